@@ -1,4 +1,4 @@
-"""Agreement of judges with each other, and with the automatic verification.
+"""The agreement of judges with each other, and with the automatic verification.
 
 Every value has a percentile bootstrap interval over tasks.
 
@@ -28,7 +28,7 @@ class IntervalEstimate:
         value: The value. None if it is undefined.
         low: The lower end of the interval. None if it is undefined.
         high: The upper end of the interval. None if it is undefined.
-        n: Number of tasks.
+        n: The number of tasks.
     """
 
     value: float | None
@@ -48,11 +48,12 @@ class JudgeAgreement:
     """The judgements of one judge, and how often the automatic verification agrees.
 
     Attributes:
-        judged: Number of tasks that the judge judged.
-        accepted: Number of tasks that the judge accepted.
-        accept_rate: Share of the judged tasks that the judge accepted.
-        verification: Share of the judged tasks on which judge and verification agree.
-        kappa: Cohen's kappa of judge and verification. Undefined if the verification passed every judged task.
+        judged: The number of tasks that the judge judged.
+        accepted: The number of tasks that the judge accepted.
+        accept_rate: The share of the judged tasks that the judge accepted.
+        verification: The share of the judged tasks on which the judge and the verification agree.
+        kappa: Cohen's kappa of the judge and the verification. It is undefined if the verification passed every judged
+            task.
     """
 
     judged: int
@@ -87,7 +88,7 @@ def measure_agreement(
     Args:
         verdicts: The verdicts by judge and task. True means accepted.
         verified: The verdicts of the automatic verification by task.
-        seed: Seed of the bootstrap.
+        seed: The seed of the bootstrap.
     """
     judges = {name: _judge_agreement(by_task, verified, seed) for name, by_task in sorted(verdicts.items())}
     equal, kappas = {}, {}
@@ -149,7 +150,10 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
 def estimate(
     units: Sequence[UnitT], statistic: Callable[[Sequence[UnitT]], float | None], seed: int
 ) -> IntervalEstimate:
-    """Return the statistic over the units with its interval. Resamples for which it is undefined are ignored."""
+    """Return the statistic of the units with its interval.
+
+    If the statistic is undefined for a resample, that resample is ignored.
+    """
     point = statistic(units)
     if point is None:
         return IntervalEstimate(None, None, None, len(units))

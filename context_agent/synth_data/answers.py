@@ -1,4 +1,4 @@
-"""Checks of whether a text states or reveals an answer.
+"""Rules that decide whether a text states or reveals an answer.
 
 `states_answer` is strict. It accepts the answer, its aliases, and numbers and dates in other notations. A gold document
 must pass it. `reveals_answer` is loose. It also accepts a last name alone, initials, and text without accents. A
@@ -101,7 +101,7 @@ def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
 
 @lru_cache(maxsize=1024)
 def answer_forms(answer: str) -> tuple[str, ...]:
-    """Return the answer in all its notations, normalized."""
+    """Return every notation of the answer, normalized."""
     canonical = _canonical(answer)
     distinct = dict.fromkeys([canonical, *_without_article(canonical), *_numbers(canonical), *_dates(answer)])
     return tuple(form for form in distinct if form)
@@ -119,7 +119,7 @@ def _stands_unspaced(form: str, text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _canonical(text: str) -> str:
-    """Return the normalized text. Numbers are in digits, without group separators."""
+    """Return the normalized text. Numbers are written in digits, without group separators."""
     ungrouped = _GROUPED.sub("", text)
     scaled = _SCALED.sub(lambda match: _scaled(match[1], match[2]), ungrouped)
     return normalize(scaled)
@@ -137,9 +137,9 @@ def _without_article(form: str) -> Iterator[str]:
 
 
 def _numbers(form: str) -> Iterator[str]:
-    """Yield other notations of a number at the start: `twelve` and `12`, `twelfth` and `12th`.
+    """Yield other notations of the number at the start, such as `12` for `twelve` or `12th` for `twelfth`.
 
-    A unit after it stays.
+    A unit after the number stays.
     """
     first, _, rest = form.partition(" ")
     tail = f" {rest}" if rest else ""

@@ -1,11 +1,12 @@
-"""Attempts at a task (pass@N): how many of N attempts find its gold.
+"""Attempts at a task, for pass@N: the number of attempts, out of N, that find the gold.
 
 A task that is always or never solved teaches a policy nothing. An attempt is a search by the same policy with other
 settings. The setting that varies between the N attempts must make a difference:
 
 - `seed`: seeds 0 to N-1, for a policy that samples (a language model with a temperature).
-- `effort`: from one search up to the policy's own number of searches, for the embedded policy, which is deterministic.
-  Such a task is always solved if one search solves it, and never solved if all searches do not.
+- `effort`: from one search up to the policy's own number of searches. This is for the embedded policy, which is
+  deterministic. A task is always solved if one search solves it. It is never solved if the largest number of searches
+  does not solve it.
 - `window`: windows halved N-1 times, for any policy.
 """
 
@@ -42,7 +43,7 @@ ATTEMPTS_LABEL = "passes"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt: the label of its settings, and the agent that searches with them."""
+    """The label of an attempt, and the agent that searches with its settings."""
 
     label: str
     agent: SearchAgent
@@ -62,15 +63,15 @@ class AttemptResults:
 
 @dataclass(frozen=True, slots=True)
 class PassAtN:
-    """N attempts at each task.
+    """The attempts at each task, and the rule that decides which tasks to drop.
 
     An attempt solves the task if the recall of its first `k` documents reaches the threshold.
 
     Attributes:
         attempts: The attempts.
         vary: The setting in which the attempts differ.
-        k: Number of documents of the ranking that count.
-        threshold: The recall from which a task counts as solved.
+        k: The number of documents at the top of the ranking that count.
+        threshold: The smallest recall with which an attempt solves the task.
         drop: The tasks to drop: those that are always solved, never solved, or both.
     """
 
@@ -102,7 +103,7 @@ class PassAtN:
         )
 
     def extreme(self, passes: AttemptResults) -> Extreme | None:
-        """Return `always` or `never` if the task should be dropped for that reason, else None."""
+        """If the task should be dropped, return the reason, `always` or `never`. If not, return None."""
         solved = passes.solved(self.threshold)
         kind: Extreme | None = "never" if not solved else "always" if solved == len(self.attempts) else None
         return kind if kind in self.drop else None
@@ -168,7 +169,7 @@ def build_attempts(
     Args:
         corpus: The corpus to search.
         policy: The policy that searches.
-        count: Number of attempts.
+        count: The number of attempts.
         vary: The setting in which the attempts differ.
         window: The largest window, in tokens.
 
@@ -197,7 +198,10 @@ def build_attempts(
 
 
 def default_vary(policy: Policy) -> Vary:
-    """Return the setting that makes attempts of this policy differ: effort for the embedded policy, else the seed."""
+    """Return the setting that makes attempts of this policy differ.
+
+    It is the effort for the embedded policy, and the seed for all others.
+    """
     return "effort" if isinstance(policy, BridgePolicy) else "seed"
 
 

@@ -3,11 +3,11 @@
 Difficulty orders tasks for a curriculum. It is not a probability. The parts are:
 
 - `hops`: 0 for one hop, and 1 for four or more.
-- `rivals`: the cosine of the question with the nearest wrong document, minus that with the farthest gold document. The
-  range from -0.5 to 0.5 becomes 0 to 1. Wrong documents are the distractors, and other hits of a search for the
-  question.
-- `misses`: the share of the gold that the attempts missed. It needs pass@N.
-- `turns`: the attempts' mean number of turns, divided by twelve. It needs pass@N.
+- `rivals`: the cosine of the question with the nearest wrong document, minus its cosine with the farthest gold
+  document. The range from -0.5 to 0.5 is mapped to 0 to 1. Wrong documents are the distractors, and the other hits of a
+  search for the question.
+- `misses`: the share of the gold that the attempts missed. This part needs pass@N.
+- `turns`: the attempts' mean number of turns, divided by twelve. This part needs pass@N.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Near-duplicates among tasks: the same gold documents and nearly the same question.
 
 The similarity is the exact Jaccard index of the questions' character n-grams. Only tasks with the same gold are
-compared, so questions of a template about different documents stay. The prefix filter (Chaudhuri, Ganti and Kaushik
+compared, so questions from one template about different documents stay. The prefix filter (Chaudhuri, Ganti and Kaushik
 2006) leaves few pairs to compare. Two tasks with the same question are duplicates whatever their gold, because they
 cannot both be right.
 """
@@ -45,13 +45,13 @@ class Duplicate:
 
 
 def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:
-    """Return the tasks that repeat an earlier task that is kept, in order.
+    """Return the tasks that repeat an earlier, kept task, in order.
 
     A task without gold is a duplicate only if its question is the same word for word.
 
     Args:
         tasks: The tasks.
-        likeness: The similarity from which two tasks are duplicates.
+        likeness: The smallest similarity for which two tasks are duplicates.
 
     Raises:
         ConfigError: If the likeness is not above 0 and at most 1.
@@ -100,7 +100,9 @@ class _QuestionIndex:
         self._postings: dict[str, list[int]] = defaultdict(list)
 
     def nearest(self, grams: frozenset[str], ordered: Sequence[str]) -> tuple[str, float] | None:
-        """Return the id and similarity of the most similar question, and the earliest of several.
+        """Return the id and similarity of the most similar question.
+
+        If several are equally similar, return the earliest.
 
         If no question is similar enough, return None.
         """
@@ -118,7 +120,10 @@ class _QuestionIndex:
         self._members.append((name, grams))
 
     def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
-        """Return the |x| - ceil(likeness * |x|) + 1 rarest n-grams. Similar sets share an n-gram in their prefixes."""
+        """Return the prefix: the rarest `n - ceil(likeness * n) + 1` of the question's `n` n-grams.
+
+        Two similar sets share an n-gram in their prefixes.
+        """
         # Slightly less than the exact product, so that a rounding error cannot shorten the prefix.
         return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
 

@@ -1,8 +1,9 @@
-"""Checks of whether a chunk states a fact.
+"""Rules that decide whether a chunk states a fact.
 
-If a corpus repeats itself, any chunk that states a fact finds it, so the gold of a fact is a list of chunk ids. A chunk
-states a quote if it has the quote's words. It also does if one of its sentences or table rows has every number of the
-quote and most of its other words. If a quote has no numbers, only its own words state it.
+A corpus can state a fact more than once. Any chunk that states the fact counts as finding it, so the gold of a fact is
+a list of chunk ids. If a chunk has the quote's words, it states the quote. It also states the quote if one of its
+sentences or table rows has all its numbers and most of its other words. If a quote has no numbers, a chunk states it
+only in the same words.
 """
 
 from __future__ import annotations

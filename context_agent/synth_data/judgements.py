@@ -24,10 +24,9 @@ class Judgements:
     Attributes:
         verdicts: The verdicts by judge and task. True means accepted.
         comments: The comments by judge and task.
-        counts: Number of lines with a problem, by kind. `unknown`: the task is not under review. `changed`: a judge's
-            second
-            verdict on a task, which replaces the first. `undecided`: a comment without a verdict. `bad`: not a
-            judgement.
+        counts: The number of lines with a problem, by kind. `unknown`: the task is not under review. `changed`: a
+            judge's second verdict on a task, which replaces the first. `undecided`: a comment without a verdict. `bad`:
+            not a judgement.
         problems: A description of each line with a problem.
     """
 
@@ -43,7 +42,7 @@ class Judgements:
 
 
 def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgements:
-    """Return the judgements in these files on these tasks.
+    """Read the files, and return their judgements on these tasks.
 
     Args:
         paths: The files. If a row has no judge's name, the file name is the judge.
@@ -73,8 +72,7 @@ def apply_judgements(
         tasks: The tasks.
         judgements: The judgements on them.
         rule: With `any`, one rejection rejects a task. With `majority`, more than half of the judges must accept it. A
-            task
-            without a verdict stays.
+            task without a verdict stays.
     """
     accepted: list[Task] = []
     rejected: list[Task] = []
@@ -141,7 +139,7 @@ def _add_judgement(judgements: Judgements, line: str, location: str, signed: str
 
 
 def _row(line: str) -> dict[str, Any] | None:
-    """Return the decoded line if it names a task and has a valid verdict or none, else None."""
+    """Return the decoded line. If the line names no task or has an invalid verdict, return None."""
     try:
         row = parse_json(line)
     except ValueError:

@@ -1,7 +1,8 @@
 """The quality stage, which drops tasks that are not worth training on, and labels the others with their difficulty.
 
-A task is dropped if the index does not have its gold, or if it is a near-duplicate of an earlier task (`duplicates`).
-With pass@N (`attempts`), it is also dropped if it is always or never solved. The stage is resumable (`stages`).
+If the index lacks the gold of a task, the task is dropped. Near-duplicates of earlier tasks (`duplicates`) are also
+dropped. With pass@N (`attempts`), tasks that are always or never solved are dropped, too. The stage is resumable
+(`stages`).
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ async def filter_tasks(
         corpus: The index that the tasks are about.
         out: The file of the tasks that stay. `stages.run_stage` describes the files beside it, and the errors.
         pass_at_n: The attempts at each task. None makes no attempts.
-        likeness: The similarity from which two tasks are near-duplicates. None keeps near-duplicates.
-        concurrency: Number of tasks that are processed at once.
+        likeness: The smallest similarity for which two tasks are near-duplicates. None keeps near-duplicates.
+        concurrency: The number of tasks that are processed at once.
         pool: Worker processes that do the work. Their context is a `TaskFilter`.
         advance: A function that is called with the number of finished tasks and the total.
 

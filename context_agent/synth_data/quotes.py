@@ -2,7 +2,7 @@
 
 `find_quote` applies the comparisons of the published pipeline (Context-1, section 2). From strict to loose they are:
 exact, whitespace folded, links stripped, punctuation normalized, first five long words in order. The report leaves some
-points open. They are decided for precision:
+points open. This module decides them in favor of precision:
 
 - A quote starts and ends at word boundaries, so "art" is not found in "party". Scripts without spaces are exempt.
 - Punctuation, case and Unicode forms are normalized together. A mark between letters is dropped. Other marks become
@@ -71,7 +71,7 @@ A text may repeat the first words of a quote many times.
 
 
 class MatchStep(StrEnum):
-    """The comparison that found a quote. The strictest comes first."""
+    """The comparison that found a quote. The strictest comparison comes first."""
 
     EXACT = "exact"
     WHITESPACE = "whitespace"
@@ -93,7 +93,8 @@ class QuoteMatch:
 class _FoldedText:
     """A text in another form.
 
-    `origin[i]` is the position of character `i` in the original text. One more entry gives the end.
+    `origin[i]` is the position of character `i` in the original text. One more entry gives the end of the original
+    text.
     """
 
     text: str
@@ -101,7 +102,9 @@ class _FoldedText:
 
 
 def find_quote(quote: str, text: str) -> QuoteMatch | None:
-    """Return the first match of the quote in the text, by the strictest comparison that finds one, or None.
+    """Return the first match of the quote in the text. If there is none, return None.
+
+    The strictest comparison that finds a match determines it.
 
     A quote without a letter or digit, or with more than `LONGEST_QUOTE` characters, is never found.
     """
@@ -124,7 +127,7 @@ def count_quotes(quotes: Sequence[str], text: str) -> int:
 
 
 def normalize(text: str) -> str:
-    """Return the text in the form of the fourth comparison.
+    """Return the text in the form that the fourth comparison uses.
 
     Links, punctuation and case are removed, and one space separates two words.
     """
@@ -157,7 +160,7 @@ def _is_part(char: str) -> bool:
 def _span(source: _FoldedText, start: int, end: int) -> tuple[int, int]:
     """Return the span in the original text.
 
-    It ends after its last character, so stripped text after that is excluded.
+    The span ends directly after its last character, so it excludes text that was stripped after that character.
     """
     return source.origin[start], source.origin[end - 1] + 1
 
@@ -263,9 +266,9 @@ def _tells(word: str) -> bool:
 
 
 def _follows(rest: Sequence[str], words: Sequence[str], start: int) -> int | None:
-    """Return the index of the last word of `rest` if all its words follow, in order and nearby, else None.
+    """Return the index in `words` at which the last word of `rest` was found.
 
-    The search begins at the index `start`.
+    The search begins at the index `start`. If not all words follow, in order and nearby, return None.
     """
     at = start
     for word in rest:

@@ -32,7 +32,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """The output rows of an input. An input may have several."""
+    """The output rows of an input. An input may have several output rows."""
 
     rows: tuple[dict[str, Any], ...]
 
@@ -81,11 +81,11 @@ class StageReport:
 
     Attributes:
         stage: The name of the stage.
-        inputs: Number of input rows.
-        kept: Number of output rows.
-        dropped: Number of dropped inputs by reason.
-        resumed: Number of inputs that earlier runs finished.
-        halted: Why the stage ended before all inputs were processed. Empty if all were.
+        inputs: The number of input rows.
+        kept: The number of output rows.
+        dropped: The number of dropped inputs by reason.
+        resumed: The number of inputs that earlier runs finished.
+        halted: The reason why the stage ended before all inputs were processed. Empty if all were.
         cost: The totals of the model calls. Empty if there were no calls.
     """
 
@@ -115,7 +115,7 @@ class StageWorker:
 
 
 def row_function(function: StageFunction, context: Any, pool: StagePool | None) -> RowFunction:
-    """Return a function of a row.
+    """Return a function that processes one row.
 
     Without a pool, it calls the stage's function with this context. With a pool, a worker process calls it with its own
     context.
@@ -145,11 +145,10 @@ async def run_stage(
         inputs: The input rows.
         function: The function to apply.
         out: The output file.
-        concurrency: Number of rows that are processed at once.
+        concurrency: The number of rows that are processed at once.
         settings: The settings of the stage, as plain JSON data.
-        depends_on: A function that returns what a row's outcome depends on besides the row and the settings, such as
-            other
-            rows. If its value changes, the row is processed again.
+        depends_on: A function that returns the further data on which a row's outcome depends, such as other rows. If
+            this data changes, the row is processed again.
         advance: A function that is called with the number of finished rows and the total.
 
     Raises:
@@ -202,7 +201,7 @@ def redo_inputs(out: Path, is_lost: Callable[[Mapping[str, Any]], bool]) -> int:
 
 
 async def off_loop(corpus: Corpus, call: Callable[[], T]) -> T:
-    """Return the value of the call. If the corpus waits for disk or network, the call runs in a thread."""
+    """Make the call and return its value. If the corpus waits for disk or network, the call runs in a thread."""
     return await asyncio.to_thread(call) if corpus.blocking else call()
 
 
@@ -326,7 +325,7 @@ def _journaled(contents: LogContents, path: Path, header: Mapping[str, Any]) -> 
     """Return the outcomes in a journal, by key.
 
     Raises:
-        ConfigError: If the journal is that of another stage or has other settings.
+        ConfigError: If the journal belongs to another stage or has other settings.
         DataError: If the journal is damaged.
     """
     if not contents.records:

@@ -1,4 +1,4 @@
-"""A synthetic task: a question, and how it was made and verified.
+"""A synthetic task: a question with a record of how it was made and verified.
 
 In JSON, a task is one object. Its fields `id, question, answer, gold, type, hops, facts` are those of a question, so
 every task file is a question file. The other fields have the names of the published format (Context-1, section 2:
@@ -50,14 +50,15 @@ class Task:
         answer: The answer.
         gold: The ids of the documents that prove the answer.
         type: The type of the question.
-        hops: Number of documents that must be found one after another.
-        facts: The facts that prove the answer. Each is a list of chunk ids, and any of its chunks finds it.
-        level: Number of times that the task was extended.
+        hops: The number of documents that must be found one after another.
+        facts: The facts that prove the answer. Each fact is a list of chunk ids. Any one of these chunks counts as
+            finding the fact.
+        level: The number of times that the task was extended.
         clues: The obfuscated hints that the question was written from.
         truth_type: The type of the answer.
         supporting: The supporting documents with their quotes.
         distractors: The ids of documents that look relevant and do not contain the answer.
-        bridge: The id of the document that connects the last extension.
+        bridge: The id of the bridging document of the last extension.
         domain: The kind of corpus.
         origin: How the task was made: `links`, `world`, `model` or `feedback`.
         split: The split that the task belongs to.
@@ -100,7 +101,7 @@ class Task:
 
     @property
     def documents(self) -> frozenset[str]:
-        """The ids of every document that proves the task: the named ones, and those of the chunks in its facts."""
+        """The ids of all documents that prove the task, including the documents of the chunks in its facts."""
         return self.named_documents | {document_of_chunk(chunk) for fact in self.facts for chunk in fact}
 
     def to_json(self) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class Task:
 
 
 def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
-    """Return the task of a decoded row. Unknown fields are ignored. A plain question is a valid task, too.
+    """Return the task that a decoded row describes. Unknown fields are ignored. A plain question is a valid task, too.
 
     Args:
         row: The decoded row.

@@ -11,7 +11,7 @@ def linked_documents(count: int = 60) -> list[Document]:
     """Return invented documents that mention each other.
 
     Args:
-        count: Number of documents. Their texts repeat a sentence one to five times.
+        count: The number of documents. Their texts repeat a sentence one to five times.
     """
     documents = []
     for number in range(count):
@@ -30,8 +30,8 @@ def people(count: int, start: int = 0) -> list[Document]:
     """Return short invented biographies with metadata to filter by.
 
     Args:
-        count: Number of biographies.
-        start: Number of the first person. Persons with the same number are equal.
+        count: The number of biographies.
+        start: The number of the first person. Persons with the same number are equal.
     """
     return [
         Document(

@@ -1,4 +1,4 @@
-"""An embedder for tests: no model, no download, and the same vectors everywhere."""
+"""An embedder for tests. It needs no model and no download, and gives the same vectors on every machine."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class HashEmbedder:
     """An embedder that counts words in hashed buckets. Texts that share words have similar vectors.
 
     Args:
-        dimension: Length of a vector.
+        dimension: The length of a vector.
 
     Attributes:
-        embedded: Number of documents that were embedded so far.
+        embedded: The number of documents that were embedded so far.
     """
 
     def __init__(self, dimension: int = 64) -> None:

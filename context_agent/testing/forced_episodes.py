@@ -47,8 +47,8 @@ def forced_episodes(
         renderer: The renderer of prompts and replies.
         corpus: The corpus that the episodes search.
         patch: The tool that replaces the sampler's method.
-        seed: Seed of the random turns.
-        rollouts: Number of episodes.
+        seed: The seed of the random turns.
+        rollouts: The number of episodes.
 
     Returns:
         The results of the episodes.

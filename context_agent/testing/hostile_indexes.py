@@ -1,4 +1,7 @@
-"""Hostile index folders, which name addresses, key variables, models and code, and a server that records requests."""
+"""Hostile index folders, and a server that records requests.
+
+The folders name addresses, variables that hold keys, models and code.
+"""
 
 import json
 import shutil
@@ -69,7 +72,7 @@ class AttackerServer:
 
 @dataclass(frozen=True)
 class HostileIndex:
-    """The differences of a hostile folder from a harmless one.
+    """The changes that make a harmless index folder hostile.
 
     Attributes:
         name: The name of the attack.
@@ -78,7 +81,7 @@ class HostileIndex:
         defaults: The embedding function of the schema's defaults.
         sparse: The embedding function of a sparse index.
         manifest: Fields that replace those of context-agent's manifest, or a text that replaces all of it.
-        files: Further files by path.
+        files: Extra files, by path.
     """
 
     name: str

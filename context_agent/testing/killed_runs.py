@@ -1,4 +1,4 @@
-"""Kill a run that samples while it trains, at random moments, resume it each time, and judge the result.
+"""A test of runs that sample while they train. It kills them at random moments, resumes them, and judges the result.
 
     python -m context_agent.testing.killed_runs --student FOLDER --out FOLDER [--kills 25] [--steps 40]
         [--quota 1.0 ...] [--seed 0]
@@ -39,17 +39,17 @@ PATIENCE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a ledger shows about the episodes of a run.
+    """The facts that a ledger shows about the episodes of a run.
 
     Attributes:
-        finished: Number of episodes that were finished and on disk.
-        parked: Number of episodes that were interrupted and saved between two calls.
-        trained: Number of episodes that updates trained.
-        lost: Ids of finished episodes that no step took unchanged.
-        twice: Ids of episodes that two updates trained, or that two steps took.
-        again: Ids of episodes that were finished a second time.
-        unlike: Ids of parked episodes that did not resume from where they were parked.
-        missing: Number of episodes that were requested but never taken.
+        finished: The number of episodes that were finished and on disk.
+        parked: The number of episodes that were interrupted and saved between two calls.
+        trained: The number of episodes that updates trained.
+        lost: The ids of finished episodes that no step took unchanged.
+        twice: The ids of episodes that two updates trained, or that two steps took.
+        again: The ids of episodes that were finished a second time.
+        unlike: The ids of parked episodes that did not resume from where they were parked.
+        missing: The number of episodes that were requested but never taken.
     """
 
     finished: int
@@ -72,8 +72,8 @@ def judge(ledger: Iterable[Mapping[str, Any]], *, episodes: int, substeps: int =
 
     Args:
         ledger: The entries in the order in which they were written.
-        episodes: Number of episodes that the run requested.
-        substeps: Number of updates per step.
+        episodes: The number of episodes that the run requested.
+        substeps: The number of updates per step.
     """
     finished: dict[str, int] = {}
     again: list[str] = []
@@ -205,7 +205,7 @@ def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
     Args:
         student: The folder of the policy to train.
         out: The output folder.
-        steps: Number of steps.
+        steps: The number of steps.
         quota: The share of its groups that a step waits for.
     """
     return tiny_runs.rewards(

@@ -18,15 +18,15 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True, slots=True)
 class LoadingCost:
-    """The cost of loading one file, and what came out.
+    """The cost of loading one file, and the size of the result.
 
     Attributes:
         seconds: Processor time from the first byte to the last document, including child processes.
         megabytes: Peak memory above that of the idle process, including child processes.
-        documents: Number of documents.
+        documents: The number of documents.
         characters: Characters of all documents and their metadata, counted up to the memory limit of the measurement.
-        reason: The first notice of the loader, or empty.
-        failure: What ended the process, or empty if it ended by itself.
+        reason: The loader's first notice. Empty if there is none.
+        failure: The reason why the process was ended. Empty if it ended by itself.
     """
 
     seconds: float

@@ -32,7 +32,7 @@ Step = Action | Callable[[View], Action]
 
 @dataclass(frozen=True)
 class SmallWorld:
-    """The tasks of a small invented world, and the means to play them.
+    """The tasks of a small invented world, and methods that play them.
 
     Attributes:
         corpus: The corpus.
@@ -82,7 +82,7 @@ class SmallWorld:
 
 
 def make_small_world(every: int) -> SmallWorld:
-    """Return tasks of two to four gold documents in a corpus of 150 documents.
+    """Return tasks with two to four gold documents in a corpus of 150 documents.
 
     Args:
         every: The step between two tasks that are used. With 3, every third task is used.
@@ -101,8 +101,8 @@ def honest(game: SmallWorld, question: Question, missing: int = 0, padding: int 
     Args:
         game: The world.
         question: The question.
-        missing: Number of gold documents that the ranking leaves out, counted from the end.
-        padding: Number of useless searches to add.
+        missing: The number of gold documents that the ranking leaves out, counted from the end.
+        padding: The number of useless searches to add.
     """
     titles, gold = game.titles(question), list(question.gold)
     pairs = [search(*titles[start : start + 2], limit=2) for start in range(0, len(titles), 2)]

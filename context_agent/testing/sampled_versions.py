@@ -1,4 +1,7 @@
-"""A check that recorded log-probabilities are those of the weights that each call of an asynchronous run names."""
+"""A check of the log-probabilities that asynchronous runs record.
+
+Each recorded call names a version of the weights. Its log-probabilities must come from that version.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from context_agent.train.config import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class CheckedCalls:
-    """The distance of recorded log-probabilities from those of the version that each call names.
+    """The differences between recorded log-probabilities and those of the named versions.
 
     Attributes:
-        calls: Number of recorded calls.
-        versions: Number of different versions that the calls name.
-        worst: Largest difference between two log-probabilities, in nats.
-        beyond: Number of calls that differ from their version by more than the bound.
-        nearer: Number of calls that another version explains better by more than the bound.
+        calls: The number of recorded calls.
+        versions: The number of different versions that the calls name.
+        worst: The largest difference between two log-probabilities, in nats.
+        beyond: The number of calls that differ from their version by more than the bound.
+        nearer: The number of calls that another version explains better by more than the bound.
     """
 
     calls: int
@@ -51,7 +54,7 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
         bound: The largest permitted difference between a log-probability and its version's, in nats.
 
     Returns:
-        The distances over all recorded calls.
+        The differences over all recorded calls.
     """
     import torch
 

@@ -85,5 +85,5 @@ def mutated(draw: random.Random) -> list[int]:
 
 
 def as_json(action: Action) -> str:
-    """Return the action as JSON, as a trajectory file would store it. Raise an error if JSON cannot represent it."""
+    """Return the action as JSON, as a trajectory file stores it. If JSON cannot represent it, raise an error."""
     return json.dumps([[call.name, call.arguments] for call in action.calls] + [action.text, action.reasoning])

@@ -46,7 +46,7 @@ def small_corpus(documents: Sequence[Document] = ()) -> MemoryCorpus:
 
 
 def random_turn(view: View, draw: random.Random) -> Action:
-    """Return an action of one to four calls, good and bad, some of them prunes. Some actions have reasoning or text."""
+    """Return an action of one to four calls, which may be invalid or prune. Some actions have reasoning or text."""
     all_ids = [block.id for block in (*view.blocks, *view.pruned)] or ["none"]
     chunk_ids = draw.sample(all_ids, min(len(all_ids), draw.randint(1, 5)))
     choices = [
@@ -126,10 +126,10 @@ def play(
     Args:
         corpus: The corpus.
         renderer: The renderer of prompts and replies.
-        seed: Seed of the replies.
+        seed: The seed of the replies.
         profile: The profile. Defaults to `default()`.
         window: The size of the context window, in tokens.
-        turns: Number of turns before the policy ends the episode.
+        turns: The number of turns before the policy ends the episode.
         ill: A function that may spoil the token ids of a reply.
         choose: A function that chooses the action for a view.
     """

@@ -1,7 +1,7 @@
 """The page of a pruned conversation.
 
-It shows what pruning removes before each model call, why, and at what cost. To find out, the conversation is played
-again. Before each of the agent's turns, the pruner gets the messages so far.
+The page shows the passages that pruning removes before each model call, the reason, and the cost. For this, the
+conversation is played again. Before each of the agent's turns, the pruner gets the messages so far.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ModelCall:
     """A call of the model, and the prune that came before it.
 
     Attributes:
-        messages: Number of messages that the pruner got.
+        messages: The number of messages that the pruner got.
         report: The pruner's report.
     """
 

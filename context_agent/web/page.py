@@ -64,7 +64,7 @@ def page(
 
 
 def escape(text: str) -> str:
-    """Return the text for use in HTML, including attributes. Unprintable characters are spelled out as code points."""
+    """Return the text, escaped for HTML and for attributes. Unprintable characters are spelled out as code points."""
     return html.escape(_UNPRINTABLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text))
 
 

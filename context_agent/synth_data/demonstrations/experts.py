@@ -32,7 +32,7 @@ def oracle_expert(
         explorer: The policy whose searches the oracle makes. Defaults to the embedded policy.
         settings: The choices of the oracle.
         profile: The profile of the episodes.
-        counter: The token counter of the model that will learn from the episodes. Defaults to that of the explorer.
+        counter: The token counter of the model that will learn from the episodes. Defaults to the explorer's counter.
     """
     if explorer is None:
         from context_agent.policies.bridge import BridgePolicy
@@ -55,7 +55,7 @@ def instructed_expert(policy: Policy) -> Expert:
 
 
 class InstructedPolicy:
-    """A policy with the profile's prompt in its view. A policy that imitates the episode will have the same view."""
+    """A policy with the profile's prompt in its view. A policy trained on the episode sees the same view."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
@@ -71,7 +71,7 @@ class InstructedPolicy:
         return self._inner.counter
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """Return the inner policy's instructions, or the profile's prompt if they are empty."""
+        """Return the inner policy's instructions. If they are empty, return the profile's prompt."""
         return self._inner.instructions(profile) or profile.instructions()
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:

@@ -4,7 +4,7 @@ A trajectory is scored by the verdicts on its question. `helpful` and `bad` coun
 of its ranking. `missed` counts the relevant documents that it does not rank. The first of these rules that applies
 drops the trajectory:
 
-1. `unknown`: its file does not exist. `torn`, `unsound`: the file is truncated, or does not replay.
+1. `unknown`: its file does not exist. `torn`: the file is truncated. `unsound`: the file does not replay.
 2. `unfinished`: it did not end with its own ranking. `mistakes`: it made more than `mistakes` mistakes.
 3. `poor rating`: it was rated, and the mean of its ratings is below `rating`.
 4. `bad documents`: its ranking has more than `bad` irrelevant documents.
@@ -53,13 +53,13 @@ FEEDBACK_RULES = (
 
 @dataclass(frozen=True, slots=True)
 class FeedbackFilters:
-    """The values of the rules, which the module's docstring describes.
+    """The limits of the rules, which the module's docstring describes.
 
     Attributes:
         rating: The smallest mean rating of a trajectory, from 1 to 5.
         bad: The largest number of irrelevant documents in a ranking.
         mistakes: The largest number of mistakes in an episode.
-        per_question: Number of trajectories to keep for each question. 0 keeps all.
+        per_question: The number of trajectories to keep for each question. 0 keeps all.
     """
 
     rating: float = 4.0
@@ -81,12 +81,12 @@ class FeedbackScores:
     Attributes:
         trajectory: The trajectory's id.
         question: The question.
-        helpful: Number of relevant documents in the ranking.
-        bad: Number of irrelevant documents in the ranking.
-        missed: Number of relevant documents that the ranking lacks.
+        helpful: The number of relevant documents in the ranking.
+        bad: The number of irrelevant documents in the ranking.
+        missed: The number of relevant documents that the ranking lacks.
         rating: The mean of the ratings. None if nobody rated the trajectory.
-        mistakes: Number of mistakes in the episode.
-        tokens: Number of tokens that the episode placed in the context.
+        mistakes: The number of mistakes in the episode.
+        tokens: The number of tokens that the episode placed in the context.
     """
 
     trajectory: str
@@ -120,7 +120,7 @@ class FeedbackSelection:
     Attributes:
         kept: The selected trajectories with their rows.
         dropped: The dropped trajectories with their rows.
-        reasons: Number of dropped trajectories by rule.
+        reasons: The number of dropped trajectories by rule.
         checks: The results of the replay check. Empty if none was requested.
     """
 
@@ -130,12 +130,12 @@ class FeedbackSelection:
     checks: list[ReplayResult] = field(default_factory=list)
 
     def drop(self, path: Path, standing: FeedbackScores, reason: str, **more: Any) -> None:
-        """Add a trajectory to the dropped ones, with the rule that dropped it."""
+        """Add a trajectory to the dropped trajectories, with the rule that dropped it."""
         self.reasons[reason] += 1
         self.dropped.append(ReplayRow(path, {"reason": reason, **standing.to_json(), **more}))
 
     def counts(self) -> dict[str, Any]:
-        """Return the numbers of judged and kept trajectories, and of dropped ones by rule."""
+        """Return how many trajectories were judged, how many were kept, and how many each rule dropped."""
         dropped = {rule: self.reasons[rule] for rule in FEEDBACK_RULES if self.reasons[rule]}
         return {"judged": len(self.kept) + len(self.dropped), "kept": len(self.kept), "dropped": dropped}
 
@@ -152,9 +152,9 @@ async def demonstrations_from_feedback(
 
     Args:
         judgments: The judgments of users.
-        log: The log that has the trajectories.
+        log: The log that contains the trajectories.
         corpus: The corpus that the trajectories searched.
-        filters: The values of the rules.
+        filters: The limits of the rules.
         check: If given, each candidate is replayed with these settings. It is dropped if a view differs.
 
     Raises:
@@ -199,7 +199,10 @@ def _keep_best(
 def _score_and_rule(
     path: Path, name: str, verdicts: Mapping[str, bool], judgments: Sequence[Judgment], filters: FeedbackFilters
 ) -> tuple[FeedbackScores, str | None, str]:
-    """Return the scores, the rule that drops the trajectory (or None), and a detail."""
+    """Return the scores, the rule that drops the trajectory, and a detail.
+
+    If no rule drops the trajectory, the rule is None.
+    """
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return FeedbackScores(name), "unsound", trajectory
@@ -237,7 +240,7 @@ def _feedback_scores(
 
 
 def _ratings(judgments: Iterable[Judgment]) -> list[int]:
-    """Return the last rating of each judge. A judgment without a user counts as a judge of its own."""
+    """Return the last rating of each judge. Each judgment without a user counts as a separate judge."""
     ratings = {
         judgment.user or f"judgment:{judgment.id}": judgment.rating
         for judgment in judgments

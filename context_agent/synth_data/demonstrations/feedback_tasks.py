@@ -1,8 +1,8 @@
 """Tasks from user feedback on served searches.
 
-A task is a question that a user asked. Its gold is the documents that judges found relevant. Its distractors are those
-that they found irrelevant. All searches with the same question count together. A judge's later verdict on a document
-replaces the earlier one. If judges disagree, the majority decides, and a tie leaves the document out.
+A task is a question that a user asked. The documents that judges found relevant are its gold. The documents that they
+found irrelevant are its distractors. All searches with the same question count together. A judge's later verdict on a
+document replaces the earlier one. If judges disagree, the majority decides, and a tie leaves the document out.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class FeedbackReport:
     """The counts of a feedback log.
 
     Attributes:
-        read: Number of judgments.
-        tasks: Number of tasks.
-        judgments: Number of dropped judgments by reason.
-        questions: Number of dropped questions by reason.
-        conflicts: Number of documents on which judges disagreed.
-        ties: Number of those documents that were left out, because the majority was not clear.
-        missing: Number of judged ids that the index does not have.
-        replaced: Number of verdicts that their judge changed later.
+        read: The number of judgments.
+        tasks: The number of tasks.
+        judgments: The number of dropped judgments by reason.
+        questions: The number of dropped questions by reason.
+        conflicts: The number of documents on which judges disagreed.
+        ties: The number of those documents that were left out, because the majority was not clear.
+        missing: The number of judged ids that are not in the index.
+        replaced: The number of verdicts that a judge changed later.
     """
 
     read: int = 0
@@ -95,7 +95,7 @@ def tasks_from_feedback(
 
     Args:
         judgments: The judgments of users.
-        trajectories: The log that has the judged trajectories.
+        trajectories: The log that contains the judged trajectories.
         corpus: The corpus that the trajectories searched.
     """
     cases, report = _judged_questions(judgments, trajectories, corpus)
@@ -151,7 +151,7 @@ def _judged_questions(
 
 
 def _add_judgment(case: _JudgedQuestion, judgment: Judgment, document_of: DocumentOf, report: FeedbackReport) -> None:
-    """Add a judgment. A judgment without a user counts as a judge of its own."""
+    """Add a judgment. Each judgment without a user counts as a separate judge."""
     judge = f"user:{judgment.user}" if judgment.user else f"judgment:{judgment.id}"
     case.trajectories[judgment.trajectory] = None
     if judgment.rating is not None:
@@ -197,7 +197,7 @@ def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
 def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
     """Return the majority verdict on each document, and the number of ties.
 
-    The number of conflicts is stored in the case.
+    The function also stores the number of conflicts in the case.
     """
     verdicts: dict[str, bool] = {}
     case.conflicts = 0

@@ -1,21 +1,24 @@
-"""Filters of episodes that are worth imitating: the rules of Context-1's supervised stage. Each rule is an option.
+"""Filters that select the episodes worth imitating, by the rules of Context-1's supervised stage.
+
+Each rule is an option.
 
 An episode is dropped by the first rule that it breaks.
 
 1. `malformed`: it did not end with its own ranking, or made more than `max_mistakes` mistakes.
-2. `lost`: it saw gold that it did not return: trajectory recall - output recall >= `max_gap`.
+2. `lost`: it saw gold that it did not return. Its trajectory recall exceeds its output recall by `max_gap` or more.
 3. `short`: it made a single search. Such an episode is kept at random with probability `short_rate`.
 4. `repeated`: its recalls exceed both thresholds (`min_trajectory_recall` and `min_output_recall`), but other episodes
    of its task are better. Only the best `high_per_task` stay.
 5. `low`: a recall is below its threshold, but it returned some gold. It is kept at random with probability
    p = `low_rate` * mean(min(1, trajectory recall / its threshold), min(1, output recall / its threshold)).
-6. `zero`: it returned no gold. `zero_per_task` such episodes of each task are candidates. At most a share of
-   `max_zero_share` of the kept episodes is of this kind.
+6. `zero`: it returned no gold. For each task, `zero_per_task` such episodes are candidates. Their share of the kept
+   episodes is at most `max_zero_share`.
 
-Random numbers are a digest of seed and episode. So the draw for an episode does not depend on the other episodes or on
-their order. The report publishes the thresholds 0.5 and 0.4, the 5 %, and the one zero-recall and one high-recall
-episode for each query. The rates, the formula, the gap and the number of mistakes are this project's. The rule `short`
-exists because a small model that learns from many episodes of a single search stops after one search.
+Each random number is a digest of the seed and the episode. So the draw for an episode does not depend on the other
+episodes or on their order. The Context-1 report gives the thresholds 0.5 and 0.4, and the share of 5 %. It also limits
+each query to one zero-recall and one high-recall episode. This project added the rates, the formula, the gap and the
+number of mistakes. The rule `short` exists because a small model that learns from many episodes of a single search
+stops after one search.
 """
 
 from __future__ import annotations
@@ -36,24 +39,24 @@ class ExpertEpisode:
 
     Attributes:
         task: The id of the task.
-        rollout: The number of the episode among those of its task.
+        rollout: The number of the episode among the episodes of its task.
         file: The name of the trajectory file.
         expert: The name of the expert.
         type: The type of the task.
-        hops: Number of hops of the task.
-        trajectory_recall: Share of the gold that the episode saw.
-        output_recall: Share of the gold that it ranked.
-        precision: Precision of its ranking.
-        prune_accuracy: Share of the pruned chunks that are not gold. None if nothing was pruned.
-        turns: Number of turns.
-        tokens: Number of tokens placed in the context.
-        searches: Number of searches.
-        prunes: Number of turns with a prune.
-        pruned: Number of pruned chunks.
-        restores: Number of turns with a restoration.
-        mistakes: Number of mistakes.
-        stop_reason: Why the episode ended.
-        bytes: Size of the trajectory file.
+        hops: The number of hops of the task.
+        trajectory_recall: The share of the gold that the episode saw.
+        output_recall: The share of the gold that it ranked.
+        precision: The precision of its ranking.
+        prune_accuracy: The share of the pruned chunks that are not gold. None if nothing was pruned.
+        turns: The number of turns.
+        tokens: The number of tokens placed in the context.
+        searches: The number of searches.
+        prunes: The number of turns with a prune.
+        pruned: The number of pruned chunks.
+        restores: The number of turns with a restoration.
+        mistakes: The number of mistakes.
+        stop_reason: The reason why the episode ended.
+        bytes: The size of the trajectory file.
     """
 
     task: str
@@ -82,7 +85,7 @@ class ExpertEpisode:
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> ExpertEpisode:
-        """Return the episode of a row.
+        """Return the episode that a row describes.
 
         Raises:
             KeyError: If a field is missing.
@@ -100,19 +103,19 @@ KEPT_KINDS = ("high", "low", "zero")
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationFilters:
-    """The values of the rules, which the module's docstring describes.
+    """The limits of the rules, which the module's docstring describes.
 
     Attributes:
         min_trajectory_recall: The threshold of the trajectory recall.
         min_output_recall: The threshold of the output recall.
         low_rate: The factor in the probability that an episode below a threshold is kept.
         max_zero_share: The largest share of kept episodes without gold.
-        zero_per_task: Number of candidates without gold for each task.
-        high_per_task: Number of episodes above both thresholds that are kept for each task. 0 keeps all.
-        max_gap: The difference of the recalls from which an episode is dropped. 0 permits any difference.
+        zero_per_task: The number of candidates without gold for each task.
+        high_per_task: The number of episodes above both thresholds that are kept for each task. 0 keeps all.
+        max_gap: The smallest difference between the recalls for which an episode is dropped. 0 permits any difference.
         max_mistakes: The largest number of mistakes.
         short_rate: The probability that an episode with a single search is kept.
-        seed: Seed of the random numbers.
+        seed: The seed of the random numbers.
     """
 
     min_trajectory_recall: float = 0.5
@@ -144,7 +147,10 @@ class DemonstrationFilters:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """The verdict on an episode. `reason` is one of `KEPT_KINDS` if the episode is kept, else one of `DROP_RULES`."""
+    """The verdict on an episode.
+
+    If the episode is kept, `reason` is one of `KEPT_KINDS`. If it is dropped, `reason` is one of `DROP_RULES`.
+    """
 
     episode: ExpertEpisode
     keep: bool
@@ -166,7 +172,7 @@ def uniform_draw(seed: int, rule: str, file: str) -> float:
 
 
 def _verdict_alone(episode: ExpertEpisode, filters: DemonstrationFilters) -> FilterVerdict:
-    """Return the verdict by the rules that look at one episode alone."""
+    """Return the verdict of the rules that examine one episode by itself."""
     seen, returned = episode.trajectory_recall, episode.output_recall
     if episode.stop_reason != StopReason.FINISHED or episode.mistakes > filters.max_mistakes:
         return FilterVerdict(episode, False, "malformed")
@@ -191,7 +197,10 @@ def _threshold_share(value: float, threshold: float) -> float:
 
 
 def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
-    """Drop a task's episodes after the best: highest recalls, then fewest mistakes, turns and tokens."""
+    """Drop all but the best episodes of each task.
+
+    The best episodes have the highest recalls, then the fewest mistakes, turns and tokens.
+    """
     if not filters.high_per_task:
         return
 
@@ -210,7 +219,10 @@ def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFil
 
 
 def _drop_zero(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
-    """Drop episodes without gold that exceed the limit of their task or their share of the kept ones."""
+    """If there are too many episodes without gold, drop the surplus.
+
+    One limit applies to each task. The other limits their share of the kept episodes.
+    """
 
     def order(episode: ExpertEpisode) -> tuple[float, ...]:
         return (uniform_draw(filters.seed, "zero", episode.file),)
@@ -233,7 +245,7 @@ def _kept_as(reason: str, verdicts: dict[str, FilterVerdict]) -> list[ExpertEpis
 def _beyond(
     episodes: Iterable[ExpertEpisode], order: Callable[[ExpertEpisode], tuple[float, ...]], most: int
 ) -> list[str]:
-    """Return the files of each task's episodes after the first `most` in this order."""
+    """Order each task's episodes, and return the files of all episodes after the first `most`."""
     by_task: dict[str, list[ExpertEpisode]] = defaultdict(list)
     for episode in episodes:
         by_task[episode.task].append(episode)

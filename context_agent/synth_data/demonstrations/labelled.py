@@ -45,7 +45,7 @@ class LabellingActor:
         return replace(action, calls=tuple(_labelled_call(call, view) for call in action.calls), ranking=ranking)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """Return the inner actor's ranking for this view, or nothing if the inner actor cannot rank."""
+        """Return the inner actor's ranking for this view. If the inner actor cannot rank, return nothing."""
         return self._inner.partial(view) if isinstance(self._inner, PartialRanker) else ()
 
 
@@ -67,7 +67,7 @@ def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId
 
 
 def _named(block: Block) -> str:
-    """Return the block's title and label, as its header has them. A long title is left out."""
+    """Return the block's title and label in the form that its header uses. A long title is left out."""
     title, _, _ = block.header.partition(block.label)
     return f"{title}{block.label}" if len(title) <= LONGEST_NAME else block.label
 

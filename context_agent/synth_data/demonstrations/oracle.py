@@ -1,9 +1,11 @@
 """The oracle: an expert that knows the gold.
 
-The oracle explores as another policy does, and edits, stops and ranks with hindsight. A policy that reads well could do
-the same. The oracle prunes in batches and only what is in view. It names only ids that were shown. It searches for a
-gold document's title only if the question or a shown text has that title. Beyond its view, it knows which chunks
-matter, and when it has seen all of them.
+The oracle makes the searches of another policy, called the explorer. It uses its knowledge of the gold to prune, to
+stop and to rank. A policy that reads well could do the same.
+
+The oracle prunes in batches, and prunes only chunks in view. It names only ids that were shown. It searches for a gold
+document's title only if the question or a shown text contains that title. Two facts do not come from its view: which
+chunks matter, and whether it has seen all of them.
 """
 
 from __future__ import annotations
@@ -46,22 +48,21 @@ class OracleSettings:
     """The choices of the oracle.
 
     Attributes:
-        pace: Number of the explorer's searches that the oracle makes per turn. The others follow in the next turns,
-            which
-            makes episodes longer. None makes all at once.
-        prune_at: The share of the soft threshold from which the oracle prunes.
+        pace: The number of the explorer's searches that the oracle makes per turn. The other searches follow in the
+            next turns, which makes episodes longer. If None, the oracle makes all searches at once.
+        prune_at: The smallest share of the soft threshold, in tokens in view, at which the oracle prunes.
         batch: The smallest number of chunks to prune at once while there is room.
-        keep: The smallest number of chunks that a prune leaves in view: gold, then the chunks that were shown first. A
-            model that learns from it then prunes only what it can tell from gold.
+        keep: The smallest number of chunks that a prune leaves in view: gold first, then the chunks that were shown
+            first. A model that learns from the episodes then prunes only chunks that it can distinguish from gold.
         streak: The largest number of consecutive turns with a prune while there is room. The published reward punishes
             longer streaks.
-        hedge: Number of the explorer's candidates at the end of a ranking that lacks gold.
-        length: Number of entries up to which the explorer's candidates fill any ranking.
+        hedge: The number of the explorer's candidates at the end of a ranking that lacks gold.
+        length: The length of a filled ranking. If a ranking is shorter, the explorer's candidates fill it up to this
+            number of entries.
         noise: The probability, for each chunk in a prune, that the oracle errs. It then keeps waste or prunes gold.
-            Pruned
-            gold is restored before the end.
-        search_titles: Whether the oracle searches for titles of gold documents that shown text mentions.
-        names_only: Whether the oracle searches for the question first, and then only for names. Names are words of the
+            Pruned gold is restored before the end.
+        search_titles: True if the oracle searches for titles of gold documents that shown text mentions.
+        names_only: True if the oracle searches for the question first, and then only for names. Names are words of the
             question or of text in view that are not titles in view. Titles of gold documents come first. A turn has at
             most `pace` of these searches. A small model cannot learn the explorer's other searches, which join names or
             repeat the question.
@@ -102,7 +103,7 @@ class OracleSettings:
 
 
 class OraclePolicy:
-    """The explorer with the gold as its judge. One policy plays any number of episodes of one task."""
+    """The explorer's searches, guided by the gold. One policy plays any number of episodes of one task."""
 
     def __init__(
         self,
@@ -119,8 +120,8 @@ class OraclePolicy:
             explorer: The policy whose searches the oracle makes.
             gold: The gold of the task.
             settings: The choices of the oracle.
-            extended: Whether the profile has the arguments `limit` and `all_but`. If not, the oracle does not use them.
-            counter: The token counter. Defaults to that of the explorer.
+            extended: True if the profile has the arguments `limit` and `all_but`. If not, the oracle does not use them.
+            counter: The token counter. Defaults to the explorer's counter.
         """
         self.name = f"oracle+{explorer.name}"
         self._explorer = explorer
@@ -131,11 +132,11 @@ class OraclePolicy:
 
     @property
     def counter(self) -> TokenCounter | None:
-        """The oracle's token counter, or else that of the explorer."""
+        """The oracle's token counter. If it was not set, this is the explorer's counter."""
         return self._counter or self._explorer.counter
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """Return the profile's prompt. A policy that imitates the episode will have it in view."""
+        """Return the profile's prompt. A policy trained on the episode sees the same prompt."""
         return profile.instructions()
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> OracleActor:
@@ -241,7 +242,8 @@ class OracleActor:
     def _covers(self, searches: Iterable[ToolCall], title: str) -> bool:
         """Return True if one of the searches looks for the title.
 
-        With a pace, a query that only contains the title may be turns away, so it does not count.
+        If there is a pace, only a query that equals the title counts. A query with further words may wait for several
+        turns.
         """
         queries = [query.casefold() for query in _queries(searches)]
         title = title.casefold()
@@ -284,7 +286,7 @@ class OracleActor:
         return titles
 
     def _prune(self, view: View, pressed: bool) -> tuple[ToolCall, ...]:
-        """Return a prune of the waste in view if one is due, else nothing."""
+        """If a prune is due, return a prune of the waste in view. If not, return nothing."""
         soft, settings = view.budget.soft, self._settings
         pressed = pressed or view.tier is not Tier.OPEN
         waste = [block for block in view.blocks if not self._meets(block)]
@@ -302,7 +304,11 @@ class OracleActor:
         return (ToolCall(PRUNE, {"chunk_ids": [block.id for block in view.blocks if block.id in dropped]}),)
 
     def _goes(self, block: Block, view: View) -> bool:
-        """Return True if the block is pruned. Waste is. By noise, gold sometimes is, but only if it can be restored."""
+        """Return True if the oracle prunes the block.
+
+        The oracle prunes waste and keeps gold. With noise, it sometimes keeps waste, or prunes gold that it can
+        restore.
+        """
         wrong = self._draw.random() < self._settings.noise
         return (wrong and RESTORE in view.tools) if self._meets(block) else not wrong
 

@@ -42,14 +42,14 @@ class DemonstrationSettings:
     """The settings of a run of demonstrations.
 
     Attributes:
-        rollouts: Number of episodes per task.
+        rollouts: The number of episodes per task.
         profile: The profile of the episodes.
         budget: The token budget of an episode.
         limits: The limits of an episode.
-        seed: Seed of the first rollout. Each further rollout adds 1.
-        concurrency: Number of episodes that run at once.
+        seed: The seed of the first rollout. Each further rollout adds 1.
+        concurrency: The number of episodes that run at once.
         filters: The rules that select episodes.
-        keep_dropped: Whether files of dropped episodes are kept.
+        keep_dropped: True if files of dropped episodes are kept.
         expert: A description of the expert and its options, for the journal.
     """
 

@@ -38,7 +38,7 @@ class ReplayResult:
         difference: The first difference. None if all views are equal.
         question: The question. Empty if the file cannot be read.
         version: The version of the harness that recorded the file. Empty if the file cannot be read.
-        turns: Number of turns.
+        turns: The number of turns.
     """
 
     path: Path
@@ -67,10 +67,10 @@ class ReplaySummary:
     """The counts over all replayed files.
 
     Attributes:
-        checked: Number of files.
-        same: Number of files without a difference.
-        causes: Number of files with a difference, by its cause.
-        versions: Number of files by the version that recorded them.
+        checked: The number of files.
+        same: The number of files without a difference.
+        causes: The number of files with a difference, by its cause.
+        versions: The number of files by the version that recorded them.
         version: The version that replayed them.
     """
 
@@ -154,7 +154,7 @@ def read_or_problem(path: Path) -> Trajectory | str:
 
 
 def trajectory_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the trajectory files among these files and in these folders, each once.
+    """Return the trajectory files in `paths`, which may be files or folders, each once.
 
     Files in a folder are ordered by path. A file in `paths` is returned without being examined.
 

@@ -1,4 +1,4 @@
-"""The report of a run: the number of episodes by rule, and means over the played and the kept episodes."""
+"""The report of a run. It has the number of episodes by rule, and means over the played and the kept episodes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class EpisodeMeans:
     """Means over episodes. A mean is None if no episode has the measurement.
 
     Attributes:
-        episodes: Number of episodes.
+        episodes: The number of episodes.
         prune_accuracy: The mean over the episodes with a prune.
-        chunks_per_prune: Number of pruned chunks divided by the number of turns with a prune.
-        hops: Number of episodes by hops.
+        chunks_per_prune: The number of pruned chunks divided by the number of turns with a prune.
+        hops: The number of episodes by hops.
     """
 
     episodes: int
@@ -71,16 +71,16 @@ class DemonstrationReport:
     """The report of a run.
 
     Attributes:
-        tasks: Number of tasks.
-        episodes: Number of finished episodes.
-        unplayed: Number of unfinished episodes by reason, such as missing gold or a failed server.
-        kept: Number of kept episodes by kind.
-        dropped: Number of dropped episodes by rule, in the order of the rules.
+        tasks: The number of tasks.
+        episodes: The number of finished episodes.
+        unplayed: The number of unfinished episodes by reason, such as missing gold or a failed server.
+        kept: The number of kept episodes by kind.
+        dropped: The number of dropped episodes by rule, in the order of the rules.
         played_figures: Means over the finished episodes.
         kept_figures: Means over the kept episodes.
         filters: The rules that selected the episodes.
-        resumed: Number of episodes that earlier runs finished.
-        again: Number of episodes that were played again, because their files were missing or truncated.
+        resumed: The number of episodes that earlier runs finished.
+        again: The number of episodes that were played again, because their files were missing or truncated.
     """
 
     tasks: int
@@ -125,7 +125,10 @@ class DemonstrationReport:
         return {key: value for key, value in self.to_json().items() if key not in ("resumed", "again")}
 
     def figures(self) -> list[tuple[str, str, str]]:
-        """Return the rows of a table: a measure, and its values over the played and over the kept episodes."""
+        """Return the rows of a table.
+
+        Each row has a measure, its value over the played episodes, and its value over the kept episodes.
+        """
         both = asdict(self.played_figures), asdict(self.kept_figures)
         return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
 

@@ -1,4 +1,4 @@
-"""Runs that turn tasks into a folder of demonstrations. A killed run resumes.
+"""Runs that turn tasks into a folder of demonstrations. A killed run can be resumed.
 
     FOLDER/kept/*.jsonl        the trajectories that the filters kept: the input of supervised training
     FOLDER/trajectories.jsonl  a line for each of them: task, file, recalls, turns, tokens, expert
@@ -54,8 +54,8 @@ async def make_demonstrations(
 ) -> DemonstrationReport:
     """Play every task, filter the episodes, and sort their files into folders.
 
-    A failure affects only its own episode, and the report counts it. Examples are a failed server, a task whose gold
-    the corpus does not have, and a question too long for the window.
+    A failure affects only its own episode, and the report counts it. Examples are a failed server, a task with gold
+    that is not in the corpus, and a question that is too long for the window.
 
     Args:
         tasks: The tasks to play.

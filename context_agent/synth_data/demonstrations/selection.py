@@ -30,7 +30,7 @@ def write_selection(
 ) -> None:
     """Copy the selected files to a folder that `ctx1 train sft` reads. Write both lists and a report.
 
-    Files that an earlier call selected and this one does not are deleted.
+    If an earlier call selected a file and this call does not, the file is deleted.
 
     Args:
         folder: The folder to write.
@@ -59,7 +59,7 @@ def write_selection(
 
 
 def _indexed_names(index: Path) -> set[str]:
-    """Return the file names in the list of an earlier call. Only those files were copied by that call."""
+    """Return the file names in the list of an earlier call. That call copied only these files."""
     names = set()
     for line in index.read_text(encoding="utf-8").splitlines() if index.exists() else ():
         with suppress(ValueError, TypeError, KeyError):

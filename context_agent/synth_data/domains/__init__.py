@@ -1,8 +1,8 @@
 """Domains: kinds of corpora, each with its loader and the answer types that questions may ask for.
 
-A domain is data and one function, and the stages read its fields. This package ships some domains. An installed package
-adds one by an entry point in its `pyproject.toml`. The entry point names a `Domain`, or a function without arguments
-that returns one:
+A domain consists of data and one function. The stages read its fields. This package ships some domains. An installed
+package adds one by an entry point in its `pyproject.toml`. The entry point names a `Domain`, or a function without
+arguments that returns one:
 
     [project.entry-points."context_agent.domains"]
     recipes = "my_package.recipes:RECIPES"
@@ -64,7 +64,7 @@ class Domain:
         truth_types: The answer types that questions may ask for.
         hints: Sentences to add to the prompts of some of the `HINTED_STEPS`, by step.
         max_hops: The largest number of documents that a question leads through.
-        positives: What counts as found.
+        positives: The unit that counts as found, `document` or `fact`.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """E-mail from `.eml` files, mbox files and maildir folders, with a document for each thread or for each message.
 
 The domain `email` has a document for each thread, and `email-messages` a document for each message. Replies are read
-without the text that they quote. Attachments are listed by name and not read. Two messages belong to one thread if one
-refers to the other (`References`, `In-Reply-To`), also through a missing message. Threads need all messages at once, so
-their text is held in memory. Single messages are streamed.
+without the text that they quote. Attachments are listed by name and not read. If one message refers to another
+(`References`, `In-Reply-To`), both belong to one thread. A missing message can connect them, too. To form threads, the
+loader needs all messages at once, so it holds their text in memory. Single messages are streamed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A full submission has a header between `<SEC-HEADER>` tags and a `<DOCUMENT>` for each part. The header's fields become
 metadata: `company`, `cik`, `form`, `period`, `filed`, `accession`. Readable parts are kept. Graphics, XBRL data,
 archives and spreadsheets are not. A form is split into one document per item, because a whole annual report is too long
-to be read at once. A form without header fields takes them from its inline XBRL.
+to be read at once. If a form has no header fields, they are read from its inline XBRL.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _item_label(item: str) -> str:
 
 
 def split_items(text: str) -> list[FormSection]:
-    """Return the text split at its items, without losing any text.
+    """Split the text at its items, and return all of it as sections.
 
     Headings repeat in a table of contents and in references. Of these, the heading with the most text counts. Items of
     different parts with the same number, as in form 10-Q, are labeled like `II-1`. The text before the first item is a

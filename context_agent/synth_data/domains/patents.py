@@ -91,7 +91,7 @@ def _undeclared(part: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """Return the entity's character if HTML has it, else its name."""
+    """Return the entity's character. If HTML does not define the entity, return its name."""
     character = unescape(entity[0])
     return entity[0][1:-1] if character == entity[0] else escape(character)
 
@@ -198,7 +198,7 @@ def _citations(text: str) -> list[str]:
 
 
 def _text_title(text: str) -> str:
-    """Return the text after `Title:`, else the first line."""
+    """Return the text after `Title:`. If there is none, return the first line."""
     match = re.search(r"^[^\S\n]*+(?:Title(?: of Invention)?)\s*+:\s*+(.+)$", text[:4000], re.I | re.M)
     return match[1] if match else next((line for line in text.splitlines() if line.strip()), "")[:120]
 

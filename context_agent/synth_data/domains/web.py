@@ -139,7 +139,10 @@ def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _url(page: str, page_tags: Iterable[Tag]) -> str:
-    """Return the page's address: its canonical link, else `og:url`, else the address from which a browser saved it."""
+    """Return the page's address.
+
+    The address is the canonical link, or else `og:url`, or else the address from which a browser saved the page.
+    """
     tagged = list(page_tags)
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())
     saved = _SAVED_FROM.search(page[:4096])
@@ -148,7 +151,10 @@ def _url(page: str, page_tags: Iterable[Tag]) -> str:
 
 
 def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
-    """Return the content of the first of these names that the page has. A name may be a name, property or itemprop."""
+    """Return the content of the first of these names that the page uses in a `<meta>` element.
+
+    A name may be the value of the attribute `name`, `property` or `itemprop`.
+    """
     contents: dict[str, str] = {}
     for tag in page_tags:
         if tag.name == "meta" and not tag.closing:
@@ -158,7 +164,7 @@ def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
 
 
 def _date(page_tags: list[Tag]) -> str:
-    """Return the day of publication in ISO 8601, or nothing if the page does not give it in a known form."""
+    """Return the day of publication in ISO 8601. If the page does not give it in a known form, return nothing."""
     times = (tag.get("datetime") for tag in page_tags if tag.name == "time" and not tag.closing)
     for stamp in (*(_meta(page_tags, (name,)) for name in _DATES), *times):
         if day := _DAY.search(stamp):

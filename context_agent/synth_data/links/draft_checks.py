@@ -1,4 +1,4 @@
-"""Checks of draft questions over links, which also find their quotes, facts and distractors."""
+"""Checks of draft questions over links. The checks also find the quotes, facts and distractors."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class DraftChecks:
             raise DropRow("fits another document")
 
     def _fits(self, draft: Draft, row: int) -> bool:
-        """Return True if another page fits what an intersection says.
+        """Return True if another page also fits the clues of an intersection.
 
         Such a page links to the same page, or to a page with the same fact.
         """
@@ -143,7 +143,10 @@ class DraftChecks:
         )
 
     def _restating_chunks(self, hop: Hop) -> Iterator[str]:
-        """Yield the chunks that state the same as the sentence, on pages of the same title or pages that link to it."""
+        """Yield the chunks that restate the sentence.
+
+        They are searched for on pages with the same name, and on pages that link to the page of the sentence.
+        """
         page = self._graph.pages[hop.page]
         near = [
             *self._graph.rows_by_name.get(page.name, ()),
@@ -160,7 +163,7 @@ class DraftChecks:
                     yield chunk.id
 
     def _distractors(self, draft: Draft, facts: tuple[tuple[str, ...], ...]) -> list[str]:
-        """Return distractors: documents that a search finds and that lack every form of the answer.
+        """Return distractors: documents that a search finds and that contain no form of the answer.
 
         The search is for the question and the hidden titles.
         """

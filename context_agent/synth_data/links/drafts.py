@@ -2,8 +2,8 @@
 
 A page is described by a phrase, such as `the director of Alpha` or `that village`, and by the sentences that must
 precede the phrase. A description names the page where it starts, and hides all others. Each hop extends the description
-in one of two ways. Either it wraps the phrase in the noun of a relation. Or it adds a sentence of the previous page, in
-which the next page's kind replaces its name (`a certain village`).
+in one of two ways. It wraps the phrase in the noun of a relation, or it adds a sentence of the previous page. In that
+sentence, the next page's kind replaces its name (`a certain village`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def describe_pages(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterat
     Args:
         graph: The links of the corpus.
         row: The row of the page where the descriptions start.
-        hops: Number of links to follow.
+        hops: The number of links to follow.
         rng: The source of randomness.
     """
     yield from _follow_links(graph, named_page(graph, row), hops, rng)
@@ -226,7 +226,10 @@ def _bridge(described: DescribedPage, fact: Fact) -> Draft:
 
 
 def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[Draft]:
-    """Yield questions for the only other page of its kind with the same object of a relation."""
+    """Yield questions for a page that shares the object of a relation with the given page.
+
+    No other page of its kind has the same object.
+    """
     page = named_page(graph, row)
     for fact in graph.facts(row):
         if fact.pattern is None or fact.pattern.name not in SHARED_OBJECT:
@@ -268,7 +271,7 @@ def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[D
 def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
     """Yield questions that compare two pages by a date.
 
-    With 2 hops both pages are named, with 3 one is described, and with 4 both are.
+    With 2 hops, both pages are named. With 3 hops, one page is described. With 4 hops, both pages are described.
     """
     left_size, right_size = {2: (1, 1), 3: (1, 2), 4: (2, 2)}[hops]
     ends = {size: _dated_pages(graph, rows, size, rng) for size in {left_size, right_size}}
@@ -289,7 +292,10 @@ def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Ran
 def _dated_pages(
     graph: LinkGraph, rows: Sequence[int], size: int, rng: Random
 ) -> dict[tuple[str, str], list[tuple[DescribedPage, Fact]]]:
-    """Return descriptions over `size` pages, each with a date, by the date's relation and the kind of the page."""
+    """Return descriptions over `size` pages, each with a date.
+
+    They are grouped by the date's relation and the page's kind.
+    """
     dated: dict[tuple[str, str], list[tuple[DescribedPage, Fact]]] = defaultdict(list)
     for row in rows:
         for described in describe_pages(graph, row, size - 1, rng):
@@ -341,7 +347,10 @@ def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: R
 
 
 def _first_sentence_opening(graph: LinkGraph, row: int, via: int) -> str:
-    """Return what the first sentence says about its page before the linked name: `1929 American film directed by`."""
+    """Return the words about the page that precede the linked name: `1929 American film directed by`.
+
+    They are taken from the first sentence.
+    """
     page, target = graph.pages[row], graph.pages[via]
     match = re.search(r"\b(?:is|was|are|were) (?:an?|the) (?P<rest>.+)$", page.sentences[0].plain.rstrip("."), re.S)
     if match is None or not target.kind:
@@ -381,7 +390,8 @@ class _PageClause(NamedTuple):
 def _clauses(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterator[_PageClause]:
     """Yield clauses about a page.
 
-    With 2 hops they state the page's own facts. With 3 they state a relation to another page and a fact of that page.
+    With 2 hops, they state the page's own facts. With 3 hops, they state a relation to another page and a fact of that
+    page.
     """
     kind = f"{capitalize(article(graph.pages[row].kind))} {graph.pages[row].kind}"
     if hops == 2:

@@ -59,7 +59,7 @@ _UNITS = frozenset("years months days weeks hours minutes seconds times was has 
 class Link:
     """A sentence of one page that names another page.
 
-    `relation` is set if a fixed phrase states how they are related.
+    If a fixed phrase states how the pages are related, `relation` is set.
     """
 
     source: int
@@ -81,8 +81,7 @@ class Fact:
         truth: The type of the answer.
         clause: A relative clause that states the fact. Empty if no clause reads well.
         pattern: The pattern that found the fact. If None, the sentence itself becomes the question, with a question
-            word
-            for the answer.
+            word for the answer.
     """
 
     page: int
@@ -136,7 +135,7 @@ class LinkGraph:
     def _index(self) -> dict[str, list[int]]:
         """Return pages by normalized bare title.
 
-        A bare title of different titles (`Get Low`, `Get Low (song)`) is left out.
+        If different titles share a bare title (`Get Low`, `Get Low (song)`), it is left out.
         """
         rows_by_name: dict[str, list[int]] = defaultdict(list)
         for row, page in enumerate(self.pages):
@@ -216,7 +215,7 @@ class LinkGraph:
     def facts(self, row: int) -> list[Fact]:
         """Return the facts of a page.
 
-        Facts from the patterns come first, then those from sentences with one year or one count.
+        Facts from the patterns come first, then facts from sentences with one year or one count.
         """
         if row not in self._facts:
             self._facts[row] = [*self._pattern_facts(row), *self._sentence_facts(row)]
@@ -269,7 +268,10 @@ class LinkGraph:
 
 
 def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> re.Match[str] | None:
-    """Return the match if the sentence states the relation of the page's subject with a single object, else None."""
+    """Return the match of the relation's pattern in the sentence.
+
+    If the sentence does not state this relation between the page's subject and a single object, return None.
+    """
     text = sentence.unlinked
     if len(text) > LONGEST_MATCHED or (pattern.first and sentence.index):
         return None

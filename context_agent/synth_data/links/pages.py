@@ -1,12 +1,12 @@
 """Documents as the link tasks see them: their sentences, their names, the kind of their subject, and relations.
 
-These are heuristics for English, without a model. A document whose first sentence does not say what its subject is (`X
-is a Y`) has no kind. A chain can start at such a document. It cannot be a bridge, because a bridge is described by its
-kind.
+The module uses heuristics for English, without a model. A document whose first sentence does not say what its subject
+is (`X is a Y`) has no kind. A chain can start at such a document. It cannot be a bridge, because a bridge is described
+by its kind.
 
 Relations are stated in fixed phrases: `directed by`, `born in`, a date of birth in brackets. Each has a question for
-its object, a description of the object by its subject, and a relative clause. The patterns name kinds of facts, and
-nothing of any particular corpus.
+its object, a description of the object by its subject, and a relative clause. The patterns name kinds of facts. They
+are not specific to any corpus.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RelationPattern:
         clause: A relative clause that states the relation.
         truth: The type of the object.
         of: The kinds of subject for which the relation is valid. Empty means any.
-        first: Whether only the document's first sentence counts.
+        first: True if only the document's first sentence counts.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Tasks from the links between documents, without a language model. A question hides the name of a linked document.
 
-The tasks are a stream of checked drafts, the same for the same corpus and settings. A draft is dropped, with a reason,
-if one of these holds:
+The tasks are a stream of checked drafts. The same corpus and settings give the same stream. A draft is dropped, with a
+reason, if one of these holds:
 
 - It names what it should describe.
 - It contains its answer, or a document before the last one reveals the answer.
@@ -61,11 +61,11 @@ class LinkTaskSettings:
     """The settings that determine the tasks of a corpus, together with the corpus itself.
 
     Attributes:
-        count: Number of tasks. None makes all tasks that pass the checks.
+        count: The number of tasks. None makes all tasks that pass the checks.
         types: The types of questions.
         hops: The smallest and the largest number of documents that a question needs.
-        seed: Seed of the random order.
-        distractors: Number of distractors per task.
+        seed: The seed of the random order.
+        distractors: The number of distractors per task.
         name: The start of every task's id.
         domain: The name of the corpus's domain.
     """
@@ -100,10 +100,10 @@ class DraftCounts:
     """The numbers of accepted and dropped drafts.
 
     Attributes:
-        documents: Number of documents in the corpus.
-        links: Number of links between them.
-        kept: Number of tasks by type and hops.
-        dropped: Number of dropped drafts by reason.
+        documents: The number of documents in the corpus.
+        links: The number of links between them.
+        kept: The number of tasks by type and hops.
+        dropped: The number of dropped drafts by reason.
     """
 
     documents: int
@@ -166,7 +166,7 @@ class LinkTasks:
             yield replace(task, id=f"{self.settings.name}-{number:06d}", domain=self.settings.domain)
 
     def shortcomings(self) -> list[str]:
-        """Return one line for each thing that questions are made of, with the number of documents that have it."""
+        """Return one line for each ingredient of questions, with the number of documents that have it."""
         graph, rows = self._graph, range(len(self._graph.pages))
         links = [link for row in rows for link in graph.links(row)]
         described = sum(bool(page.kind) for page in graph.pages)

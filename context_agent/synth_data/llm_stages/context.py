@@ -71,14 +71,16 @@ class StageContext:
         return await self.model.ask(prompt, parts, form, check, hint=self._hint(prompt), **values)
 
     async def explore(self, prompt: str, parts: Sequence[PromptPart], count: int) -> tuple[RankedDocument, ...]:
-        """Return the documents that the explorer ranks, best first. The justification of each is the fact that it adds.
+        """Return the documents that the explorer ranks, best first.
+
+        Each document's justification states the fact that it adds.
 
         The explorer is a search agent with this prompt in place of the profile's.
 
         Args:
             prompt: The name of the prompt.
             parts: The data of the prompt.
-            count: Number of documents to find.
+            count: The number of documents to find.
 
         Raises:
             DropRow: If the explorer ranks nothing.

@@ -55,7 +55,7 @@ class DistractorSettings:
     Attributes:
         count: The largest number of distractors of a task.
         least: The smallest number of distractors of a task.
-        checked: Whether a model judges each distractor.
+        checked: True if a model judges each distractor.
     """
 
     count: int = DISTRACTORS

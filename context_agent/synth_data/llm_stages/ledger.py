@@ -1,8 +1,8 @@
-"""A ledger of model calls that stays below a spending cap.
+"""A ledger of model calls that keeps their cost below a spending cap.
 
 The ledger reserves room for a call before the call is sent. The reservation is an upper bound: a prompt has at most as
-many tokens as the request has bytes, and the request limits the reply. So the cap holds however many calls run at once.
-When a call returns, its actual tokens replace the reservation.
+many tokens as the request has bytes, and the request limits the reply. So the cap is never exceeded, even if many calls
+run at once. When a call returns, its actual tokens replace the reservation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SpendingCap:
 
 
 class CapReached(StageHalted):
-    """An error: the next call could exceed the spending cap."""
+    """The error for a call that could exceed the spending cap."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,8 @@ class CostLedger:
     async def reserve(self, prompt: int, completion: int) -> AsyncIterator[SpendingClaim]:
         """Reserve room for a call of at most this many tokens, and yield the claim.
 
-        While calls in progress hold the room, wait. If a claim is not settled, the call failed, and it costs nothing.
+        If calls in progress hold the room, wait for them. If a claim is not settled, the call failed, and it costs
+        nothing.
 
         Raises:
             CapReached: If waiting cannot free enough room.

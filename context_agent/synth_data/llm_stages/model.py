@@ -53,7 +53,7 @@ class InvalidReply(Exception):
 
     Attributes:
         reason: A short, stable reason, which reports count.
-        problem: A description for the model of what to correct.
+        problem: A description of the problem, which the model gets.
     """
 
     def __init__(self, reason: str, problem: str) -> None:
@@ -72,8 +72,7 @@ class StructuredModelOptions:
 
     Attributes:
         chat_options: Options of the chat policy by name, such as `model`, `base_url` or `temperature`. Environment
-            variables
-            set the missing ones.
+            variables set the missing options.
         prices: The prices of a million tokens.
         cap: The spending cap.
         prompts: A folder with files that replace the shipped prompts.
@@ -104,10 +103,9 @@ class StructuredModel:
         Args:
             options: The model, its prices, the spending cap and the prompts.
             replies: The file of the reply cache. In a worker process, a function that sends requests to the process
-                that has
-                the cache.
+                that has the cache.
             concurrency: The largest number of requests at once.
-            seed: Seed of the model's sampling.
+            seed: The seed of the model's sampling.
             placeholders: The prompts by name, with the placeholders that each may use.
 
         Raises:
@@ -188,7 +186,7 @@ class StructuredModel:
             values: The values of the prompt's placeholders.
 
         Raises:
-            DropRow: If the last attempt is invalid, too.
+            DropRow: If the last reply is also invalid.
         """
         opening: list[Message] = list(self.prompts.messages(prompt, parts, **values))
         messages, invalid = opening, InvalidReply("no reply", "")

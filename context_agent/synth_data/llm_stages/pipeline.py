@@ -39,10 +39,10 @@ class PipelinePlan:
     """The plan of a pipeline.
 
     Attributes:
-        count: Number of documents to start from.
+        count: The number of documents to start from.
         hops: The smallest and the largest number of hops. The tasks are spread evenly over this range.
         distractors: The settings of the last stage.
-        concurrency: Number of rows that are processed at once.
+        concurrency: The number of rows that are processed at once.
     """
 
     count: int
@@ -58,7 +58,7 @@ class PipelinePlan:
             )
 
     def target(self, number: int) -> int:
-        """Return the number of hops that the verified task of this index should reach."""
+        """Return the number of hops that the verified task with this index should reach."""
         first, last = self.hops
         return first + number % (last - first + 1)
 
@@ -78,8 +78,8 @@ async def make_tasks(
 ) -> list[StageReport]:
     """Run all stages, write the tasks to `out`, and return a report for each stage.
 
-    A task that cannot be extended stays as it last passed verification. If the spending cap halts a stage, the reports
-    end with that stage. The same call resumes it.
+    If a task cannot be extended, the version that last passed verification stays. If the spending cap halts a stage,
+    the reports end with that stage. The same call resumes it.
 
     Args:
         context: The corpus, the model and the domain.
@@ -156,7 +156,7 @@ class _Pipeline:
         return load_stage_rows(path)
 
     def single(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the rows without those that have the same documents as an earlier row."""
+        """Return the rows, leaving out each row with the same documents as an earlier row."""
         first: dict[frozenset[str], dict[str, Any]] = {}
         for row in rows:
             first.setdefault(frozenset(document["id"] for document in row["documents"]), row)

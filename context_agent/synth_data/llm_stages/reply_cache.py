@@ -103,7 +103,7 @@ class CachedEndpoint(Endpoint):
         until: float = math.inf,
         show: Callable[[Any], None] | None = None,
     ) -> Any:
-        """Return the reply to a request, from the cache if it has the reply.
+        """Return the reply to a request. If the cache has the reply, no request is sent.
 
         The arguments are those of `Endpoint.post`. Replies are not streamed, so `show` is never called.
 
@@ -147,7 +147,7 @@ class CachedEndpoint(Endpoint):
         return events
 
     def _count_failure(self, error: ServerError) -> None:
-        """Raise `StageHalted` for a failure that the next row would meet again."""
+        """If the next row would fail in the same way, raise `StageHalted`."""
         if isinstance(error, Refusal):
             if error.status in (401, 403):
                 raise StageHalted(f"{self.base_url}: {rejected_key_message(error, self.api_key_env)}") from None
@@ -162,8 +162,8 @@ class CachedEndpoint(Endpoint):
 class RemoteEndpoint(Endpoint):
     """The model server as a worker process sees it. The process with the pool makes the calls.
 
-    That process uses a `CachedEndpoint`, so one cache and one cap hold for all workers. If a worker dies and its row is
-    repeated, the row finds the replies that were paid for. A worker needs neither the key nor access to the server.
+    That process uses a `CachedEndpoint`, so one cache and one cap hold for all workers. If a worker dies, its row is
+    repeated with the replies that were already paid for. A worker needs neither the key nor access to the server.
     """
 
     def __init__(self, base_url: str, *, call: CallParent, **options: Any) -> None:

@@ -1,9 +1,9 @@
 """The stage `verify`, which finds the quotes that prove a task.
 
-For each supporting document, a model copies quotes from the clues, from the document, and of the answer. The published
-rule has four parts. At least two thirds of the clue quotes, rounded up, are in the clues. The same share of the
-document quotes is in the document. All answer quotes are in the document. At least one document contains the answer.
-The model has three attempts.
+For each supporting document, a model copies quotes from the clues, quotes from the document, and quotes of the answer.
+The published rule has four parts. At least two thirds of the clue quotes, rounded up, are in the clues. The same share
+of the document quotes is in the document. All answer quotes are in the document. At least one document contains the
+answer. The model has three attempts.
 
 This stage is stricter. A document contains the answer only if one of its quotes states the answer in some form.
 """
@@ -117,7 +117,7 @@ async def _fact_chunks(context: StageContext, quotes: Sequence[str], excerpt: Do
     """Return the chunks that state the fact.
 
     If the quotes are in the title or span two chunks, return all chunks of the excerpt. If the domain scores by fact,
-    every chunk of the corpus counts that states at least two thirds of the quotes. A chunk that only shares a name or a
+    return every chunk of the corpus that states at least two thirds of the quotes. A chunk that only shares a name or a
     year with the fact does not count.
     """
     excerpt_chunks = tuple(chunk.id for chunk in excerpt.chunks if count_quotes(quotes, chunk.text))

@@ -8,8 +8,8 @@
 
 If a rule can check a reply, the stage checks it at once and tells the model what to correct. A document must contain
 the answer. The question must contain neither the answer nor a title. The question of an extended task describes the old
-answer instead of naming it. So a searcher must first find the old answer, and then what the bridging document connects
-it to.
+answer instead of naming it. So a searcher must first find the old answer, and then the new answer, which the bridging
+document connects to it.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def draft_task(context: StageContext, name: str, written: WrittenTask, excerpts:
 
 
 def with_aliases(labels: Mapping[str, Any], written: WrittenTask) -> dict[str, Any]:
-    """Return the labels with the aliases of the new answer. If it has none, the labels have no aliases."""
+    """Return the labels with the aliases of the new answer. If the answer has no aliases, the labels have none."""
     aliases = [alias.strip() for alias in written.aliases if alias.strip()]
     rest = {key: value for key, value in labels.items() if key != "aliases"}
     return {**rest, "aliases": aliases} if aliases else rest
@@ -253,7 +253,10 @@ def extended_task(context: StageContext, task: Task, written: WrittenTask, excer
 
 
 async def _new_excerpts(context: StageContext, task: Task, parts: list[PromptPart]) -> list[DocumentExcerpt]:
-    """Return the bridging document, which states the old answer, and two others. The task has none of them already."""
+    """Return the bridging document, which states the old answer, and two other documents.
+
+    All three are new to the task.
+    """
     explored = await context.explore("bridge", parts, ADDED_DOCUMENTS)
     ranked = distinct_documents([document for document in explored if document.id not in task.gold], ADDED_DOCUMENTS)
     excerpts = [
@@ -284,7 +287,7 @@ def _support(excerpt: DocumentExcerpt) -> Support:
 
 
 def _is_name(title: str) -> bool:
-    """Return True if the title identifies its document. A date or one short word occurs in many sentences."""
+    """Return True if the title identifies its document. A date or one short word does not."""
     return len(normalize(title)) >= 4 and any(char.isupper() for char in title)
 
 

@@ -61,8 +61,8 @@ class StageSummary:
 
     Attributes:
         name: The name of the stage.
-        kept: Number of output rows.
-        dropped: Number of dropped inputs by reason.
+        kept: The number of output rows.
+        dropped: The number of dropped inputs by reason.
         settings: The settings of the stage.
     """
 
@@ -87,7 +87,7 @@ class CardDetails:
     about: str = ""
 
     def over(self, before: CardDetails) -> CardDetails:
-        """Return these details, with missing ones taken from `before`."""
+        """Return these details. Missing details are taken from `before`."""
         return CardDetails(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
 
 
 def stage_of(out: Path) -> StageSummary:
-    """Return the summary of the stage that wrote this file, from the files beside it.
+    """Read the files beside this file, and return the summary of the stage that wrote it.
 
     Raises:
         DataError: If those files are missing or damaged.

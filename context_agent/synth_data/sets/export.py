@@ -110,7 +110,7 @@ def push_splits(
     Args:
         splits: The tasks by split.
         name: The name of the set on the hub, as `owner/set`.
-        public: Whether everyone can see the set.
+        public: True if everyone can see the set.
         card: The data card to upload.
 
     Raises:

@@ -115,7 +115,7 @@ def write_corpus(path: Path, documents: Iterable[Document]) -> None:
 
 
 def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
-    """Return the id of the earlier document for each document with the same title and text."""
+    """Return the id of the earlier document for each document that repeats its title and text."""
     first: dict[bytes, str] = {}
     duplicates = {}
     for document in documents:

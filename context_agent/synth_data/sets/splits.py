@@ -1,9 +1,9 @@
 """Splits by document: no gold, supporting or bridging document of a test task is one of a training task.
 
-Tasks that share a document or a question form a component. A component goes into one split, which is drawn by the
-remaining capacity. A component that fits no split is divided. Each held-out split then grows inside the component. It
-takes tasks whose documents few others use, with the component's mix of hops. Tasks that would be on both sides are
-dropped and counted.
+Tasks that share a document or a question form a component. A component goes into one split, which is drawn in
+proportion to the remaining capacity. If a component fits no split, it is divided. Each held-out split then grows inside
+the component. It takes tasks with documents that few other tasks use, and keeps the component's mix of hops. Tasks that
+would be on both sides are dropped and counted.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ class TaskSplits:
     Attributes:
         splits: The tasks by split, in file order and with new ids.
         dropped: The dropped tasks with their reasons.
-        components: Number of groups of tasks that share documents or questions.
-        largest: Number of tasks in the largest component.
-        cut: Number of components that were divided.
+        components: The number of groups of tasks that share documents or questions.
+        largest: The number of tasks in the largest component.
+        cut: The number of components that were divided.
         spread: For each split, the mean number of tasks that use one of its documents. A division prefers documents
-            with few
-            users for the held-out splits, and this number shows how much.
+            with few users for the held-out splits, and this number shows how strongly.
     """
 
     splits: dict[str, tuple[Task, ...]]
@@ -65,10 +64,10 @@ def split_tasks(
         tasks: The tasks.
         name: The name of the set. Ids become `<name>/<split>/<id>`.
         shares: The share of the tasks that each split gets.
-        seed: Seed of the draw.
+        seed: The seed of the draw.
         oversized: What happens to a component that fits no split. `cut` divides it and drops the tasks on both sides
             of the cut. `keep` adds it to the split with the most capacity, so the shares are not met.
-        duplicates: Maps a document to the one that it duplicates.
+        duplicates: For each duplicate document, the id of the document that it repeats.
 
     Returns:
         The splits, and the dropped tasks.
@@ -234,8 +233,9 @@ def grow_region(
 ) -> tuple[set[int], set[int]]:
     """Grow a region of about `targets` rows of each kind, greedily.
 
-    The next row has the kind that lacks most rows. Of these rows, it is the one whose new keys have the fewest users.
-    Ties are broken at random. Each key enters once. So apart from the heaps, the work is linear in the uses of keys.
+    Each step adds a row of the kind that lacks the most rows. Of these rows, it takes the one with new keys that have
+    the fewest users. Ties are broken at random. Each key is added once. So apart from the heaps, the time is linear in
+    the number of times that rows use keys.
 
     Args:
         rows: The rows to choose from.
@@ -245,7 +245,7 @@ def grow_region(
         draw: The source of randomness.
 
     Returns:
-        The region, and the rows outside that share a key with it.
+        The region, and the rows outside the region that share a key with it.
     """
     order = draw.sample(sorted(rows), len(set(rows)))
     turn = {row: at for at, row in enumerate(order)}
@@ -282,7 +282,8 @@ def grow_region(
 def _renamed(tasks: Sequence[Task], chosen: Mapping[str, Iterable[int]], name: str) -> dict[int, Task]:
     """Return the assigned tasks by row, with their split and an id that starts with the set and the split.
 
-    If an id already starts with this set and a split, that prefix is replaced. If ids would then repeat, it stays.
+    If an id already starts with this set and a split, that prefix is replaced. If ids would then repeat, the prefix
+    stays.
     """
     prefix = re.compile(rf"{re.escape(name)}/(?:{'|'.join(map(re.escape, chosen))})/")
     plain = [prefix.sub("", task.id, count=1) if prefix.match(task.id) else task.id for task in tasks]

@@ -1,6 +1,6 @@
 """A closed world of invented people, places and works, in which every answer is provably unique.
 
-A world is a value. Its documents and tasks are made on demand.
+A world does not change. Its documents and tasks are generated when they are requested.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class WorldSettings:
     """The settings that determine a world byte for byte.
 
     Attributes:
-        entities: Number of entities, and thus of documents.
-        seed: Seed of everything that is random.
-        tasks: Number of tasks. None makes two per entity, or as many as possible.
+        entities: The number of entities, and thus of documents.
+        seed: The seed of everything that is random.
+        tasks: The number of tasks. None makes two per entity, or as many as possible.
         hops: The smallest and the largest number of documents that a question needs.
-        distractors: Number of distractors per task.
+        distractors: The number of distractors per task.
         vocabulary: `full`, or `small` for about two hundred words and documents of one sentence.
     """
 
@@ -104,7 +104,7 @@ class ClosedWorld:
         """Yield a split's tasks one by one.
 
         Raises:
-            ConfigError: At the end, if the split has fewer tasks than the settings require.
+            ConfigError: If the split has fewer tasks than the settings require. The error is raised at the end.
         """
         target, count = self._share(split), 0
         for task in islice(self._generate(split), target):
@@ -169,11 +169,11 @@ def make_world(
     """Return a closed world of invented entities. Equal arguments give equal documents and tasks, byte for byte.
 
     Args:
-        entities: Number of entities, and thus of documents.
-        seed: Seed of everything that is random.
-        tasks: Number of tasks. None makes two per entity, or as many as possible.
+        entities: The number of entities, and thus of documents.
+        seed: The seed of everything that is random.
+        tasks: The number of tasks. None makes two per entity, or as many as possible.
         hops: The smallest and the largest number of documents that a question needs.
-        distractors: Number of distractors per task.
+        distractors: The number of distractors per task.
         vocabulary: `full`, or `small` for about two hundred words and documents of one sentence.
 
     Raises:

@@ -32,9 +32,9 @@ class DistractorFinder:
     def near(self, gold: Sequence[int], rng: Random) -> Iterator[int]:
         """Yield the numbers of other entities, the most similar first, each once.
 
-        For each gold document in turn, the first are namesakes and entities that share a word of the name. Entities
-        with the same object of a relation follow, such as another work by the same author. Random entities of the same
-        kind come last.
+        For each gold document in turn, namesakes and entities that share a word of the name come first. Entities with
+        the same object of a relation follow, such as another work by the same author. Random entities of the same kind
+        come last.
         """
         excluded = set(gold)
         entities = [self._graph.entities[number] for number in gold]

@@ -51,7 +51,7 @@ def _write_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relati
 def _sentence(graph: Graph, entity: Entity, relation: Relation, rng: Random, *, first: bool) -> str:
     """Return a sentence that states a relation.
 
-    After the first sentence, a pronoun mostly replaces the subject's name.
+    After the first sentence, a pronoun usually replaces the subject's name.
     """
     by_name = first or rng.random() < _NAME_RATE
     pronoun = ("He" if entity.number % 2 else "She") if entity.kind == "person" else "It"

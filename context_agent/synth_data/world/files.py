@@ -34,7 +34,7 @@ def write_world(
     Args:
         world: The world.
         folder: The folder to write.
-        force: Whether to replace a world's files in a folder that is not empty. Other files in it stay.
+        force: True to replace a world's files in a folder that is not empty. Other files in it stay.
         report: A function that is called with the number of tasks written and the total.
 
     Raises:

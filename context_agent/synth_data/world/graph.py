@@ -125,11 +125,11 @@ class Graph:
 
 
 def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
-    """Return a world of this many entities.
+    """Return the graph of a world with this many entities.
 
     Args:
-        entities: Number of entities.
-        seed: Seed of everything that is random.
+        entities: The number of entities.
+        seed: The seed of everything that is random.
         vocabulary: `full` or `small`.
 
     Raises:
@@ -248,7 +248,7 @@ class _Relations:
                 self._after(entity, self._born(target))
 
     def _older(self, entity: Entity) -> list[Entity]:
-        """Return up to thirty persons who were born in earlier years than this one, the nearest in time."""
+        """Return up to thirty persons who were born in earlier years than this person, the nearest in time."""
         position = bisect_left(self._births, self._born(entity))
         return self._people[max(0, position - 30) : position]
 

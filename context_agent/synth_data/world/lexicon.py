@@ -141,9 +141,9 @@ def small_lexicon(rng: Random) -> Lexicon:
 
 
 def _name_part_count(count: int) -> int:
-    """Return the number of given or family names at which a third of all pairs is used.
+    """Return how many given names, and as many family names, to invent.
 
-    Then several persons share each name.
+    With this number, persons use a third of all possible pairs, so several persons share each name.
     """
     return max(8, math.ceil(math.sqrt(3 * count)))
 

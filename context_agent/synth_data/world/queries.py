@@ -22,7 +22,7 @@ class NamedEntity:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """A query for the object of a relation whose subject is described by another query."""
+    """A query for the object of a relation. Another query describes the subject of the relation."""
 
     of: Query
     relation: Relation
@@ -39,7 +39,7 @@ class Intersection:
 
 @dataclass(frozen=True, slots=True)
 class YearComparison:
-    """A query for the one of two entities whose year is earlier."""
+    """A query that asks which of two entities has the earlier year."""
 
     relation: Relation
     a: Query
@@ -50,7 +50,7 @@ Query = NamedEntity | Follow | Intersection | YearComparison
 
 
 def evaluate(graph: Graph, query: Query) -> Answers:
-    """Return everything that fits the query. Entities are given by number.
+    """Return all answers to the query. Entities are given by number.
 
     An ambiguous description has several answers.
     """
@@ -71,7 +71,7 @@ def evaluate(graph: Graph, query: Query) -> Answers:
 
 
 def _subjects(graph: Graph, kind: str, relation: Relation, query: Query) -> Answers:
-    """Return the subjects of a relation to the described entities."""
+    """Return the entities that have the relation to one of the described entities."""
     return frozenset(
         subject
         for target in evaluate(graph, query)
@@ -182,7 +182,7 @@ class QueryStreams:
 
         Args:
             kind: The type: `single`, `bridge`, `comparison` or `intersection`.
-            hops: Number of documents.
+            hops: The number of documents.
         """
         rng = Random(f"candidates/{self._seed}/{self._split}/{kind}/{hops}")
         if kind == "comparison":

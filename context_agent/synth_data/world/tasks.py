@@ -38,7 +38,7 @@ TURNS = ("bridge", "comparison", "bridge", "intersection")
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer.
+    """The answer to a query.
 
     Attributes:
         text: The answer as text.
@@ -63,16 +63,19 @@ class TaskGenerator:
             graph: The world.
             documents: The documents of all entities, indexed by entity number.
             split: The part of the world.
-            seed: Seed of everything that is random.
+            seed: The seed of everything that is random.
             name: The start of every task's id.
-            distractors: Number of distractors per task.
+            distractors: The number of distractors per task.
         """
         self._graph, self._documents, self._split, self._seed = graph, documents, split, seed
         self._name, self._distractor_count = name, distractors
         self._distractors = DistractorFinder(graph)
 
     def tasks(self, hops: range) -> Iterator[Task]:
-        """Yield tasks until no more can be made. The numbers of hops alternate, and for each of them the types do."""
+        """Yield tasks until no more can be made.
+
+        The numbers of hops alternate, and so do the types for each number of hops.
+        """
         rng = Random(f"tasks/{self._seed}/{self._split}")
         lanes = [self._lane(n, rng) for n in hops]
         seen: set[str] = set()

@@ -221,7 +221,7 @@ def _horizontal_lines(panel: Axes, cells: Sequence[Cell], measure: str, styles: 
 def _plot(
     summary: EvalSummary, draw: Draw, name: str, across: str, up: str, *, standalone: bool, share: bool = True
 ) -> str:
-    """Return a figure with a panel per benchmark, and with a legend of the drawn systems below.
+    """Draw a panel per benchmark with a legend of the drawn systems below, and return the SVG text.
 
     If `share` is True, the vertical axis ends at 1.
     """

@@ -66,7 +66,7 @@ class DistractorOnPage:
         id: The document's id.
         title: The document's title.
         found: False if the corpus does not have the document.
-        answer: True if the answer's words occur in the document all the same.
+        answer: True if the answer's words nevertheless occur in the document.
         segments: The text. If it contains the answer, the first occurrence is marked.
     """
 
@@ -86,7 +86,7 @@ class TaskOnPage:
         question: The question.
         answer: The answer that the judges check.
         type: The kind of the answer, such as a person or a place.
-        hops: Number of documents that must be combined.
+        hops: The number of documents that must be combined.
         domain: The domain that the task was made for.
         origin: How the task was made.
         clues: The clues, with the quoted ones marked.

@@ -46,22 +46,23 @@ class TrajectoryRow:
         policy: The name of the policy.
         seed: The seed of the episode.
         window: The size of the context window, in tokens.
-        stop: Why the episode ended, or `cut` if the file has no end.
-        turns: Number of turns.
-        calls: Number of tool calls.
-        tokens: Number of tokens placed in the context.
-        mistakes: Number of tool calls that were wrong.
-        pruned: Number of chunks that were pruned.
-        restored: Number of chunks that were restored.
-        seconds: Duration of the episode.
+        stop: The reason why the episode ended. If the file has no end, this is `cut`.
+        turns: The number of turns.
+        calls: The number of tool calls.
+        tokens: The number of tokens placed in the context.
+        mistakes: The number of tool calls that were wrong.
+        pruned: The number of chunks that were pruned.
+        restored: The number of chunks that were restored.
+        seconds: The duration of the episode.
         queries: The search queries, in order.
-        problem: What is wrong with the file. None if it is complete.
-        seen: Share of the needed evidence that was shown. None if gold is unknown.
-        ranked: Share of the needed evidence that the ranking has. None if gold is unknown.
-        gold_pruned: Number of gold chunks that were ever pruned, alone or with their summary. None if gold is unknown.
-        gold_lost: Number of gold chunks that were pruned and never restored. None if gold is unknown.
-        summarized: Number of passages that summaries replaced.
-        critical_steps: Number of actions that had to wait for each other, including those of sub-agents.
+        problem: The fault in the file. None if it is complete.
+        seen: The share of the needed evidence that was shown. None if gold is unknown.
+        ranked: The share of the needed evidence that the ranking has. None if gold is unknown.
+        gold_pruned: The number of gold chunks that were ever pruned, alone or with their summary. None if gold is
+            unknown.
+        gold_lost: The number of gold chunks that were pruned and never restored. None if gold is unknown.
+        summarized: The number of passages that summaries replaced.
+        critical_steps: The number of actions that had to wait for each other, including those of sub-agents.
         parent: For a sub-agent, the id of the trajectory that started it.
     """
 
@@ -149,7 +150,7 @@ class ViewData:
         details: A detail for each trajectory. It refers to `texts` by index.
         texts: The texts that the details share.
         problems: A line for each file or row that cannot be shown.
-        ignored: Number of files that are not trajectories.
+        ignored: The number of files that are not trajectories.
     """
 
     rows: tuple[TrajectoryRow, ...]

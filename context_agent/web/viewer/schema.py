@@ -105,10 +105,10 @@ class EditData(TypedDict):
     """An edit of the view.
 
     Attributes:
-        pruned: Keys of the blocks that were pruned.
-        replaced: Keys of the blocks that summaries replaced.
-        summaries: Keys of the new summaries.
-        restored: Keys of the blocks that were restored.
+        pruned: The keys of the blocks that were pruned.
+        replaced: The keys of the blocks that summaries replaced.
+        summaries: The keys of the new summaries.
+        restored: The keys of the blocks that were restored.
         freed: Tokens that the edit removed from the view.
         recomputed: Tokens that the model must read again because of the edit.
     """
@@ -122,7 +122,7 @@ class EditData(TypedDict):
 
 
 class DelegatedData(TypedDict):
-    """A sub-agent that a tool call started. Its `id` is that of its trajectory, or empty if it did not start."""
+    """A sub-agent that a tool call started. Its `id` is its trajectory's id. If it did not start, `id` is empty."""
 
     id: str
     task: str
@@ -138,7 +138,7 @@ class ResultData(TypedDict):
 
     Attributes:
         arguments: The arguments, as pairs of name and text.
-        mistake: What was wrong with the call. None if it was valid.
+        mistake: The fault in the call. None if it was valid.
         segments: The parts of the result. A number is the key of a block.
     """
 
@@ -202,10 +202,10 @@ class GoldData(TypedDict):
     """The gold evidence of a trajectory's question.
 
     Attributes:
-        needs: Number of pieces of evidence that the question needs.
-        seen: Number of them that were shown.
-        ranked: Number of them in the final ranking.
-        missing: Ids of the gold documents or chunks that were never shown.
+        needs: The number of pieces of evidence that the question needs.
+        seen: The number of these pieces that were shown.
+        ranked: The number of these pieces in the final ranking.
+        missing: The ids of the gold documents or chunks that were never shown.
         answer: The answer to the question. Empty if it is unknown.
     """
 
@@ -217,7 +217,7 @@ class GoldData(TypedDict):
 
 
 class TrajectoryDetail(TypedDict):
-    """The details that are shown of a trajectory.
+    """The details of a trajectory that the viewer shows.
 
     Attributes:
         end: How the episode ended. None if the file was truncated.
