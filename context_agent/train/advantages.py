@@ -24,11 +24,12 @@ class Baseline(StrEnum):
     """The way in which a reward becomes an advantage. Each way subtracts a quantity, and may divide by another."""
 
     MEAN = "mean"
-    """Subtracts the group's mean: CISPO as published for Context-1, and Dr. GRPO (arXiv 2503.20783)."""
+    """The reward minus the group's mean: CISPO as published for Context-1, and Dr. GRPO (arXiv 2503.20783)."""
     DEVIATION = "deviation"
-    """Subtracts the group's mean and divides by its standard deviation: GRPO (arXiv 2402.03300, equation 4)."""
+    """The reward minus the group's mean, divided by its standard deviation: GRPO (arXiv 2402.03300, equation 4)."""
     LEAVE_ONE_OUT = "leave_one_out"
-    """Subtracts the mean of the group's other episodes: REINFORCE with an unbiased baseline (arXiv 2402.14740)."""
+    """The reward minus the mean of the group's other episodes: REINFORCE with an unbiased baseline (arXiv 2402.14740).
+    """
 
 
 class BaselineMembers(StrEnum):

@@ -59,16 +59,14 @@ class Loss(StrEnum):
     """The loss of reinforcement learning. `train.rl.losses` has the formulas."""
 
     CISPO = "cispo"
-    """Clips the importance weights, stops their gradient, and averages over all trained tokens (arXiv 2506.13585)."""
+    """Clipped importance weights without gradient, averaged over all trained tokens (arXiv 2506.13585)."""
     GRPO = "grpo"
-    """Clips the surrogate objective, and averages within each row before averaging over rows (arXiv 2402.03300)."""
+    """The clipped surrogate objective, averaged within each row and then over rows (arXiv 2402.03300)."""
     DR_GRPO = "dr_grpo"
-    """Clips the surrogate and divides by a constant number of tokens, which avoids the length bias (arXiv
-    2503.20783).
-    """
+    """The clipped surrogate, divided by a constant number of tokens to avoid the length bias (arXiv 2503.20783)."""
     REINFORCE = "reinforce"
-    """Uses no probability ratio: -A log p over the trained tokens. The rows must come from the weights being
-    trained.
+    """The loss -A log p over the trained tokens, where A is the advantage and p the policy's probability. It uses no
+    probability ratio, so the rows must come from the weights being trained.
     """
 
     @property

@@ -22,7 +22,7 @@ class CurriculumStage:
 
     Attributes:
         until: Share of training, in (0, 1], at which the stage ends.
-        hops: Largest number of hops of a question.
+        hops: Largest number of hops that a question may have.
     """
 
     until: float
@@ -31,10 +31,11 @@ class CurriculumStage:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """A schedule from easy to hard questions, and from recall towards precision in the reward.
+    """A schedule that moves from easy to hard questions, and from recall towards precision in the reward.
 
     Attributes:
-        stages: The stages in order. After the last one, every question may be drawn. The report publishes no bounds.
+        stages: The stages in order. After the last one, every question may be drawn. The Context-1 report does not give
+            their bounds.
         beta: The beta of F-beta at the start and at the end of training. If it is None, beta stays at `rewards.beta`.
             With the preset context-1 it is halved during training, from 4 to 2 as published (Context-1, section 3).
     """
@@ -89,7 +90,7 @@ class Curriculum:
 def draw_questions(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:
     """Draw the questions of a step at random.
 
-    If `count` exceeds the number of questions, every question is drawn before any is drawn again, in another order.
+    If `count` exceeds the number of questions, every question is drawn once before any question is drawn again.
 
     Args:
         questions: The questions that may be drawn.

@@ -54,7 +54,8 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
 
     Raises:
         ConfigError: If the run file names no questions or no index.
-        DataError: If gold is not in the index and `data.missing_gold` does not allow dropping such questions.
+        DataError: If a question's gold is not in the index and `data.missing_gold` does not allow dropping the
+            question.
     """
     if world is not None:
         yield TrainingData(world.corpus, world.questions["train"], world.questions["dev"], world)
@@ -115,7 +116,9 @@ def _questions(files: Sequence[str], note: Notify) -> list[Question]:
 
 
 def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: DataConfig, note: Notify) -> list[Question]:
-    """Return the questions whose gold is in the index. If the others may not be dropped, raise `DataError`."""
+    """Return the questions that have their gold in the index. If the other questions may not be dropped, raise
+    `DataError`.
+    """
     lost: MissingGold = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(

@@ -2,8 +2,8 @@
 
 This module does not import torch and does not download anything.
 
-The formulas omit what only a measurement can show, such as allocator fragmentation and kernel workspaces. `SLACK` is
-added for these. A gigabyte is 10^9 bytes, as GPU makers count.
+The formulas omit parts that only a measurement can show, such as allocator fragmentation and kernel workspaces. `SLACK`
+is added for these parts. A gigabyte is 10^9 bytes, as GPU makers count.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class StepCost:
 
     @property
     def seconds(self) -> float | None:
-        """Time of the step, which samples and then trains. None if a rate is missing."""
+        """Time to sample and then to train. None if the run file lacks one of the rates."""
         if self.sampling_seconds is None or self.training_seconds is None:
             return None
         return self.sampling_seconds + self.training_seconds
@@ -121,7 +121,7 @@ class LessonsCost:
         episodes: Number of demonstrations.
         epochs: Passes over the rows.
         tokens: Token ids that pass through the model, over all epochs.
-        source: Where the numbers of episodes and tokens come from.
+        source: The origin of the numbers of episodes and tokens.
         seconds: Training time. None if the run file gives no rate.
         flops: Floating-point operations.
     """
@@ -134,8 +134,9 @@ class LessonsCost:
     flops: float
 
     def lines(self, steps: int) -> list[str]:
-        """Return the cost as lines of text. `steps` is not used, because supervised training has no steps of
-        rollouts.
+        """Return the cost as lines of text.
+
+        `steps` is not used, because supervised training has no rollout steps.
         """
         lines = [
             f"lessons: {self.episodes:,} episodes, {self.epochs} times: {self.tokens:,} tokens ({self.source})",
@@ -165,7 +166,7 @@ class RunEstimate:
         memory: The memory of the GPUs.
         cost: The cost of a step of reinforcement learning, or of the whole supervised training.
         steps: Steps of the run.
-        room: Memory of a GPU in bytes. None if the run file does not give it.
+        room: Memory of a GPU, in bytes. None if the run file does not state it.
         adapter_bytes: Bytes that a weight sync sends to a sampler. None if all weights are trained.
     """
 
@@ -303,7 +304,7 @@ def longest_row(run: RunConfig) -> int:
 
 
 def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
-    """Return the number of adapter weights. For each matrix it is the rank times the sum of inputs and outputs.
+    """Return the number of adapter weights. Each matrix has the rank times the sum of its inputs and outputs.
 
     The formula is that of LoRA (arXiv 2106.09685).
     """
@@ -327,9 +328,9 @@ def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str 
     """Return the bytes of activations in the backward pass of one row.
 
     With checkpointing (arXiv 1604.06174), each layer stores its input, and one layer at a time stores everything. The
-    size of a layer follows Korthikanti et al. (arXiv 2205.05198, section 4). It is about 4 tensors of the hidden size,
-    queries, keys and values twice, and 3 tensors of the inner size for each chosen expert. Eager attention stores the
-    scores twice.
+    size of a layer follows Korthikanti et al. (arXiv 2205.05198, section 4). A layer stores about 4 tensors of the
+    hidden size, the queries, keys and values twice, and 3 tensors of the inner size for each chosen expert. Eager
+    attention stores the scores twice.
 
     Args:
         shape: The shape of the model.
@@ -355,12 +356,12 @@ def attention_score_bytes(shape: ModelShape, tokens: int, width: int) -> float:
 
 
 def logit_bytes(shape: ModelShape, tokens: int) -> float:
-    """Return the bytes of the logits and their gradient that the fused output layer holds at a time, in 32 bits."""
+    """Return the largest number of bytes that the fused output layer holds for 32-bit logits and their gradient."""
     return float(2 * 4 * min(tokens, LOGIT_ROWS) * min(shape.vocabulary, LOGIT_WIDTH))
 
 
 def step_cost(run: RunConfig, shape: ModelShape) -> StepCost:
-    """Estimate the tokens and the time of one step, assuming that every question has its demonstrations.
+    """Estimate the tokens and the time of one step. Every question is assumed to have all of its demonstrations.
 
     A sampled token costs 2 floating-point operations per weight. A trained token costs 6 for the forward and backward
     pass (arXiv 2001.08361, section 2.1). With checkpointing it costs 2 more, because the forward pass runs again.

@@ -1,1 +1,1 @@
-"""The demo: a policy learns to search and prune in minutes, and a report shows what it learned."""
+"""The demo: a policy learns to search and prune in minutes, and a report shows its progress."""

@@ -77,7 +77,7 @@ class DemoMaterial:
         model: The model whose vocabulary counts tokens.
         windows: Sizes of the window, in tokens, in which the oracle plays.
         tasks: Number of train questions that the oracle plays in each window.
-        source: The folder of documents and questions. None for an invented world.
+        source: The folder of documents and questions. If it is None, the world is invented.
         profile: The harness profile.
         entities: Number of entities in the invented world.
     """
@@ -142,11 +142,11 @@ class DemoMaterial:
 
         Args:
             note: Receives messages for the user.
-            advance: Receives the number of finished windows and of all windows.
+            advance: Receives the number of finished windows and the total number.
 
         Raises:
             ConfigError: If the folder has no documents, or the model is not installed.
-            MissingExtraError: If an extra is missing.
+            MissingExtraError: If a required extra is not installed.
         """
         counter = VocabularyCounter(templated(self.model))
         if self.source is None and not self.folder.is_dir():

@@ -1,7 +1,8 @@
 """The plan of the demo: its two runs and its targets. This module does not import torch.
 
-The settings are two run files in this folder, with the changes of the command. `sft.toml` and `rl.toml` are for the
-tiny model in the toy environment. `smollm2-sft.toml` and `smollm2-rl.toml` are for SmolLM2 on questions about text.
+The settings come from two run files in this folder. The options of the command change them. `sft.toml` and `rl.toml`
+are for the tiny model in the toy environment. `smollm2-sft.toml` and `smollm2-rl.toml` are for SmolLM2 on questions
+about text.
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ class DemoTargets:
             there are too few updates to tell.
         sure: Smallest lower bound of the gain's interval.
         accuracy: Smallest share of the pruned chunks that are not gold.
-        half: Smallest gain in recall from pruning, in half the window, with an interval above 0. None if it is not
-            judged.
-        minutes: Longest time of all phases.
-        one_shot: True if the recall after the demonstrations should be above that of one search, with an interval above
-            0.
+        half: Smallest gain in recall from pruning in half the window. The gain's interval must also lie above 0. None
+            if the gain has no target.
+        minutes: Longest time that all phases together may take.
+        one_shot: True if the recall after the demonstrations should be above the recall of one search. The interval of
+            the difference must also lie above 0.
         temperature: Sampling temperature of the evaluations to which the targets apply.
     """
 
@@ -136,7 +137,7 @@ The tiny model is measured at temperature 1, at which it is trained. Quick demos
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The options of the command. None takes the value of the run files.
+    """The options of the command. If an option is None, the value in the run files applies.
 
     Attributes:
         out: The folder of the demo.
@@ -145,7 +146,7 @@ class DemoOptions:
         demonstrations: Number of the expert's episodes, or of the questions that the oracle plays.
         threads: Number of torch threads.
         questions: Number of test questions.
-        trajectory_reward: False to train without the trajectory reward.
+        trajectory_reward: If False, train without the trajectory reward.
         quick: True for the quick demo.
         model: The model.
         data: The folder of a language model's documents and questions. None for an invented world.
@@ -174,7 +175,8 @@ class DemoPlan:
         out: The folder of the demo.
         sft: The run on demonstrations.
         rl: The run of reinforcement learning.
-        judged: The reward settings of every evaluation. They do not depend on training, so figures are comparable.
+        judged: The reward settings of every evaluation. They do not depend on the training reward, so figures are
+            comparable.
         questions: Number of test questions. None for all.
         ablation: True for the demo without the trajectory reward.
         targets: The targets.
@@ -207,8 +209,8 @@ class DemoPlan:
         return path.with_name(f"{path.stem}{self.suffix}{path.suffix}")
 
     def trained_model(self, folder: Path) -> ModelConfig:
-        """Return the settings of the model that a run left in a folder: whole weights, or adapters for the same
-        base.
+        """Return the settings of the model that a run saved in a folder: whole weights, or adapters for the same base
+        model.
         """
         if self.material is not None:
             return replace(self.rl.model, adapter=str(folder))
@@ -246,7 +248,7 @@ def make_plan(options: DemoOptions) -> DemoPlan:
         The plan.
 
     Raises:
-        ConfigError: If no run accepts a value.
+        ConfigError: If the value of an option is invalid.
     """
     recipe = RECIPES[options.model]
     quick = QUICK[options.model] if options.quick else {}

@@ -215,7 +215,7 @@ def _paired_gains(scores: ScoresByTemperature, reference: ScoresByTemperature) -
 
 
 def one_shot_target(before: Sequence[DemoScore], one_shot: Sequence[float]) -> DemoTarget:
-    """Return the target that compares the demonstrations with one search with the question."""
+    """Return the target that compares the recall after the demonstrations with that of one search for the question."""
     gain = Figure.of([score.recall - recall for score, recall in zip(before, one_shot, strict=True)])
     return DemoTarget("recall, demonstrations less one search", format_difference(gain), "low > 0", gain.low > 0)
 
@@ -241,7 +241,7 @@ def half_window_target(gain: Figure, least: float) -> DemoTarget:
 
 
 def time_target(minutes: float, limits: DemoTargets, *, complete: bool) -> DemoTarget:
-    """Return the target for the time of a seed. If not all of the time was measured, the target is missed."""
+    """Return the target for the time of all phases. If not all of the time was measured, the target is missed."""
     elapsed = f"{'' if complete else 'more than '}{minutes:.1f}"
     return DemoTarget("minutes", elapsed, f"<= {limits.minutes:.0f}", complete and minutes <= limits.minutes)
 

@@ -29,10 +29,10 @@ POLL_SECONDS = 1.0
 
 
 class BackgroundRollouts:
-    """A thread that plays the requested episodes in order, with at most `concurrency` episodes at a time.
+    """A thread that plays the requested episodes in order. At most `concurrency` episodes run at a time.
 
-    An episode has ended once its trajectory is in the log. An episode that the log already has is not played again.
-    Only the trainer's thread calls `offer`, `wait`, `take` and `between_turns`.
+    An episode has ended when its trajectory is in the log. If the log already contains an episode, it is not played
+    again. Only the trainer's thread calls `offer`, `wait`, `take` and `between_turns`.
 
     Attributes:
         paused: Number of episodes that were unfinished when weights changed, summed over all changes.
@@ -46,7 +46,7 @@ class BackgroundRollouts:
         concurrency: int,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Set up the thread. It starts when the context is entered.
+        """Set up the thread. It starts when the `with` block is entered.
 
         Args:
             worker: Plays the episodes. Only the thread uses it.
@@ -99,7 +99,8 @@ class BackgroundRollouts:
         """Wait until `ready` returns a value, and return the value.
 
         Args:
-            ready: A function that is called whenever an episode ends. It returns None as long as the caller must wait.
+            ready: A function that this method calls whenever an episode ends. As long as the caller must wait, it
+                returns None.
 
         Returns:
             The value.
@@ -138,7 +139,7 @@ class BackgroundRollouts:
 
     @contextmanager
     def between_turns(self, *, drain: bool) -> Iterator[None]:
-        """Pause the episodes within the block, in which weights change.
+        """Pause the episodes within the block, so that the caller can change the weights.
 
         With `drain`, no call is in progress inside the block.
         """
@@ -234,7 +235,7 @@ class BackgroundRollouts:
     async def _pause(self, *, drain: bool) -> None:
         """Log the calls of unfinished episodes. With `drain`, first wait until no call is in progress.
 
-        The trainer does not wait for the disk.
+        The trainer does not wait until the calls are on disk.
         """
         if drain:
             await self._worker.pause()
@@ -261,7 +262,7 @@ class BackgroundRollouts:
             self._writing = self._loop.create_task(self._write_all())
 
     async def _write_all(self) -> None:
-        """Write the records that have accumulated. Several records share one sync."""
+        """Write the records that have accumulated, with one sync for all of them."""
         while self._records:
             batch, self._records = self._records, []
             try:
@@ -275,7 +276,7 @@ class BackgroundRollouts:
 
 
 class _IdleClock:
-    """A clock that sums the seconds of idleness. It starts idle."""
+    """A clock that counts the seconds in which no episode runs. It starts idle."""
 
     def __init__(self) -> None:
         self._sum = 0.0

@@ -1,9 +1,9 @@
-"""An engine whose episodes pause between turns, and continue under new weights or in another process.
+"""An engine that can pause episodes between turns. They continue under new weights or in another process.
 
-`PausableEngine` wraps an engine. It records each call of the running episodes, holds calls back while it is paused, and
-replays the recorded calls of an episode. The harness is deterministic over the same corpus. An episode that is opened
-again and receives its recorded replies therefore reaches the point where it was paused. Each replayed call checks this
-by comparing its prompt with the recorded one.
+`PausableEngine` wraps an engine. It records each call of the running episodes, and holds calls back while it is paused.
+The harness is deterministic over the same corpus. If an episode is opened again and receives its recorded replies, it
+therefore reaches the point where it was paused. To check this, each replayed call compares its prompt with the recorded
+one.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ CURRENT_EPISODE: ContextVar[RunningEpisode | None] = ContextVar("running episode
 
 
 class PausableEngine:
-    """An engine whose calls can be held back. It belongs to one event loop, whose thread alone pauses and resumes it.
+    """An engine that can hold back calls. It belongs to one event loop. Only that loop's thread pauses and resumes it.
 
-    It starts paused, because there is nothing to sample with before the first weights arrive. Do not pause an engine
-    that waits for a full batch of expected episodes. It would wait for the calls that are held back.
+    The engine starts paused, because it cannot sample before the first weights arrive. If the wrapped engine waits for
+    a full batch of expected episodes, do not pause it. It would wait for the calls that are held back.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""The log of asynchronous rollouts. What was sampled and not yet trained survives a kill at any moment.
+"""The log of asynchronous rollouts. If the process is killed, no sampled episode is lost before it is trained.
 
 `buffer-0.jsonl` in the run's folder (one file per rank) is an append-only log with checksums. It has these records:
 
@@ -8,9 +8,9 @@ finished    the trajectory of a finished episode
 consumed    the groups that a step trains on, written before it is trained, and those that later steps will train on
 resumed     a process resumed from the checkpoint of an update: what was consumed after it counts as not trained
 
-A step consumes an episode at most once, so no episode is trained twice. If no step consumed a finished episode, the
-episode is available when the run resumes, so none is lost. The questions of a step depend only on the settings and the
-step, and need no record. `compact` drops the episodes that every kept checkpoint has already trained on.
+A step consumes an episode at most once, so no episode is trained twice. If no step has consumed a finished episode, the
+episode is still available when the run resumes. The questions of a step depend only on the settings and the step, and
+need no record. `compact` drops the episodes that every kept checkpoint has already trained on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ConsumedGroups:
     Attributes:
         step: The step.
         groups: The groups that it trains on.
-        left: Groups that were requested so far and are left to later steps.
+        left: Groups that were requested so far and that a later step will train on.
     """
 
     step: int
@@ -141,7 +141,7 @@ class RolloutLog:
         return before.left if before is not None else ()
 
     def write(self, records: Sequence[JsonObject]) -> None:
-        """Append records made by `finished_record` and `paused_record`. They are on disk when this returns.
+        """Append records made by `finished_record` and `paused_record`. When the method returns, they are on disk.
 
         Raises:
             DataError: If the records cannot be written.
@@ -156,7 +156,7 @@ class RolloutLog:
             self.consumed[consumed.step] = consumed
 
     def compact(self, update: int, least: int = COMPACT_BYTES) -> bool:
-        """Drop what no checkpoint from an update on needs, if that is at least half of the file.
+        """Drop the records that no checkpoint from `update` on needs, if they are at least half of the file.
 
         Args:
             update: The update of the oldest kept checkpoint.
@@ -260,7 +260,7 @@ class RolloutLog:
                     del self.consumed[step]
 
     def _needed_lines(self, step: int) -> list[bytes]:
-        """Return the lines that are needed by a process whose next step is `step` or a later one."""
+        """Return the lines that a process still needs if its next step is `step` or a later one."""
         trained = {group for consumed in self.consumed.values() if consumed.step < step for group in consumed.groups}
 
         def is_needed(record: JsonObject) -> bool:

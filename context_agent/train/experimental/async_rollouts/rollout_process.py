@@ -1,8 +1,8 @@
-"""A worker that plays episodes in a process of its own, beside the trainer.
+"""A worker that plays episodes in its own process, while the trainer runs in another.
 
 In one process, a trainer and a sampler compete for Python's interpreter lock. With a `RolloutProcess`, the trainer
 sends requests, and receives replies and trajectories. The model itself is not sent, because both processes share the
-memory of its tensors. New weights arrive as a file that contains what changed (`weight_delta`).
+memory of its tensors. New weights arrive as a file of the changes (`weight_delta`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLOSE_TIMEOUT = 10.0
 
 
 class RolloutProcess:
-    """A `RolloutWorker` whose episodes are played by another process. It needs a model first (`load_model`).
+    """A `RolloutWorker` that plays its episodes in another process. Call `load_model` before any other method.
 
     If this process ends, the other one ends too.
     """
@@ -56,7 +56,7 @@ class RolloutProcess:
         """Set up the worker without starting the process.
 
         Args:
-            run: The run, whose settings and corpus the process uses.
+            run: The run. The process uses its settings and its corpus.
             version: The name of the initial weights.
         """
         self._run, self._version = run, version
@@ -157,7 +157,7 @@ class RolloutProcess:
         await done
 
     def resume(self) -> None:
-        """Let calls through again. If the process has ended, do nothing: the waiting episodes receive the error."""
+        """Let calls through again. If the process has ended, do nothing. The waiting episodes receive the error."""
         with suppress(PolicyError):
             self._send(("resume",))
 

@@ -47,9 +47,9 @@ class AsyncRollouts:
     """A `RolloutSource` whose episodes are played in the background while earlier steps are trained.
 
     While step n is trained, the episodes of up to `ahead` later steps are sampled. A step trains on the groups that it
-    requested. With a `quota` below 1, it does not wait for the last of them. These continue under newer weights, and a
-    later step trains on them. If waiting longer would make a group's rows older than `staleness`, the step waits for
-    the group.
+    requested. If `quota` is below 1, the step does not wait for the slowest groups. They continue under newer weights,
+    and a later step trains on them. If a group's rows would then be older than `staleness`, the step waits for the
+    group.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AsyncRollouts:
             config: The rollout settings.
             background: Plays the episodes.
             log: Stores the episodes.
-            limits: How far sampling may run ahead.
+            limits: The limits on how far sampling may run ahead.
             sync_seconds: Returns the time that weight syncs have taken so far.
             oldest_checkpoint: Returns the oldest update from which the run may resume.
             note: Receives messages for the user.
@@ -95,7 +95,8 @@ class AsyncRollouts:
     def draw(self, step: int) -> list[RolloutRequest]:
         """Return the requests of the step, and start those of later steps in the background.
 
-        The first call also starts the groups that an interrupted run left. Before that call the sampler has no model.
+        The first call also starts the groups that an interrupted run did not finish. Before this call, the sampler has
+        no model.
         """
         left, self._left = self._left, ()
         for earlier in sorted(set(map(_step_of, left))):
@@ -170,7 +171,7 @@ class AsyncRollouts:
         return oldest is not None and last_update - oldest > self._limits.staleness
 
     def _increase(self, name: str, total: float) -> float:
-        """Return the growth of a total since the last call."""
+        """Return the increase of a total since the last call with the same name."""
         before, self._totals[name] = self._totals.get(name, 0.0), float(total)
         return float(total) - before
 

@@ -1,9 +1,9 @@
 """The changes in a model's weights, sent as a file that the receiver checks.
 
 The sender keeps the weights that the receiver is known to have. It writes the bits that differ to a file, which it
-replaces as a whole. The receiver accepts the file only if its digest is right and it builds on the weights that the
-receiver has. Otherwise the file is half-written or damaged, or builds on weights that never arrived. The sender sees
-the refusal and sends all weights the next time.
+replaces as a whole. The receiver accepts the file only if its digest is right and it builds on the receiver's weights.
+It refuses a file that is half-written or damaged, or that builds on weights that never arrived. The sender sees the
+refusal, and sends all weights the next time.
 
 The digest of a version covers the file, and the file names the digest that it builds on. Equal digests therefore mean
 that sender and receiver have applied the same files since all weights were sent.
@@ -72,7 +72,7 @@ class WeightFile:
 def write_changes(
     path: Path, weights: Sequence[torch.Tensor], known: Sequence[torch.Tensor], *, version: str, base: bytes
 ) -> WeightFile:
-    """Write a file that turns the known weights into the present ones. An existing file is replaced.
+    """Write a file that turns the known weights into the present weights. If the file exists, it is replaced.
 
     Args:
         path: The file.
@@ -139,7 +139,7 @@ def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) ->
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the numbers as integers that differ wherever any bit of the numbers differs, shape (numbers,)."""
+    """Return the bits of each number as an integer, shape (numbers,). Integers are equal only if all bits are."""
     return tensor.detach().reshape(-1).contiguous().view(_BITS[tensor.element_size()])
 
 
@@ -163,7 +163,7 @@ def _changed_bytes(tensor: torch.Tensor, known: torch.Tensor) -> dict[str, torch
 
 
 def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) -> tuple[bool, torch.Tensor]:
-    """Return whether a file has all numbers of a tensor, and the bits: those of the numbers, or those to flip."""
+    """Return the entry of a file for a tensor: True and the bits of all numbers, or False and the bits to flip."""
     values = tensors.get(f"{index}")
     if values is not None:
         if len(values) != tensor.numel() or values.dtype != tensor.dtype:
@@ -196,7 +196,8 @@ VERSION_BYTES = 64
 
 
 class WeightChannel:
-    """The memory that both processes share besides the file: the newest version, and whether the last one was accepted.
+    """The memory that both processes share in addition to the file. It contains the newest version and the digest of
+    the last accepted file.
 
     Hold `lock` to write or read the file.
     """
@@ -235,9 +236,7 @@ class WeightSender:
         self._pending: WeightFile | None = None
 
     def put(self, model: Any, version: str) -> int:
-        """Write what has changed since the receiver's version, and return the size in bytes. The caller holds the
-        lock.
-        """
+        """Write the changes since the receiver's version, and return the size in bytes. The caller holds the lock."""
         if self._pending is not None and self._channel.taken.value == self._pending.digest.hex().encode():
             self._base = self._confirmed()
         base = WHOLE if self._channel.refused.value else self._base

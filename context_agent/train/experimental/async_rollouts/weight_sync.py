@@ -1,4 +1,6 @@
-"""Weight syncs for background rollouts: to a copy of the model, and while episodes pause."""
+"""Weight syncs for background rollouts. They send weights to a copy of the model, or pause episodes while the weights
+change.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ except ImportError as error:
 def sampling_copy(model: Any) -> Any:
     """Return a copy of a trainer's model for sampling. Weights that are not trained are shared instead of copied.
 
-    TRL and accelerate give the model a `forward` of its own, which is a closure over the model. A copy of that closure
-    would compute with the trainer's weights, even during an update. The copy therefore uses the `forward` of its class.
+    TRL and accelerate replace the model's `forward` by a closure over the model. A copy of that closure would compute
+    with the trainer's weights, even during an update. The copy therefore uses the `forward` of its class.
     """
     frozen = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
     copied = copy.deepcopy(model, frozen).eval()
@@ -41,14 +43,15 @@ class ModelHolder(Protocol):
         """Sample with this model from now on. `put` sends new values of its `trained` parameters, given by index."""
 
     def put(self, model: Any, version: str) -> int:
-        """Send the model's current weights, and return the number of bytes. They sample from the next batch on.
+        """Send the model's current weights, and return the number of bytes. The next batch is sampled with them.
 
         The call does not wait until the current batch is done.
         """
 
 
 class CopySync(SeparateWeights):
-    """A weight sync for a sampler with a copy of the trainer's model, so that neither waits for the other.
+    """A weight sync for a sampler that has a copy of the trainer's model. Sampler and trainer do not wait for each
+    other.
 
     Weights that are not trained, such as a base model under adapters, are shared instead of copied. One version samples
     a whole batch, because the sampler takes new weights only between batches.

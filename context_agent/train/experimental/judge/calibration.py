@@ -1,8 +1,8 @@
-"""Calibration of a judge: compares its scores with gold.
+"""The calibration of a judge: a comparison of its scores with gold.
 
-Confidence intervals are over questions, so the rankings of a question are resampled together. The statistics are kappa
-(J. Cohen, 1960), the area under the curve (J. Hanley and B. McNeil, 1982) and rank correlation (C. Spearman, 1904). The
-area under the curve is the probability that a good ranking scores above a bad one. Ties count half.
+The bootstrap for confidence intervals resamples questions, so the rankings of a question stay together. The statistics
+are kappa (J. Cohen, 1960), the area under the curve (J. Hanley and B. McNeil, 1982) and rank correlation (C. Spearman,
+1904). The area under the curve is the probability that a good ranking scores above a bad one. Ties count half.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class RecallBin:
     Attributes:
         found: The name of the bin.
         rankings: Number of rankings.
-        score: Their mean score. None if there are none.
-        yes: Share of them that the judge accepts. None if there are none.
+        score: Mean score of the rankings. None if there are none.
+        yes: Share of the rankings that the judge accepts. None if there are none.
     """
 
     found: str

@@ -1,7 +1,7 @@
 """A language model that judges rankings by a rubric.
 
 Every reply is stored, so the same ranking is never paid for twice. A verdict can be absent, for example because the
-server is down, the model writes prose, or the cap is reached. An absent verdict is a value, not an error.
+server is down or the spending cap is reached. An absent verdict does not raise an error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class JudgeVerdict:
         score: The score, from 0 to 1. None if the verdict is absent.
         scores: The score of each criterion.
         why: The judge's reasons.
-        absent: The reason for an absent verdict, in short words that do not change.
+        absent: The reason for an absent verdict, as one of a few fixed phrases.
         detail: The error behind an absent verdict.
         asked: False if no request was sent. An empty ranking scores 0 without a request to the judge.
     """
@@ -106,7 +106,7 @@ class JudgeReply(BaseModel):
 
 
 class RankingJudge:
-    """A chat model with a rubric, a file of its replies and a spending cap. Use it as a context manager.
+    """A chat model with a rubric, a file of its replies and a spending cap. Use it in a `with` statement.
 
     It has its own event loop. `verdicts` can be called repeatedly, but from one thread at a time.
     """
@@ -164,7 +164,7 @@ class RankingJudge:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that verdicts depend on. A calibration of another identity belongs to another judge."""
+        """The settings that verdicts depend on. If a calibration has other settings, it belongs to another judge."""
         return judge_identity(self.settings, self.rubric, self._model.prompts.digest)
 
     def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
@@ -237,7 +237,7 @@ class RankingJudge:
 
 
 def spending_cap(settings: JudgeConfig, ranks: int = 1) -> SpendingCap:
-    """Return the spending cap of one rank: an equal share of the run's, with at least one call or token."""
+    """Return the spending cap of one rank. It is an equal share of the run's cap, and at least one call or token."""
     tokens, calls = (
         None if limit is None else max(1, limit // ranks) for limit in (settings.max_tokens_total, settings.max_calls)
     )

@@ -1,4 +1,4 @@
-"""Rankings that are labeled by gold: recorded ones and synthetic ones."""
+"""Rankings with labels from gold. Some were recorded, and others are synthetic."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ RANKING_LENGTH = 5
 def recorded_rankings(
     paths: Iterable[Path], questions: Sequence[Question], corpus: Corpus | None, note: Callable[[str], None]
 ) -> Iterator[LabelledRanking]:
-    """Yield the rankings that recorded episodes ended with. Episodes of questions without gold are counted and skipped.
+    """Yield the final rankings of recorded episodes. If the question of an episode has no gold, the episode is counted
+    and skipped.
 
     Args:
         paths: Files of trajectories.
         questions: The questions. Those without gold are ignored.
-        corpus: The corpus in which gold is looked up. None to use the gold that the questions name.
+        corpus: The corpus in which gold is looked up. If it is None, the gold that the questions name is used.
         note: Receives messages about skipped files.
 
     Yields:
@@ -80,8 +81,9 @@ def recorded_rankings(
 def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabelledRanking]:
     """Yield three rankings for each question: with all of its gold, half of it, and none.
 
-    A ranking has `RANKING_LENGTH` documents, or more if the gold has as many. The documents that are not gold are those
-    that a search for the question finds. The order is random. Questions whose gold is not in the corpus are skipped.
+    A ranking has `RANKING_LENGTH` documents. If it has at least as many gold documents, it is longer. The other
+    documents come from a search for the question. The order is random. If a question's gold is not in the corpus, the
+    question is skipped.
 
     Args:
         corpus: The corpus.
@@ -112,7 +114,7 @@ def _label_ranking(question: Question, ranking: JudgedRanking, gold: Gold) -> La
 
 
 def _gold_documents(gold: Gold, corpus: Corpus) -> list[RankedDocument]:
-    """Return each gold document, and the document of each gold chunk with that chunk first."""
+    """Return the gold documents. If gold is a chunk, its document is returned with that chunk first."""
     result: dict[str, RankedDocument] = {}
     for document in gold.documents:
         result[document] = _document(corpus, document, ())

@@ -1,4 +1,4 @@
-"""The judge of a run: turns its verdicts into a term of the reward.
+"""The judge of a run. Its verdicts become a term of the reward.
 
 An episode without a verdict keeps its other terms. Absent verdicts are counted and reported. If one episode of a
 question has no verdict, the term counts for none of the question's episodes. Otherwise an advantage would compare an
@@ -94,7 +94,9 @@ def is_judged(settings: JudgeConfig, question: Question) -> bool:
 
 
 def final_ranking(question: Question, trajectory: Trajectory) -> JudgedRanking:
-    """Return the ranking that an episode ended with. If a limit or an invalid ranking ended it, return an empty one."""
+    """Return the final ranking of an episode. If a limit or an invalid ranking ended the episode, return an empty
+    ranking.
+    """
     end = trajectory.end
     documents = end.documents if end is not None and end.stop_reason == "finished" else ()
     return JudgedRanking(question.question, documents, question.answer)

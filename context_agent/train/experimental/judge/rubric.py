@@ -75,7 +75,7 @@ class Rubric:
         return sum(shares) / sum(criterion.weight for criterion in self.criteria)
 
     def problem(self, scores: Mapping[str, float]) -> tuple[str, str] | None:
-        """Return what is wrong with a judge's scores: a short reason, and a message to the judge.
+        """Return the problem with a judge's scores, as a short reason and a message to the judge.
 
         If the scores are valid, return None.
         """
@@ -115,7 +115,7 @@ def load_rubric(path: str | Path | None) -> Rubric:
     """Read a rubric from a TOML file.
 
     Args:
-        path: The file. None for the rubric that ships.
+        path: The file. If it is None, the rubric that ships with the package is read.
 
     Returns:
         The rubric.
