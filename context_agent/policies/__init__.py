@@ -1,8 +1,8 @@
 """The policies, which decide in an episode. All act through the same view and action.
 
-`load_policy` opens them by name, with options from flags, a run file and the environment. Explicit options replace
-those of the environment, which holds addresses and names only. A key is not an option: each request reads it from the
-variable that `api_key_env` names. `ScriptedPolicy` plays a list of actions, for tests.
+`load_policy` opens a policy by name, with options from flags, a run file and the environment. The environment holds
+only addresses and names, and explicit options replace them. A key is not an option. Each request reads it from the
+variable that `api_key_env` names. For tests, `ScriptedPolicy` plays a list of actions.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
 
     Args:
         kind: `bridge`, `hybrid`, `chat`, `anthropic` or `tokens`.
-        options: Depends on the kind. `hybrid`, one search for comparison, has none. `bridge` has `weights`, a file, and
-            `effort`. `chat` and `anthropic` have the options of `ChatPolicy` and `AnthropicPolicy`. `tokens` has those
-            of `policies.tokens.served`, or of `policies.tokens.local` for a packaged model or a folder.
+        options: The options of the kind. `hybrid`, a single search for comparison, has no options. `bridge` has
+            `weights`, a file, and `effort`. `chat` and `anthropic` have the options of `ChatPolicy` and
+            `AnthropicPolicy`. For a packaged model or a folder, `tokens` has the options of `policies.tokens.local`.
+            Otherwise it has the options of `policies.tokens.served`.
 
     Raises:
         ConfigError: If the kind or an option is unknown, or an option is not valid.
@@ -60,9 +61,9 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
 
 
 def default_profile(kind: str, model: str | None = None) -> str:
-    """Return the profile in which a policy plays if none is named: `lean` for a packaged model.
+    """Return the profile that a policy uses by default. For a packaged model it is `lean`.
 
-    A trained model in a folder plays in the profile that it was trained in.
+    For a trained model in a folder, it is the profile that the model was trained with.
     """
     if kind != "tokens" or model is None:
         return "default"
@@ -75,7 +76,11 @@ def default_profile(kind: str, model: str | None = None) -> str:
 
 
 def default_window(kind: str, model: str | None = None) -> int | None:
-    """Return the window in which the trained model of a folder was trained. Return None for the profile's own."""
+    """Return the window that a policy uses by default.
+
+    For a trained model in a folder, it is the window that the model was trained with. Otherwise return None, which
+    means the window of the profile.
+    """
     if kind != "tokens" or model is None or not Path(model).is_dir():
         return None
     from context_agent.policies.tokens.trained import trained_model
@@ -84,7 +89,7 @@ def default_window(kind: str, model: str | None = None) -> int | None:
 
 
 def from_environment(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, completed from the environment."""
+    """Add missing options from the environment, and return all options."""
     variables = {name: os.environ.get(variable) for name, variable in ENVIRONMENT.items()}
     return {**{name: value for name, value in variables.items() if value}, **options}
 
@@ -147,13 +152,15 @@ Step = Action | Callable[[View], Action]
 
 
 class ScriptedPolicy:
-    """Plays the same steps in every episode. After the last step it ranks what is in view and ends.
+    """A policy that plays the same steps in every episode.
+
+    After the last step, it ranks the documents in view and ends.
 
     Args:
-        steps: Actions, or functions from the view to an action.
-        delay: Seconds of pause before each action, to simulate the latency of a model.
-        counter: Replaces the tokenizer of a model.
-        instructed: False to leave the profile's prompt out of the view.
+        steps: Actions, or functions that return an action for a view.
+        delay: The pause before each action, in seconds. It simulates the latency of a model.
+        counter: The token counter, in place of a model's tokenizer.
+        instructed: If false, the view does not contain the profile's prompt.
 
     Example:
         >>> from context_agent import Action, Document, MemoryCorpus, SearchAgent, ToolCall
@@ -203,6 +210,9 @@ class ScriptedActor:
 
 
 def rank_view(view: View) -> Action:
-    """End the episode with every document in view, in the order in which its first block was shown."""
+    """Return the ranking that ends the episode.
+
+    It has every document in view, in the order in which their first blocks were shown.
+    """
     documents = dict.fromkeys(block.document_id for block in view.blocks)
     return Action(ranking=tuple(RankedId(document) for document in documents))

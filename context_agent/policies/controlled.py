@@ -1,15 +1,18 @@
-"""Controls: strategies that edit in place of a policy, so that the value of its own editing can be measured.
+"""Controls of the policies' edits.
+
+A strategy edits in place of a policy, so that the value of the policy's own edits can be measured.
 
     ControlledPolicy(policy, prune_by(strategy("oldest")), "oldest")
 
-A strategy names the blocks to drop when space is needed. `none` drops nothing, `oldest` the oldest blocks first,
-`random` blocks in random order, and `oracle` everything that is not gold. The oracle needs the gold documents, so it
-cannot serve users. It is not an upper bound either if a policy searches less without its own pruning. `extract` is a
-baseline for a policy's own summaries: the sentence of each block that is closest to the question.
+A strategy names the blocks to drop when space is needed. `none` drops nothing. `oldest` drops the oldest blocks first.
+`random` drops blocks in random order. `oracle` drops every block that is not gold. The oracle needs the gold documents,
+so it cannot serve users. If a policy searches less without its own prunes, the oracle is not an upper bound either.
+`extract` is a baseline for a policy's own summaries. It keeps the sentence of each block that is closest to the
+question.
 
 A control rewrites each action of the policy. `prune_by` prunes by a strategy. Two controls summarize without a language
-model. `summarize_prunes` summarizes what the policy would prune. `summarize_oldest` keeps the policy's edits, and in
-turns without edits summarizes the oldest blocks.
+model. `summarize_prunes` summarizes the blocks that the policy would prune. `summarize_oldest` keeps the policy's
+edits. In turns without edits, it summarizes the oldest blocks.
 """
 
 from __future__ import annotations
@@ -45,12 +48,12 @@ Strategy = Callable[[View, int], tuple[str, ...]]
 
 
 def none(view: View, need: int) -> tuple[str, ...]:
-    """Return nothing: this strategy never prunes."""
+    """Return no blocks, because this strategy never prunes."""
     return ()
 
 
 def oldest(view: View, need: int) -> tuple[str, ...]:
-    """Return the oldest blocks until `need` tokens are free."""
+    """Return the oldest blocks, as many as are needed to free `need` tokens."""
     return _take(view.blocks, need)
 
 
@@ -102,19 +105,21 @@ def _take(blocks: Iterable[Block], need: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Ids in view, and the text that replaces them."""
+    """The ids of blocks in view, and the text that replaces the blocks."""
 
     ids: tuple[str, ...]
     summary: str
 
 
 def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Replacement | None:
-    """Return a summary of the oldest blocks and summaries that frees about `need` tokens, or None if it would free
-    none.
+    """Summarize the oldest blocks and summaries to free about `need` tokens.
 
-    Each replaced block has one line: its title, and the sentence that shares most words with the question. Of equal
-    sentences, it is the first. Blocks that the policy protected, or that are as short as their line, are not replaced.
-    `among` are the ids that may be replaced; None for all in view.
+    If the summary would free no tokens, return None.
+
+    The summary has one line for each replaced block: the block's title, and the sentence that shares most words with
+    the question. If several sentences share as many words, the first one is used. Blocks that the policy protected, or
+    that are as short as their line, are not replaced. `among` contains the ids that may be replaced. If it is None, all
+    ids in view may be replaced.
     """
     question_words = frozenset(_WORD.findall(view.question.casefold()))
     ids: list[str] = []
@@ -134,7 +139,10 @@ def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Rep
 
 
 def _line(block: Editable, question_words: frozenset[str]) -> str:
-    """Return the line for a block or a summary. Double brackets would cite an id, so they become single ones."""
+    """Return the line for a block or a summary.
+
+    Double brackets would cite an id, so they are replaced by single brackets.
+    """
     title = " ".join(block.hit.chunk.title.split()) if isinstance(block, Block) else ""
     sentence = _cut(_closest(sentences(block.body), question_words))
     line = f"{title}: {sentence}" if title and not sentence.startswith(title) else sentence
@@ -142,7 +150,10 @@ def _line(block: Editable, question_words: frozenset[str]) -> str:
 
 
 def _closest(texts: Iterable[str], question_words: frozenset[str]) -> str:
-    """Return the first of the sentences that share most words with the question."""
+    """Return the sentence that shares most words with the question.
+
+    If several share as many words, return the first.
+    """
     stripped = [" ".join(sentence.split()) for sentence in texts]
     return max(
         filter(None, stripped), key=lambda text: len(question_words & {*_WORD.findall(text.casefold())}), default=""
@@ -171,7 +182,7 @@ Returns the action to take instead. An action without calls ends the episode.
 
 
 class ControlledPolicy:
-    """The inner policy with each action rewritten by a control. The label is added to the policy's name."""
+    """A policy whose actions a control rewrites. The label is added to the name of the inner policy."""
 
     def __init__(self, inner: Policy, control: Control, label: str) -> None:
         self._inner = inner
@@ -182,23 +193,23 @@ class ControlledPolicy:
         """The inner policy's engine; None if it has none."""
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """Return what the inner policy returns."""
+        """Return the instructions of the inner policy."""
         return self._inner.instructions(profile)
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
-        """Return the inner policy's actor under control."""
+        """Open an actor of the inner policy, and return it with the control."""
         return ControlledActor(self._inner.open(question, corpus, profile=profile, seed=seed), self._control)
 
 
 class ControlledActor:
-    """The inner actor with each action rewritten by a control."""
+    """An actor whose actions a control rewrites."""
 
     def __init__(self, inner: Actor, control: Control) -> None:
         self._inner = inner
         self._control = control
 
     async def act(self, view: View) -> Action:
-        """Return the rewritten action. If the control leaves no calls, it becomes the final ranking."""
+        """Return the rewritten action. If the control removes all calls, the action becomes the final ranking."""
         action = await self._inner.act(view)
         if not action.calls:
             return action
@@ -206,7 +217,7 @@ class ControlledActor:
         return rewritten if rewritten.calls else replace(rewritten, ranking=self.partial(view))
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """Return the inner actor's ranking. If it cannot give one, return the documents in view."""
+        """Return the inner actor's ranking. If the inner actor cannot rank, return the documents in view."""
         if isinstance(self._inner, PartialRanker):
             return self._inner.partial(view)
         return tuple(RankedId(document) for document in dict.fromkeys(b.document_id for b in view.citable_blocks))
@@ -215,7 +226,7 @@ class ControlledActor:
 def prune_by(strategy: Strategy) -> Control:
     """Return the control that drops the policy's edits and prunes by a strategy.
 
-    Past the soft threshold the strategy frees enough tokens for one call below it.
+    Past the soft threshold, the strategy frees so many tokens that one more call fits below the threshold.
     """
 
     def control(view: View, action: Action) -> Action:
@@ -231,9 +242,11 @@ def prune_by(strategy: Strategy) -> Control:
 
 
 def summarize_prunes(view: View, action: Action) -> Action:
-    """Replace each prune by a summary of what it would hide and of earlier summaries, with one sentence for each chunk.
+    """Replace each prune by a summary with one sentence for each chunk.
 
-    A prune stays if no summary would be shorter. The profile must have `summarize_context`.
+    It summarizes the chunks that the prune would hide, and earlier summaries.
+
+    If no summary would be shorter, the prune is kept. The profile must have `summarize_context`.
     """
     if not any(call.name in EDITS for call in action.calls):
         return summarize_oldest(view, action)
@@ -241,7 +254,7 @@ def summarize_prunes(view: View, action: Action) -> Action:
 
 
 def summarize_oldest(view: View, action: Action) -> Action:
-    """Past the soft threshold, add a summary of the oldest blocks to an action that edits nothing itself."""
+    """Past the soft threshold, add a summary of the oldest blocks to each action without edits."""
     if view.tokens < view.budget.soft or any(call.name in EDITS for call in action.calls):
         return action
     summary = extract(view, _excess(view))
@@ -249,14 +262,17 @@ def summarize_oldest(view: View, action: Action) -> Action:
 
 
 def _excess(view: View) -> int:
-    """Return the tokens to free past the soft threshold: down to one call's tokens below it."""
+    """Return how many tokens to free if the view is past the soft threshold.
+
+    After that, one more call fits below the threshold.
+    """
     return view.tokens - view.budget.soft + view.budget.per_call
 
 
 def _summarized(view: View, call: ToolCall) -> ToolCall:
     """Return the summary that replaces a prune.
 
-    If the prune is not valid, or nothing would get shorter, return the prune.
+    If the prune is not valid, or no summary would be shorter, return the prune.
     """
     try:
         arguments = check_call(call, (PRUNE,))

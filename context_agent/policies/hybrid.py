@@ -1,6 +1,6 @@
-"""One hybrid search without an agent, for comparison with any policy.
+"""The hybrid policy: a single hybrid search without an agent, for comparison with other policies.
 
-The question is the only query. Documents are ranked as the search ranks their best passages.
+The question is the only query. The documents have the order of their best passages in the search.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ PAGES = 5
 
 @dataclass(frozen=True, slots=True)
 class HybridPolicy:
-    """Searches once and ranks what the search returned. The policy is deterministic, and episodes may share it."""
+    """A policy that searches once and ranks the documents that the search returned.
+
+    The policy is deterministic, and episodes may share it.
+    """
 
     documents: int = RANKED
     name = "hybrid"
     counter = None
 
     def with_ranking(self, documents: int) -> HybridPolicy:
-        """Return this policy with longer rankings. See `AdjustableRanking`."""
+        """Return a copy of this policy with longer rankings. See `AdjustableRanking`."""
         return replace(self, documents=max(self.documents, documents))
 
     def instructions(self, profile: Profile) -> str:
-        """Return an empty prompt, because the policy reads none."""
+        """Return an empty prompt, because the policy reads no prompt."""
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> HybridActor:
@@ -41,7 +44,10 @@ class HybridPolicy:
 
 @dataclass(slots=True)
 class HybridActor:
-    """Shows the hits of one query page by page, until there are enough documents, no more hits, or no room."""
+    """An actor that shows the hits of one query page by page.
+
+    It stops when there are enough documents, no more hits, or no more room.
+    """
 
     question: str
     documents: int
@@ -50,7 +56,7 @@ class HybridActor:
     """How many passages were in view before the latest page."""
 
     async def act(self, view: View) -> Action:
-        """Return the next page, or the ranking."""
+        """Return the call for the next page of hits, or the ranking."""
         found = dict.fromkeys(block.document_id for block in view.blocks)
         largest_page = view.tokens / max(1, self.pages)
         full = self.pages > 0 and view.tokens + largest_page > view.budget.soft

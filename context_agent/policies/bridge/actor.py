@@ -1,10 +1,11 @@
 """The decisions of the embedded policy in one episode.
 
-It searches the question and its names. If that suffices, it ends. Otherwise it searches the names that its best
-candidates mention, the most promising first. Trees over all evidence make the final ranking.
+The policy searches for the question and for the names in it. If the results suffice, the search ends. Otherwise the
+policy searches for the names that its best candidates mention, the most promising first. Regression trees that weigh
+all the evidence make the final ranking.
 
-If a turn would pass the soft threshold, it first prunes the candidates with the lowest scores. At the end it restores
-the best candidates, because a ranking may only cite what is in view.
+If a turn would pass the soft threshold, the policy first prunes the candidates with the lowest scores. At the end it
+restores the best candidates, because a ranking may only cite passages in view.
 """
 
 from __future__ import annotations
@@ -77,23 +78,23 @@ class SharedParts(Protocol):
 
     @property
     def counter(self) -> TokenCounter | None:
-        """Counts tokens; None for the default."""
+        """The token counter. None means the default."""
 
     @property
     def passages(self) -> Callable[[str, str], AnalyzedPassage]:
-        """Analyzes a title and a text."""
+        """The function that analyzes a title and a text."""
 
     @property
     def scorer(self) -> Scorer | None:
-        """Scores candidates. None to score by a rule of thumb."""
+        """The networks that score candidates. If None, a rule of thumb scores them."""
 
     @property
     def reader(self) -> PairModel:
-        """Reads the best candidates."""
+        """The cross-encoder that reads the best candidates."""
 
     @property
     def effort(self) -> Effort:
-        """Bounds the search."""
+        """The bounds of the search."""
 
 
 class BridgeActor:
@@ -127,11 +128,14 @@ class BridgeActor:
 
     @property
     def scores(self) -> Floats:
-        """The latest scores of the candidates in `notes`, shape (n,)."""
+        """The latest scores of the candidates in `notes`, shape (n_candidates,)."""
         return self._scores
 
     def add_background(self, candidates: Iterable[ChunkCandidate]) -> None:
-        """Add another actor's candidates before the first turn. They count as context and are never ranked."""
+        """Add another actor's candidates before the first turn.
+
+        These candidates count as context and are never ranked.
+        """
         for candidate in candidates:
             self.notes.add(candidate)
         self._scores = np.zeros(len(self.notes), dtype=np.float32)
@@ -142,10 +146,10 @@ class BridgeActor:
         return await asyncio.to_thread(self._decide, view) if threaded else self._decide(view)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """Return the documents in view by the latest scores.
+        """Rank the documents in view by their latest scores, and return them.
 
-        New blocks are included unless the corpus fails to judge them. If an interrupted decision does not end in time,
-        return nothing.
+        New blocks are scored first, unless the corpus fails. If an interrupted decision does not end in time, return no
+        documents.
         """
         if not self._deciding.acquire(timeout=INTERRUPTED_SECONDS):
             return ()
@@ -158,9 +162,9 @@ class BridgeActor:
             self._deciding.release()
 
     def assess(self) -> Assessment | None:
-        """Return how good the candidates are by the latest scores.
+        """Return the assessment of the candidates by their latest scores.
 
-        Return None while an interrupted decision continues.
+        While an interrupted decision is still running, return None.
         """
         if not self._deciding.acquire(blocking=False):
             return None
@@ -172,7 +176,7 @@ class BridgeActor:
     def _assessment(self) -> Assessment:
         """Return calibrated probabilities.
 
-        Weights without a calibration give the scores as they are, and no confidence.
+        If the weights have no calibration, return the scores unchanged and no confidence.
         """
         confidence, scores = self.judgement.calibrated(self._scores)
         return Assessment(confidence, {chunk_id: float(scores[row]) for chunk_id, row in self.notes.rows.items()})
@@ -190,7 +194,10 @@ class BridgeActor:
             return Action(ranking=self.ranking(view))
 
     def _searches_of(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the next searches and the prunes that they need, or nothing to end the search."""
+        """Return the next searches and the prunes that make room for them.
+
+        If the search should end, return no calls.
+        """
         if self._turns == 0:
             return self.opening(view)
         if self._turns == 1 and self._may_end() and self.judgement.suffices() >= self._effort.sufficient:
@@ -198,9 +205,9 @@ class BridgeActor:
         return self.next_searches(view) or self._after_reading(view)
 
     def _may_end(self) -> bool:
-        """Return whether the first turn can be enough for this question.
+        """Return True if the search for this question may end after the first turn.
 
-        A long ranking needs as many documents.
+        If the caller wants a long ranking, the first turn must have found that many documents.
         """
         wanted = self._effort.ranking
         documents = len({candidate.document_id for candidate in self.notes.candidates})
@@ -234,7 +241,10 @@ class BridgeActor:
         return Finding(search, shown + hit.rank - 1, hit.score, dense, sparse)
 
     def opening(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the searches of the first turn: the question, its names, and its content words alone."""
+        """Return the searches of the first turn.
+
+        They search for the question, for its names, and for its content words alone.
+        """
         question, small = self.notes.question, view.budget.window < SMALL_WINDOW
         names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
         calls = [self._page]
@@ -245,7 +255,9 @@ class BridgeActor:
         return self.counted(calls[: self._effort.searches], {})
 
     def next_searches(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the next page of the question and the most promising lookups, with the prunes that they need."""
+        """Return the search for the question's next page and the most promising lookups, with the prunes that make room
+        for them.
+        """
         effort, small = self._effort, view.budget.window < SMALL_WINDOW
         searches_left = effort.searches - self._searches
         if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
@@ -270,7 +282,10 @@ class BridgeActor:
         return (*edits, *self.counted(calls, sources, len(edits)))
 
     def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
-        """Let the reader read the best candidates if no search is promising. Others may be promising then."""
+        """If no search is promising, let the reader read the best candidates.
+
+        With the new scores, other searches may be promising.
+        """
         if self._effort.readings <= self._readings:
             return ()
         self._readings += 1
@@ -278,7 +293,10 @@ class BridgeActor:
         return self.next_searches(view)
 
     def promising_lookups(self) -> tuple[list[Lookup], Floats]:
-        """Return the promising lookups that were not made yet, best first, each name once, with their features."""
+        """Return the promising lookups that were not made yet, best first, with their features.
+
+        Each name occurs once.
+        """
         lookups, features = self._expansion.lookups(self._scores, {lookup for lookup, _ in self.lookups})
         scorer = self._policy.scorer
         promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
@@ -292,9 +310,9 @@ class BridgeActor:
     def counted(
         self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]], first: int = 0
     ) -> tuple[ToolCall, ...]:
-        """Count searches, and return them.
+        """Number the searches, and return them.
 
-        Their calls start at index `first` of the turn. Only the first of them can be a page of the question.
+        The calls start at index `first` of the turn. Only the first call can be a page of the question.
         """
         self._numbers = {first + index: (self._searches + index, 0) for index in range(len(calls))}
         if calls and calls[0] == self._page:
@@ -304,10 +322,11 @@ class BridgeActor:
         return tuple(calls)
 
     def affordable(self, view: View, calls: Sequence[ToolCall]) -> int:
-        """Return how many of the calls there is room for.
+        """Return how many of the calls fit in the context.
 
-        Calls add tokens for good: their own text, and the ids in a later prune. These must leave room to restore the
-        best candidates at the end. The results must fit next to the blocks that are not pruned.
+        Each call adds tokens that no prune removes: its own text, and the ids in a later prune. After these tokens,
+        there must be room to restore the best candidates at the end. The results must also fit beside the blocks that
+        are not pruned.
         """
         prunes, hard, blocks = self._effort.prune, view.budget.hard, view.blocks
         text_tokens = view.tokens - sum(block.tokens for block in blocks)
@@ -327,10 +346,10 @@ class BridgeActor:
         return len(calls)
 
     def _make_room(self, view: View, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        """Return a prune that frees what the calls will show, or nothing if there is room.
+        """Return a prune that frees room for the results of the calls. If there is room already, return no prune.
 
-        The blocks with the lowest scores are pruned. In a small window, everything but the best is pruned at once,
-        because naming the few that stay takes the fewest tokens.
+        The blocks with the lowest scores are pruned. In a small window, all but the best blocks are pruned at once. The
+        call then names only the few blocks that stay, which takes the fewest tokens.
         """
         if not self._effort.prune:
             return ()
@@ -340,9 +359,10 @@ class BridgeActor:
         return self._prune(view, view.tokens if small and excess > 0 else excess, _unpruned(view))
 
     def _prune(self, view: View, excess: float, unpruned: int, safe: Iterable[str] = ()) -> tuple[ToolCall, ...]:
-        """Return a prune of blocks with low scores that frees `excess` tokens, net of their ids.
+        """Return a prune of blocks with low scores that frees `excess` tokens after the tokens of its own ids are
+        subtracted.
 
-        It names the blocks that go or those that stay, whichever list is shorter.
+        The prune names the blocks that go or the blocks that stay, whichever list is shorter.
         """
         safe_ids = set(safe)
         order = sorted(view.blocks, key=lambda block: self.score_of(block.id))
@@ -373,7 +393,7 @@ class BridgeActor:
         return int(longest / ID_CHARACTERS) + 3
 
     def score_of(self, chunk_id: str) -> float:
-        """Return the latest score of a chunk; 0 for one that was not seen."""
+        """Return the latest score of a chunk. If the chunk was not seen, return 0."""
         row = self.notes.rows.get(chunk_id)
         return float(self._scores[row]) if row is not None else 0.0
 
@@ -386,9 +406,9 @@ class BridgeActor:
         return [candidate for candidate, _ in self.ranked()]
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the edits that restore the best of what was pruned, in place of worse blocks.
+        """Return the edits that restore the best pruned blocks and prune worse blocks instead.
 
-        Return nothing if all of it is in view.
+        If all of the best blocks are in view, return no edits.
         """
         if not self._effort.prune or RESTORE_TOOL not in view.tools:
             return ()
@@ -417,7 +437,7 @@ class BridgeActor:
     def ranking(self, view: View) -> tuple[RankedId, ...]:
         """Return the citable documents by score.
 
-        At least one is returned, and otherwise as many as the output has room for.
+        The ranking has as many documents as the output has room for, but at least one.
         """
         citable = {block.id for block in view.citable_blocks}
         room = (view.max_output - TURN_TOKENS) // (self._id_tokens() + LINE_TOKENS)
@@ -430,7 +450,10 @@ class BridgeActor:
 
 
 def _unpruned(view: View) -> int:
-    """Return how many of the best blocks are not pruned during the search: more if a prune cannot be undone."""
+    """Return how many of the best blocks are not pruned during the search.
+
+    If a prune cannot be undone, the number is larger.
+    """
     return KEPT_BLOCKS if RESTORE_TOOL in view.tools else KEPT_WITHOUT_RESTORE
 
 

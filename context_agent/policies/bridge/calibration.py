@@ -1,9 +1,12 @@
-"""Turn scores into probabilities: that the corpus answers the question, and that a candidate belongs to the evidence.
+"""Calibration of scores into probabilities.
+
+One says that the corpus answers the question, the other that a candidate belongs to the evidence.
 
 Scores can be compared within a question but not between questions. Logistic models, fitted by
 `train.bridge.calibration`, turn them into probabilities (Platt, 1999). The first model uses a few features of the
-evidence and says whether the corpus answers the question. The second maps the score of each candidate, given the first,
-and never changes their order. The third says after the first turn whether further searches would improve the ranking.
+evidence and estimates whether the corpus answers the question. The second turns each candidate's score into a
+probability, using the first model's result, and keeps the order of the candidates. The third estimates, after the first
+turn, whether further searches would improve the ranking.
 """
 
 from __future__ import annotations
@@ -68,17 +71,17 @@ def sigmoid(logits: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What an episode found, for n candidates and the T terms of the question.
+    """The evidence that an episode found.
 
     Attributes:
-        weight: The weight of each term, shape (T,).
-        in_name: Which terms are in names, shape (T,).
-        coverage: How well each candidate covers each term, shape (n, T).
-        scores: The scores of the candidates, shape (n,).
-        cosines: Their cosine similarities to the question, shape (n,); NaN if not known.
-        words: How well their words match, shape (n,); NaN if not known.
-        read: The reader's log-odds, shape (n,); NaN for a candidate that it did not read.
-        chunks: The size of the corpus.
+        weight: The weight of each term of the question, shape (n_terms,).
+        in_name: Which terms are in names, shape (n_terms,).
+        coverage: How well each candidate covers each term, shape (n_candidates, n_terms).
+        scores: The scores of the candidates, shape (n_candidates,).
+        cosines: The candidates' cosine similarities to the question, shape (n_candidates,). An unknown value is NaN.
+        words: How well the candidates' words match the question, shape (n_candidates,). An unknown value is NaN.
+        read: The reader's log-odds, shape (n_candidates,). A candidate that the reader did not read has NaN.
+        chunks: The number of chunks in the corpus.
     """
 
     weight: Floats
@@ -119,12 +122,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class ScoreCalibration:
-    """The coefficients of the models, each after its constant.
+    """The coefficients of the three models. Each model's constant comes first.
 
     Attributes:
-        evidence: Shape (2, 1 + len(EVIDENCE)): a row for an episode without the reader, and one for an episode with it.
+        evidence: Shape (2, 1 + len(EVIDENCE)). The first row is for an episode without the reader, the second for an
+            episode with it.
         relevance: Shape (3,): the constant, and the factors of the log-odds of the confidence and of the score.
-        stopping: Shape (2, 1 + len(STOPPING)), with the same rows as `evidence`. None: never stop early.
+        stopping: Shape (2, 1 + len(STOPPING)), with the same rows as `evidence`. If it is None, an episode never stops
+            early.
     """
 
     evidence: Floats
@@ -137,9 +142,9 @@ class ScoreCalibration:
         return float(sigmoid(constant + np.nan_to_num(features) @ np.array(factors)))
 
     def probabilities(self, scores: Floats, confidence: float) -> Floats:
-        """Return the probability that each candidate belongs to the evidence, shape (n,).
+        """Return the probability that each candidate belongs to the evidence, shape (n_candidates,).
 
-        The order of the scores stays.
+        The probabilities have the same order as the scores.
         """
         constant, trust, slope = self.relevance.tolist()
         shift = constant + trust * float(log_odds(np.array([confidence]))[0])
@@ -148,7 +153,7 @@ class ScoreCalibration:
     def suffices(self, features: Floats) -> float:
         """Return the probability that further searches improve nothing, from the features in `STOPPING`.
 
-        If nothing likely was found, return 0. That more searches would not help either is not a reason to stop.
+        If the episode found no likely candidate, return 0, so that the search goes on.
         """
         if self.stopping is None or features[STOPPING.index("best")] < log_odds(np.array([LIKELY]))[0]:
             return 0.0
@@ -170,15 +175,15 @@ STOPPING = (
 
 
 def stopping_features(rows: Floats, best: Sequence[float], named: float) -> Floats:
-    """Return the features in `STOPPING`, shape (len(STOPPING),).
+    """Return the features for the decision to stop, in the order of `STOPPING`.
 
     Args:
-        rows: The inputs of the final ranking, shape (n, len(RANKING)).
+        rows: The inputs of the final ranking, shape (n_candidates, len(RANKING)).
         best: The scores of the best documents, best first.
         named: The share of the question that is in names.
 
     Returns:
-        The features.
+        The features, shape (len(STOPPING),).
     """
     column = {name: rows[:, number] for number, name in enumerate(RANKING)}
     odds = np.clip(log_odds(np.array([*best, 0.0, 0.0, 0.0][:3], dtype=np.float32)), -LIMIT, LIMIT).tolist()

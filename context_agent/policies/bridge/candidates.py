@@ -1,4 +1,7 @@
-"""The candidates of an episode. Passages and the question are analyzed once, so that features become look-ups."""
+"""The candidates of an episode.
+
+The question and each passage are analyzed once, so that computing a feature takes only a few lookups.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,8 @@ An analysis takes hundreds of bytes for each character, and a question's terms a
 class AnalyzedPassage:
     """A chunk's title and text, analyzed independently of any question.
 
-    Only the first `ANALYZED_CHARACTERS` of each are analyzed. The fields of YAML front matter count as words, but not
-    as names or sentences.
+    Only the first `ANALYZED_CHARACTERS` characters of the title and of the text are analyzed. The fields of YAML front
+    matter count as words, but not as names or sentences.
     """
 
     def __init__(self, title: str, text: str) -> None:
@@ -105,9 +108,11 @@ class AnalyzedPassage:
 
 
 def _short_titles(title: str) -> tuple[str, ...]:
-    """Return short forms of a longer name, between blanks: its first and last word, and its last two words.
+    """Return short forms of a longer name, each surrounded by spaces.
 
-    A name with digits has none. Neither has a name in a script without spaces, whose terms overlap.
+    They are its first and last word, and its last two words.
+
+    A name with digits has no short forms. A name in a script without spaces has none either, because its terms overlap.
     """
     parts = title.split()
     if len(parts) < 3 or any(map(str.isdigit, parts)) or unspaced(title):
@@ -117,7 +122,7 @@ def _short_titles(title: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class AnalyzedQuestion:
-    """A question's content words with their weights, its names, and cues to its type. T is the number of terms."""
+    """A question's content words with their weights, its names, and cues to its type."""
 
     text: str
     terms: tuple[str, ...]
@@ -168,7 +173,10 @@ class AnalyzedQuestion:
         return frozenset(self.keys)
 
     def coverage(self, passage: AnalyzedPassage) -> Floats:
-        """Return how well the passage covers each term, shape (T,): 1 for its key, 0.6 for a related word, else 0."""
+        """Return how well the passage covers each term, shape (n_terms,).
+
+        A term counts 1 if its key is in the passage, 0.6 if only a related word is, and otherwise 0.
+        """
         coverage = [
             1.0 if key in passage.keys else 0.6 if related and not related.isdisjoint(passage.keys) else 0.0
             for key, related in zip(self.keys, self.kin, strict=True)
@@ -176,7 +184,10 @@ class AnalyzedQuestion:
         return np.array(coverage, dtype=np.float32)
 
     def near(self, around: frozenset[str], skip: frozenset[str]) -> float:
-        """Return the weight of the terms whose key or related word is in `around`, except the keys in `skip`."""
+        """Return the total weight of the terms that have their key or a related word in `around`.
+
+        The keys in `skip` do not count.
+        """
         total = 0.0
         for weight, term, related in zip(self.weight.tolist(), self.keys, self.kin, strict=True):
             if term not in skip and (term in around or not related.isdisjoint(around)):
@@ -184,16 +195,16 @@ class AnalyzedQuestion:
         return total
 
     def rest(self, passage: AnalyzedPassage) -> str:
-        """Return the terms that the passage does not cover. They are still open after reading it."""
+        """Return the terms that the passage does not cover. These terms are still open."""
         return " ".join(term for term, key in zip(self.terms, self.keys, strict=True) if key not in passage.keys)
 
 
 def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> AnalyzedQuestion:
-    """Return the analysis of the question's first `ANALYZED_CHARACTERS`.
+    """Analyze the first `ANALYZED_CHARACTERS` characters of a question.
 
     Args:
-        text: The question. The analysis keeps the whole of it for the search.
-        idf: Maps words to their weights, shape (n,).
+        text: The question. The result keeps its whole text for the search.
+        idf: The function that returns the weights of words, shape (n_words,).
 
     Returns:
         The terms, names and clauses of the question, with their weights.
@@ -228,7 +239,7 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
 
 
 def _clauses(text: str) -> list[str]:
-    """Return the parts of a question that may each need a passage of their own. There is at least one."""
+    """Return the parts of a question that may each need a separate passage. There is at least one part."""
     clauses: list[str] = []
     parts: list[str] = []
     content_words = 0
@@ -244,14 +255,15 @@ def _clauses(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How a search found a chunk.
+    """A record of how a search found a chunk.
 
     Attributes:
-        search: Numbers the searches of an episode. 0 is the question itself, whose pages count as one search.
-        place: Counts the hits of that search from 0.
-        score: The fused score.
-        dense: The cosine similarity; NaN if the engine does not give it.
-        sparse: The BM25 score; NaN if the engine does not give it.
+        search: The number of the search in the episode. The question itself is search 0, and all its pages count as one
+            search.
+        place: The position among the hits of that search, counted from 0.
+        score: The fused score of the hit.
+        dense: The cosine similarity. If the engine does not report it, NaN.
+        sparse: The BM25 score. If the engine does not report it, NaN.
     """
 
     search: int
@@ -268,11 +280,11 @@ class ChunkCandidate:
     Attributes:
         id: The chunk's id.
         document_id: The document of the chunk.
-        passage: Its analysis.
-        tokens: Its size in the view.
-        hop: The number of names that were followed to it; 0 if no lookup found it.
-        lookup: The number of the lookup that found it; -1 if none did.
-        finding: How the search found it; None if no search did.
+        passage: The analysis of the chunk.
+        tokens: The size of the chunk in the view, in tokens.
+        hop: The number of names that the policy followed to find the chunk. If no lookup found it, 0.
+        lookup: The number of the lookup that found the chunk. If no lookup found it, -1.
+        finding: How the search found the chunk. If no search found it, None.
     """
 
     id: str
@@ -285,9 +297,11 @@ class ChunkCandidate:
 
 
 class WordWeights:
-    """Inverse document frequency in one corpus, ln(1 + (N - df + 0.5) / (df + 0.5)) as in BM25. Values are cached.
+    """The inverse document frequency of words in one corpus, ln(1 + (N - df + 0.5) / (df + 0.5)), as in BM25.
 
-    If no text has a term of a script without spaces, its weight is 0.
+    N is the number of chunks, and df is the number of chunks with the word. The weights are cached.
+
+    If a term of a script without spaces is in no text, its weight is 0.
     """
 
     def __init__(self, corpus: Corpus) -> None:
@@ -296,7 +310,7 @@ class WordWeights:
         self._weights: dict[str, float] = {}
 
     def __call__(self, words: Sequence[str]) -> Floats:
-        """Return the weight of each word, shape (n,)."""
+        """Return the weight of each word, shape (n_words,)."""
         self.learn(words)
         return np.array([self._weights[word] for word in words], dtype=np.float32)
 
@@ -311,21 +325,24 @@ class WordWeights:
         return self._weights
 
     def names_nothing(self, words: Sequence[str]) -> bool:
-        """Return whether every word is in more than half of the chunks, like a heading that all files share."""
+        """Return True if every word is in more than half of the chunks, as in a heading that all files share."""
         weights = self.learn(words)
         return all(weights[word] < _COMMON_WEIGHT for word in words)
 
     def rarity(self, words: Sequence[str]) -> float:
         """Return the weight of the rarest word, from 0 (in every chunk) to about 1 (in one).
 
-        The words must be learned.
+        The words must have been learned with `learn`.
         """
         return max((self._weights[word] for word in words), default=0.0) / math.log(2 + self._count)
 
 
 @dataclass
 class Notes:
-    """The candidates of one episode in the order seen. `rows` maps the id of a chunk to its index."""
+    """The candidates of one episode, in the order in which they were seen.
+
+    `rows` maps a chunk's id to the index of its candidate.
+    """
 
     question: AnalyzedQuestion
     weights: WordWeights

@@ -1,4 +1,4 @@
-"""How much an episode of the embedded policy may search."""
+"""The effort of the embedded policy: how much an episode may search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EFFORTS = ("careful", "fast")
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Bounds of the search of an episode. More searches find more and take longer."""
+    """The bounds of an episode's search. More searches find more and take longer."""
 
     searches: int = 28
     """The most searches of an episode."""

@@ -1,14 +1,17 @@
-"""Features of a candidate: how well it matches the question, and what it adds to the question and to better candidates.
+"""Features of candidates.
 
-All features except the cosine come from the text, so they work on a corpus whose BM25 or vectors are useless. The ranks
-and scores of the searches join them only in the final ranking (`ranking`), so the search depends on no retriever.
-Cosines are relative to those of the other candidates, because embedders differ in how similar unrelated texts are.
+They say how well a candidate matches the question, and what it adds to the question and to better candidates.
 
-`Novelty`: anyone who may add documents can add passages that repeat a question, and no other passage has more of its
-words. Copies of one passage take the places of the rest. So a candidate counts by what it adds, as in maximal marginal
-relevance (Carbonell and Goldstein, SIGIR 1998): each better candidate that says the same divides its score by ten.
-Candidates that mostly repeat the question, quote it, or restate a long one all say the same. A near-duplicate that does
-not repeat the question is placed before those that do.
+All features except the cosine come from the text, so they work on a corpus whose BM25 or vectors are useless. Only the
+final ranking (`ranking`) also uses the ranks and scores of the searches, so the search depends on no retriever. Cosines
+are relative to those of the other candidates, because embedders differ in how similar unrelated texts are.
+
+`Novelty` protects against repeated passages. Anyone who may add documents can add passages that repeat a question, and
+no other passage has more of the question's words. Copies of one passage take the places of other passages. A candidate
+therefore counts by what it adds, as in maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998). Each better
+candidate that says the same divides its score by ten. Candidates that mostly repeat the question, quote it, or restate
+a long one all say the same. A near-duplicate that does not repeat the question is ranked above near-duplicates that
+repeat it.
 """
 
 from __future__ import annotations
@@ -54,7 +57,10 @@ class TextFeatures:
         self._in_text: list[list[bool]] = []
 
     def rows(self) -> tuple[Floats, Floats]:
-        """Return the features, shape (n, len(TEXT_FEATURES)), and the coverage of each question term, shape (n, T)."""
+        """Return the features, shape (n_candidates, len(TEXT_FEATURES)).
+
+        Also return the coverage of each question term, shape (n_candidates, n_terms).
+        """
         fresh = self._notes.candidates[len(self._rows) :]
         self._notes.weights.learn([word for candidate in fresh for word in candidate.passage.title_words])
         for candidate in fresh:
@@ -65,9 +71,10 @@ class TextFeatures:
         return np.array(self._rows, dtype=np.float32), np.stack(self._coverage)
 
     def clauses(self) -> Floats:
-        """Return the share of each clause's weight that is in the text without its title, shape (n, clauses).
+        """Return the share of each clause's weight that the text without its title covers, shape (n_candidates,
+        n_clauses).
 
-        `rows` must have seen the candidates.
+        Call `rows` with the same candidates first.
         """
         question = self._notes.question
         weights = (question.in_clause * question.weight).T
@@ -76,10 +83,10 @@ class TextFeatures:
 
 
 def direct_features(notes: Notes, text: Floats, cosines: Floats, clauses: Floats, clause_cosines: Floats) -> Floats:
-    """Return the direct features, shape (n, len(DIRECT)).
+    """Return the direct features, shape (n_candidates, len(DIRECT)).
 
-    Cosines are NaN if they are not known. `cosines` to the question have shape (n,). The coverage of its clauses and
-    the cosines to them have shape (n, clauses).
+    `cosines` are the cosines to the question, shape (n_candidates,). `clauses` is the coverage of the question's
+    clauses, and `clause_cosines` are the cosines to them, shape (n_candidates, n_clauses). Unknown cosines are NaN.
     """
     n, candidates = len(notes), notes.candidates
     titles = Counter(candidate.passage.full_title for candidate in candidates)
@@ -98,11 +105,12 @@ def direct_features(notes: Notes, text: Floats, cosines: Floats, clauses: Floats
 
 
 def _clause_columns(coverage: Floats, cosines: Floats) -> list[Floats]:
-    """Return the features in `CLAUSES`: how well a candidate fits its best clause, and how it compares with the others
-    there.
+    """Return the features in `CLAUSES`.
 
-    A question that joins several facts has a passage for each. A passage counts if it is the best for one of them, even
-    if it says nothing about the others.
+    They say how well a candidate fits its best clause, and how it compares with the other candidates for that clause.
+
+    If a question joins several facts, each fact has its own passage. A passage counts if it is the best one for a
+    single fact, even if it says nothing about the others.
     """
     columns = range(coverage.shape[1])
     spread = [standard(cosines[:, column]) for column in columns]
@@ -154,7 +162,10 @@ def _text_features(notes: Notes, passage: AnalyzedPassage, coverage: Floats) -> 
 
 
 def _bm25(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
-    """Return the BM25 score of the passage for the question, divided by its maximum. The title counts twice."""
+    """Return the BM25 score of the passage for the question, divided by the highest possible score.
+
+    The title counts twice.
+    """
     body, title = Counter(passage.words), Counter(passage.title_words)
     frequency = np.array([body[term] + 2 * title[term] for term in question.terms], dtype=np.float32)
     length = (len(passage.words) + len(passage.title_words)) / _LENGTH
@@ -163,7 +174,10 @@ def _bm25(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
 
 
 def _split_coverage(question: AnalyzedQuestion, coverage: Floats) -> tuple[float, float]:
-    """Return the coverage of the terms in names, and of the other terms. Without such terms it is NaN."""
+    """Return the coverage of the terms in names, and of the other terms.
+
+    If there are no such terms, the value is NaN.
+    """
     parts = []
     for kind in (question.in_name, ~question.in_name):
         total = float(question.weight[kind].sum())
@@ -190,8 +204,10 @@ def _best_sentence(question: AnalyzedQuestion, passage: AnalyzedPassage) -> floa
 
 
 def _title(notes: Notes, passage: AnalyzedPassage) -> tuple[float, float, float, float]:
-    """Return features of the title: the share of its weight in the question, whether it is an entity there, its words
-    and weight.
+    """Return four features of the title.
+
+    They are the share of its weight that is in the question, whether it is an entity of the question, its number of
+    words, and its weight.
     """
     weights = notes.weights.learn(())
     content_words = [word for word in passage.title_words if word not in STOP_WORDS] or passage.title_words
@@ -219,7 +235,7 @@ def _entities_in(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
 
 
 def relevance_guess(text: Floats, cosines: Floats) -> Floats:
-    """Return scores in (0, 0.9) for a policy without weights, shape (n,)."""
+    """Return scores between 0 and 0.9, shape (n_candidates,), for a policy without weights."""
     column = TEXT_FEATURES.index
     score = text[:, column("coverage")] + 0.3 * text[:, column("best_sentence")]
     score += 0.8 * text[:, column("title_in_question")] * text[:, column("title_share")]
@@ -253,8 +269,9 @@ Shingle = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A candidate's text beside the question: its shingles, its share of the question's words, and whether it is an
-    echo.
+    """A candidate's text compared with the question.
+
+    It has the text's shingles, its share of the question's words, and whether it is an echo of the question.
     """
 
     shingles: frozenset[Shingle]
@@ -265,7 +282,7 @@ class _Content:
 
 
 class Novelty:
-    """Finds repeats among the candidates of one episode. Each text is compared once."""
+    """The repeats among the candidates of one episode. Each text is compared once."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -277,7 +294,10 @@ class Novelty:
         """The rows that say the same as a row."""
 
     def discounted(self, scores: Floats) -> Floats:
-        """Return lower scores for echoes of the question and for repeats of better candidates, shape (n,)."""
+        """Lower the scores of echoes of the question and of repeats of better candidates.
+
+        Return all scores, shape (n_candidates,).
+        """
         best = [int(row) for row in np.argsort(-scores, kind="stable")[:COMPARED]]
         for row in best:
             if row not in self._contents:
@@ -294,7 +314,7 @@ class Novelty:
         return discounted
 
     def _compare(self, row: int) -> None:
-        """Find the compared rows that say the same as this one."""
+        """Find the rows compared so far that say the same as this row."""
         passage = self._notes.candidates[row].passage
         content = self._contents[row] = self._content(passage)
         overlaps = Counter(earlier for shingle in content.shingles for earlier in self._rows.get(shingle, ()))
@@ -320,7 +340,7 @@ class Novelty:
         return _Content(shingles - self._question_shingles, repeated, len(content_keys) - len(in_question), is_echo)
 
     def _restates(self, passage: AnalyzedPassage) -> bool:
-        """Return whether a stretch of the text repeats a long question, whatever text is around it."""
+        """Return True if a part of the text repeats a long question, whatever text is around it."""
         question = self._notes.question
         if len(question.key_set) < LONG_QUESTION:
             return False
@@ -331,10 +351,10 @@ class Novelty:
         return max(shared) >= COVERED * len(question.key_set)
 
     def _repeats(self, row: int, earlier: int, shared: int) -> bool:
-        """Return whether two texts with `shared` common shingles say the same about what the question asks for.
+        """Return True if two texts with `shared` common shingles say the same about the subject of the question.
 
-        Two versions of a page do not say the same if each has words of the question that the other lacks. They also do
-        not if their titles differ and the question asks for several documents.
+        If each of two versions of a page has words of the question that the other lacks, they do not say the same. If
+        their titles differ and the question asks for several documents, they do not say the same either.
         """
         rows = (row, earlier)
         passage, compared = (self._notes.candidates[number].passage for number in rows)
@@ -348,7 +368,7 @@ class Novelty:
 
 
 def _shingles(words: list[str]) -> frozenset[Shingle]:
-    """Return all runs of `SHINGLE` words. A shorter text is one shingle."""
+    """Return all sequences of `SHINGLE` consecutive words. A shorter text is one shingle."""
     if len(words) <= SHINGLE:
         return frozenset({tuple(words)})
     return frozenset(zip(*(words[start:] for start in range(SHINGLE)), strict=False))

@@ -1,9 +1,8 @@
-"""Links between candidates: which likely candidates name a candidate, and which names to look up next.
+"""Links between candidates. They show which likely candidates name another candidate, and which names to look up next.
 
 A link leads from a parent to a child whose title is in the parent's text. Each pair is compared once in an episode. A
-lookup searches a name in the best passages, the bridge to the next hop, together with the question's words that its
-passage does not cover. P is the number of parents, n the number of candidates, T the number of question terms, N the
-number of names.
+lookup is a search for a name that one of the best passages contains. The name is the bridge to the next hop. The query
+also has the question's words that this passage does not cover.
 """
 
 from __future__ import annotations
@@ -51,23 +50,26 @@ PAIR = ("strength", "position", "relation", "count", "back", "back_relation", "s
 
 @dataclass(slots=True)
 class _Row:
-    """One parent: the weights of the words in its names, and its pair features, shape (len(PAIR), n)."""
+    """A parent.
+
+    It has the weights of the words in the parent's names, and the pair features, shape (len(PAIR), n_candidates).
+    """
 
     words: dict[str, float]
     values: Floats
 
 
 class Links:
-    """The pair features of one episode. The link features of the candidates are derived from them and the scores."""
+    """The pair features of one episode. With the scores, they determine the link features of the candidates."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._rows: dict[int, _Row] = {}
 
     def features(self, scores: Floats, coverage: Floats, rest: RestCosines) -> Floats:
-        """Return the link features, shape (n, len(LINKS)).
+        """Return the link features, shape (n_candidates, len(LINKS)).
 
-        `scores` are probabilities, shape (n,). `coverage` has shape (n, T).
+        `scores` are probabilities, shape (n_candidates,). `coverage` has shape (n_candidates, n_terms).
         """
         order = np.argsort(-scores, kind="stable")
         parents = order[:PARENTS]
@@ -101,7 +103,7 @@ class Links:
         return (*forward, back[0], back[2], shared, 0.0)
 
     def _link(self, parent: AnalyzedPassage, child: AnalyzedPassage) -> tuple[float, float, float, float]:
-        """Return the link. There is none if the child's title says nothing in this corpus."""
+        """Return the link. If the child's title has only words that most chunks have, return no link."""
         matched = link(self._notes.question, parent, child)
         return NO_LINK if matched[0] and self._notes.weights.names_nothing(child.title.split()) else matched
 
@@ -121,8 +123,10 @@ NO_LINK = (0.0, math.nan, 0.0, 0.0)
 def link(
     question: AnalyzedQuestion, parent: AnalyzedPassage, child: AnalyzedPassage
 ) -> tuple[float, float, float, float]:
-    """Return the link: its strength in 0..1, its position in the text in 0..1, the weight of the question's terms near
-    it, and the number of links.
+    """Return four facts about the link.
+
+    They are its strength (0 to 1), its position in the text (0 to 1), the weight of the question's terms near it, and
+    the number of links.
     """
     title = child.padded_title
     spellings = zip((title, *child.short_titles), (1.0, *SHORTENED), strict=False) if title else ()
@@ -138,7 +142,7 @@ def link(
 
 
 def _shared(name_words: dict[str, float], target: AnalyzedPassage) -> float:
-    """Return the weight of the rarest words in common, scaled."""
+    """Return the scaled weight of the rarest words that both have."""
     weights = sorted((weight for word, weight in name_words.items() if word in target.vocabulary), reverse=True)
     return sum(weights[:_SHARED]) / 20
 
@@ -158,8 +162,10 @@ def _own(scores: Floats, order: NDArrayInt) -> dict[str, Floats]:
 
 
 def _set_columns(question: AnalyzedQuestion, scores: Floats, order: NDArrayInt, coverage: Floats) -> dict[str, Floats]:
-    """Return what the three best other candidates leave uncovered, and what the candidate adds, as weights of the
-    question.
+    """Return two weights for each candidate.
+
+    One is the weight of the question's terms that the three best other candidates do not cover. The other is the weight
+    of the terms that the candidate adds.
     """
     context = np.zeros((len(scores), coverage.shape[1]), dtype=np.float32)
     for row in order[:3].tolist():
@@ -172,7 +178,9 @@ def _set_columns(question: AnalyzedQuestion, scores: Floats, order: NDArrayInt, 
 
 
 class _Pairs:
-    """The (P, n) matrices of one scoring, and the parent that explains each candidate best."""
+    """The matrices of one scoring pass, each of shape (n_parents, n_candidates), and the parent with the strongest link
+    to each candidate.
+    """
 
     def __init__(
         self, notes: Notes, parents: NDArrayInt, scores: Floats, coverage: Floats, rows: Sequence[Floats]
@@ -191,9 +199,10 @@ class _Pairs:
         self._choose()
 
     def _choose(self) -> None:
-        """Return the parent with the strongest link by title.
+        """Choose the parent with the strongest link by title for each candidate.
 
-        Without such a link, return the one that shares and leaves open most.
+        If there is no such link, choose the parent that shares the most rare words with the candidate and leaves the
+        most for it to add.
         """
         strength = self._pair["strength"]
         self._flow = self._parent_score * strength * (0.3 + 2 * self._pair["relation"] + 0.3 * self._rest)
@@ -205,11 +214,11 @@ class _Pairs:
         self._best = np.where(self._linked, by_title, similarity.argmax(axis=0))
 
     def chosen(self, matrix: Floats) -> Floats:
-        """Return each candidate's value with its chosen parent, shape (n,)."""
+        """Return the value of each candidate and its chosen parent in the matrix, shape (n_candidates,)."""
         return np.asarray(matrix[self._best, np.arange(matrix.shape[1])], dtype=np.float32)
 
     def parent_columns(self) -> dict[str, Floats]:
-        """Return the chosen parent itself."""
+        """Return the features of each candidate's chosen parent."""
         passages = [self._notes.candidates[int(p)].passage for p in self._parents]
         question = self._notes.question.padded
         per_parent = {
@@ -222,7 +231,7 @@ class _Pairs:
         return {name: np.asarray(values, dtype=np.float32)[self._best] for name, values in per_parent.items()}
 
     def best_columns(self) -> dict[str, Floats]:
-        """Return the chosen parent's relation to the candidate, and the best relation to any."""
+        """Return the features of the link from the chosen parent, and the best value that any parent has."""
         score, pair, chosen = self._parent_score, self._pair, self.chosen
         strength = pair["strength"]
         return {
@@ -248,7 +257,7 @@ class _Pairs:
         }
 
     def child_columns(self) -> dict[str, Floats]:
-        """Return the candidate as a parent: its best child by score."""
+        """Return features of the candidate as a parent, such as the score of its best child."""
         n = len(self._scores)
         link_to, rest_of = np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.float32)
         link_to[self._parents] = (self._scores * self._pair["strength"]).max(axis=1)
@@ -272,7 +281,10 @@ EXPANSION = (*FIXED, "parent_score", "parent_place", "seen", "parents", "asked")
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A name to search: its folded words, the name as written, and the row of the candidate that contains it."""
+    """A name to search for.
+
+    It has the folded words, the name as written, and the row of the candidate that contains it.
+    """
 
     name: str
     surface: str
@@ -280,11 +292,11 @@ class Lookup:
 
     @property
     def bare(self) -> str:
-        """The name without its article. Lookups with equal bare names return the same."""
+        """The name without its article. Lookups with equal bare names find the same chunks."""
         return self.name.removeprefix("the ")
 
     def query(self, notes: Notes) -> str:
-        """Return the name and the terms that its passage does not cover."""
+        """Return the text to search for: the name, and the question's terms that its passage does not cover."""
         return f"{self.surface} {notes.question.rest(notes.candidates[self.parent].passage)}".rstrip()
 
 
@@ -296,8 +308,9 @@ class Expansion:
         self._by_row: dict[int, tuple[list[Lookup], list[list[float]]]] = {}
 
     def lookups(self, scores: Floats, done: AbstractSet[Lookup]) -> tuple[list[Lookup], Floats]:
-        """Return the lookups from the best candidates that were not made yet, and their features, shape (N,
-        len(EXPANSION)).
+        """Return the lookups that start from the best candidates and were not made yet.
+
+        Also return their features, shape (n_lookups, len(EXPANSION)).
         """
         best = [int(row) for row in np.argsort(-scores, kind="stable")[:LOOKUP_PARENTS]]
         parents = Counter(lookup.name for row in best for lookup in self._of(row)[0])
@@ -314,7 +327,7 @@ class Expansion:
         return lookups, np.array(features, dtype=np.float32).reshape(-1, len(EXPANSION))
 
     def _of(self, row: int) -> tuple[list[Lookup], list[list[float]]]:
-        """Return the lookups from one candidate, with their fixed features."""
+        """Return the lookups that start from one candidate, with their fixed features."""
         if row not in self._by_row:
             passage = self._notes.candidates[row].passage
             names = [mention for mention in passage.mentions if mention.name != passage.title]
@@ -374,7 +387,7 @@ def _context(notes: Notes, passage: AnalyzedPassage, mention: Mention) -> tuple[
 
 
 def promise_guess(features: Floats) -> Floats:
-    """Return how promising lookups are for a policy without weights, shape (N,)."""
+    """Return how promising each lookup is, shape (n_lookups,). A policy without weights uses this rule of thumb."""
     column = EXPANSION.index
     rarity = np.minimum(features[:, column("weight")], 20) / 20
     worth = features[:, column("parent_score")] * (0.2 + features[:, column("relation")]) * rarity

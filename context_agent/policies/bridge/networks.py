@@ -1,4 +1,4 @@
-"""The learned part of the embedded policy: small networks in numpy, and the scores that they give to candidates.
+"""The learned part of the embedded policy. Small networks, computed with numpy, score the candidates.
 
 Weights and the scaling of inputs are stored as safetensors.
 """
@@ -48,7 +48,7 @@ from context_agent.retrieval.corpus import Corpus
 
 
 def document_rows(notes: Notes, scores: Floats) -> list[int]:
-    """Return the row of the best candidate of each document, best first."""
+    """Return the row of each document's best candidate, best first."""
     best: dict[str, int] = {}
     for row in np.argsort(-scores, kind="stable"):
         best.setdefault(notes.candidates[int(row)].document_id, int(row))
@@ -85,9 +85,9 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Scaling:
-    """The mean and spread of each input, shapes (F,), and which inputs may be missing, shape (F,).
+    """The mean and spread of each input, and which inputs may be missing. All arrays have shape (n_inputs,).
 
-    A missing input counts as average and sets a flag of its own.
+    A missing input counts as average. Each input that may be missing has a flag, which is set if it is missing.
     """
 
     mean: Floats
@@ -96,7 +96,7 @@ class Scaling:
 
     @classmethod
     def of(cls, rows: Floats, optional: Floats) -> Scaling:
-        """Return the scaling of training rows, shape (n, F), with NaN for missing values.
+        """Return the scaling for training rows of shape (n_rows, n_inputs). Missing values are NaN.
 
         `optional` marks further inputs that may be missing.
         """
@@ -108,7 +108,7 @@ class Scaling:
         return cls(*(np.asarray(part, dtype=np.float32) for part in (mean, np.sqrt(variance) + 1e-3, missing)))
 
     def __call__(self, rows: Floats) -> Floats:
-        """Return the scaled rows, shape (n, F + missing flags)."""
+        """Return the scaled rows, shape (n_rows, n_inputs + n_flags)."""
         scaled = np.nan_to_num(np.clip((rows - self.mean) / self.spread, -CLIP, CLIP))
         flags = np.isnan(rows[:, self.optional > 0])
         return np.concatenate([scaled, flags], axis=1).astype(np.float32)
@@ -126,17 +126,17 @@ class Network:
     members: tuple[Layers, ...]
 
     def __call__(self, rows: Floats) -> Floats:
-        """Return the probability for each row of features, shape (n, F) -> (n,)."""
+        """Return a probability for each row, shape (n_rows,). The rows have shape (n_rows, n_inputs)."""
         return sigmoid(self.logits(rows))
 
     def logits(self, rows: Floats) -> Floats:
-        """Return the log-odds for each row of features, shape (n, F) -> (n,)."""
+        """Return the log-odds for each row, shape (n_rows,). The rows have shape (n_rows, n_inputs)."""
         inputs = self.scaling(rows)
         return np.asarray(np.mean([forward(layers, inputs) for layers in self.members], axis=0))
 
 
 def forward(layers: Layers, inputs: Floats) -> Floats:
-    """Return the logits of one network, shape (n, inputs) -> (n,)."""
+    """Return the logits of one network, shape (n_rows,), for inputs of shape (n_rows, n_inputs)."""
     hidden = inputs
     for weight, bias in layers[:-1]:
         hidden = np.maximum(hidden @ weight + bias, 0)
@@ -146,11 +146,11 @@ def forward(layers: Layers, inputs: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Scorer:
-    """The networks by name (see `INPUTS`), a digest of their weights, and what makes probabilities of their scores.
+    """The networks by name (see `INPUTS`), a digest of their weights, and the calibration of their scores.
 
-    Weights of earlier versions have no `calibration`: their scores stay as they are, and no confidence is known.
-    `head` corrects the reader's log-odds: a weight for each number of its rows and a constant, shape (width + 1,).
-    `ranker` makes the final ranking; without it the networks do.
+    Weights of earlier versions have no `calibration`. Their scores are used unchanged, and the confidence is unknown.
+    `head` corrects the reader's log-odds. It has a weight for each column of the reader's rows, and a constant, shape
+    (width + 1,). `ranker` makes the final ranking. If there is no `ranker`, the networks make it.
     """
 
     networks: Mapping[str, Network]
@@ -179,9 +179,9 @@ class Scorer:
 
     @classmethod
     def load(cls, path: str | Path) -> Scorer:
-        """Return the weights of a file.
+        """Read the weights from a file, and return them.
 
-        Raise `ConfigError` if it cannot be read or was trained on other features.
+        If the file cannot be read, or its weights were trained on other features, raise `ConfigError`.
         """
         try:
             return cls.parse(read_bytes(path, MAX_WEIGHTS_BYTES), str(path))
@@ -190,7 +190,7 @@ class Scorer:
 
     @classmethod
     def parse(cls, data: bytes, origin: str) -> Scorer:
-        """Return the weights in the bytes of a safetensors file. `origin` names the file in errors."""
+        """Read the weights from the bytes of a safetensors file. Errors name the file as `origin`."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
@@ -217,7 +217,7 @@ class Scorer:
         return cls(networks, _digest(tensors, ranker), calibration, tensors.get(HEAD), ranker)
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
-        """Write the weights, those of networks in half precision, with `notes` as metadata.
+        """Write the weights with `notes` as metadata. The networks' weights are written in half precision.
 
         The file is replaced atomically.
         """
@@ -245,7 +245,10 @@ def _metadata(data: bytes) -> dict[str, str]:
 
 
 def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> ScoreCalibration | None:
-    """Return the calibration in the tensors; None if there is none for these features of the evidence."""
+    """Return the calibration in the tensors.
+
+    If it is missing or was fitted for other features of the evidence, return None.
+    """
     evidence, relevance = tensors.get("calibration.evidence"), tensors.get("calibration.relevance")
     if tuple(features) != EVIDENCE or evidence is None or relevance is None:
         return None
@@ -279,7 +282,7 @@ def _tensors(
 
 
 def _network(tensors: Mapping[str, Floats], name: str, inputs: int) -> Network:
-    """Return the network of this name. Raise `KeyError` or `ValueError` for tensors that are missing or do not fit."""
+    """Return the network with this name. If tensors are missing or do not fit, raise `KeyError` or `ValueError`."""
     scaling = Scaling(*(tensors[f"{name}.{part}"] for part in ("mean", "spread", "optional")))
     members: list[Layers] = []
     while f"{name}.{len(members)}.0.weight" in tensors:
@@ -315,9 +318,9 @@ def _digest(tensors: Mapping[str, Floats], ranker: Trees | None = None) -> str:
 
 
 class Cosines:
-    """Similarities of queries with the candidates.
+    """The similarities between queries and candidates.
 
-    The corpus computes each once. They are NaN without useful vectors.
+    The corpus computes each similarity once. If the corpus has no useful vectors, the similarities are NaN.
     """
 
     def __init__(self, notes: Notes, corpus: Corpus) -> None:
@@ -327,7 +330,7 @@ class Cosines:
         self._by_query: dict[str, Floats] = {}
 
     def of(self, query: str) -> Floats:
-        """Return the query's cosine with each candidate, shape (n,)."""
+        """Return the query's cosine with each candidate, shape (n_candidates,)."""
         cosines = self._by_query.get(query, np.zeros(0, dtype=np.float32))
         fresh = [candidate.id for candidate in self._notes.candidates[len(cosines) :]]
         if fresh:
@@ -336,14 +339,21 @@ class Cosines:
         return cosines
 
     def rest(self, parents: Sequence[int]) -> Floats:
-        """Return the cosine of "parent's title + its open terms" with each candidate, shape (P, n)."""
+        """Return the cosine of each parent's query with each candidate, shape (n_parents, n_candidates).
+
+        The query is the parent's title and the terms that it leaves open.
+        """
         notes = self._notes
         passages = [notes.candidates[row].passage for row in parents]
         return np.stack([self.of(f"{passage.bare} {notes.question.rest(passage)}") for passage in passages])
 
 
 class RelevanceJudgement:
-    """Scores candidates: first alone, then with their links to the best, then with the reader's judgment."""
+    """The scoring of candidates.
+
+    The first network scores each candidate alone. The second also uses the links to the best candidates. Then the
+    reader's judgment is combined with these scores.
+    """
 
     def __init__(self, notes: Notes, corpus: Corpus, scorer: Scorer | None, reader: PairModel) -> None:
         self.notes = notes
@@ -360,7 +370,7 @@ class RelevanceJudgement:
         """The second network's log-odds, shape (n,)."""
 
     def scores(self) -> Floats:
-        """Return the probability that each candidate belongs to the answer, shape (n,)."""
+        """Return the probability that each candidate belongs to the answer, shape (n_candidates,)."""
         if not len(self.notes):
             return np.zeros(0, dtype=np.float32)
         if self._scorer is None:
@@ -372,10 +382,10 @@ class RelevanceJudgement:
         return self._combined(networks)
 
     def read(self, scores: Floats) -> Floats:
-        """Return the scores after the reader has read the best candidates, shape (n,).
+        """Let the reader read the best candidates, and return the new scores, shape (n_candidates,).
 
-        `scores` are those of the same candidates. If the weights have no network for the reader, the scores stay as
-        they are.
+        `scores` are the current scores of the same candidates. If the weights have no network for the reader, they are
+        returned unchanged.
         """
         if self._scorer is None or READING not in self._scorer.networks or not len(scores):
             return scores
@@ -385,31 +395,32 @@ class RelevanceJudgement:
         return self._combined(self._scorer.networks)
 
     def read_alone(self) -> None:
-        """Let the reader read candidates beside the question alone: those that the networks rank best, and those that
-        the search found first.
+        """Let the reader read candidates with the question alone, without evidence.
+
+        It reads the candidates that the networks rank best, and the candidates that the search found first.
         """
         if self._scorer is not None and READING in self._scorer.networks and len(self._odds):
             self._readings.read_alone(asked_order(self.notes, self._odds))
 
     def combined_scores(self) -> Floats:
-        """Return the scores of the networks at the last scoring or reading, shape (n,)."""
+        """Return the networks' scores after the last scoring or reading, shape (n_candidates,)."""
         networks = self._scorer.networks if self._scorer else {}
         return self._combined(networks) if networks else self._guess()
 
     def coverage(self) -> Floats:
-        """Return how well each candidate covers each term of the question, shape (n, T)."""
+        """Return how well each candidate covers each term of the question, shape (n_candidates, n_terms)."""
         return self._text.rows()[1]
 
     def ranking_scores(self, scores: Floats) -> Floats:
         """Return the scores of the final ranking, given the scores of the same candidates.
 
-        Without a ranker they stay.
+        If there is no ranker, the scores do not change.
         """
         ranker = self._scorer.ranker if self._scorer else None
         return scores if ranker is None or not len(scores) else sigmoid(ranker(self.ranking_inputs()))
 
     def suffices(self) -> float:
-        """Return the probability that more searches would not improve the final ranking, or 0 if it is not known."""
+        """Return the probability that more searches would not improve the final ranking. If it is unknown, return 0."""
         calibration, ranker = (self._scorer.calibration, self._scorer.ranker) if self._scorer else (None, None)
         if calibration is None or calibration.stopping is None or ranker is None or not len(self._odds):
             return 0.0
@@ -425,9 +436,9 @@ class RelevanceJudgement:
         return calibration.suffices(stopping_features(rows, best.tolist(), named))
 
     def ranking_inputs(self, *, read: bool = True) -> Floats:
-        """Return the ranker's inputs after the last scoring, shape (n, len(RANKING)).
+        """Return the ranker's inputs after the last scoring, shape (n_candidates, len(RANKING)).
 
-        Without `read`, those of the reader are left out.
+        If `read` is false, the reader's inputs are left out.
         """
         combined = said = alone = np.full(len(self._odds), np.nan, dtype=np.float32)
         if read and self._readings and self._scorer is not None:
@@ -439,17 +450,22 @@ class RelevanceJudgement:
         return ranking_features(self.notes, self.rows, cosines, judgements, corpus_size=self.corpus_size)
 
     def _combined(self, networks: Mapping[str, Network]) -> Floats:
-        """Return the scores from the second network's log-odds and the reader's judgment, shape (n,)."""
+        """Combine the second network's log-odds with the reader's judgment, and return the scores, shape
+        (n_candidates,).
+        """
         return networks[READING](self.reading_inputs(self._odds)) if self._readings else sigmoid(self._odds)
 
     def reading_inputs(self, odds: Floats) -> Floats:
-        """Return the inputs of the network `READING`, given the second network's log-odds, shape (n, len(READINGS))."""
+        """Return the inputs of the network `READING`, shape (n_candidates, len(READINGS)).
+
+        They depend on the second network's log-odds.
+        """
         return reading_features(self.notes, odds, self._read_odds())
 
     def evidence(self, scores: Floats, *, read: bool = True) -> Floats:
-        """Return the features of the evidence, given the scores of the candidates. There must be a candidate.
+        """Return the features of the evidence from the candidates' scores. There must be at least one candidate.
 
-        Without `read`, return those of an episode without the reader.
+        If `read` is false, return the features as in an episode without the reader.
         """
         unread = np.full(len(scores), np.nan, dtype=np.float32)
         heard = np.fmax(self._read_odds(), self._alone_odds()) if read else unread
@@ -460,22 +476,27 @@ class RelevanceJudgement:
         return Evidence(question.weight, question.in_name, coverage, scores, cosines, words, heard, size).features()
 
     def unread_scores(self) -> Floats:
-        """Return the scores at the last scoring without the reader, shape (n,)."""
+        """Return the scores of the last scoring without the reader, shape (n_candidates,)."""
         ranker = self._scorer.ranker if self._scorer else None
         return sigmoid(self._odds if ranker is None else ranker(self.ranking_inputs(read=False)))
 
     def _read_odds(self) -> Floats:
-        """Return the reader's log-odds, shape (n,). They are NaN for what it did not read."""
+        """Return the reader's log-odds, shape (n_candidates,). A candidate that the reader did not read has NaN."""
         return read_odds(self._readings.rows(), self._scorer.head if self._scorer else None)
 
     def _alone_odds(self) -> Floats:
-        """Return the reader's log-odds on the question alone, shape (n,). They are NaN for what it did not read."""
+        """Return the reader's log-odds with the question alone, shape (n_candidates,).
+
+        A candidate that the reader did not read has NaN.
+        """
         return read_odds(self._readings.rows_alone(), self._scorer.head if self._scorer else None)
 
     def calibrated(self, scores: Floats) -> tuple[float | None, Floats]:
-        """Return the confidence that the corpus answers the question, and each candidate's probability, shape (n,).
+        """Return the confidence that the corpus answers the question.
 
-        Without a calibration, return None and the scores as they are.
+        Also return each candidate's probability, shape (n_candidates,).
+
+        If there is no calibration, return None and the unchanged scores.
         """
         calibration = self._scorer.calibration if self._scorer else None
         if calibration is None:
@@ -484,8 +505,9 @@ class RelevanceJudgement:
         return confidence, calibration.probabilities(scores, confidence)
 
     def _guess(self) -> Floats:
-        """Return scores by a rule of thumb: a candidate is as good as its words, or nearly as good as the candidates
-        that link to it.
+        """Return scores by a rule of thumb.
+
+        A candidate is as good as its words, or nearly as good as the candidates that link to it.
         """
         text, coverage = self._text.rows()
         guess = relevance_guess(text, self._cosines.of(self.notes.question.text))
@@ -493,19 +515,22 @@ class RelevanceJudgement:
         return np.maximum(guess, np.minimum(0.85, links[:, LINKS.index("link_score")]))
 
     def first_inputs(self) -> Floats:
-        """Return the first network's inputs, shape (n, len(DIRECT))."""
+        """Return the first network's inputs, shape (n_candidates, len(DIRECT))."""
         text, _ = self._text.rows()
         question = self.notes.question
         clause_cosines = np.stack([self._cosines.of(clause) for clause in question.clauses], axis=1)
         return direct_features(self.notes, text, self._cosines.of(question.text), self._text.clauses(), clause_cosines)
 
     def second_inputs(self, first_inputs: Floats, scores: Floats) -> Floats:
-        """Return the second network's inputs, given the first's scores, shape (n, len(DIRECT + LINKS))."""
+        """Return the second network's inputs, shape (n_candidates, len(DIRECT + LINKS)).
+
+        They depend on the first network's scores.
+        """
         _, coverage = self._text.rows()
         return np.concatenate([first_inputs, self._links.features(scores, coverage, self._cosines.rest)], axis=1)
 
 
 def _dense_weight(corpus: Corpus) -> float:
-    """Return the weight of the corpus's vectors by its calibration, 1 without one."""
+    """Return the weight of the corpus's vectors by the corpus's calibration. If it has no calibration, return 1."""
     weights = getattr(getattr(corpus, "calibration", None), "weights", {})
     return float(weights.get("dense", 1.0))

@@ -23,16 +23,16 @@ CACHED_PASSAGES = 4096
 
 
 class BridgePolicy:
-    """Searches by following names, and ranks by a learned scorer.
+    """The embedded policy. It searches by following names, and a learned scorer ranks the passages.
 
     The policy is deterministic, and episodes may share it.
 
     Args:
         scorer: The weights. Defaults to those that ship with the package.
-        effort: Bounds of the search, or the name of an effort: `careful` or `fast`.
-        reader: Reads the best candidates. Defaults to the shipped cross-encoder.
-        untrained: True to score by a rule of thumb instead of weights.
-        remembered: How many analyzed passages stay in memory; None for all.
+        effort: The bounds of the search, or the name of an effort, `careful` or `fast`.
+        reader: The cross-encoder that reads the best candidates. Defaults to the one that ships with the package.
+        untrained: If true, a rule of thumb scores the candidates instead of weights.
+        remembered: The number of analyzed passages to keep in memory. If it is None, all are kept.
 
     Raises:
         ConfigError: If there is no effort with that name.
@@ -64,33 +64,33 @@ class BridgePolicy:
 
     @classmethod
     def load(cls, path: str | Path, *, effort: Effort | str | None = None) -> BridgePolicy:
-        """Return the policy with the weights of a file that `ctx1 train bridge` wrote.
+        """Return the policy with the weights in a file that `ctx1 train bridge` wrote.
 
-        Raise `ConfigError` if the file is not valid.
+        If the file is not valid, raise `ConfigError`.
         """
         return cls(Scorer.load(path), effort=effort)
 
     @property
     def name(self) -> str:
-        """`bridge@` and the digest of the weights."""
+        """The policy's name: `bridge@` and the digest of the weights."""
         return f"bridge@{self.scorer.digest if self.scorer else 'untrained'}"
 
     @property
     def efforts(self) -> tuple[str, ...]:
-        """The names of efforts, the policy's own first."""
+        """The names of all efforts. The effort of this policy comes first."""
         return tuple(sorted(EFFORTS, key=lambda name: Effort.named(name) != self.effort))
 
     def with_effort(self, name: str) -> BridgePolicy:
-        """Return this policy with another effort. Both share weights and analyzed passages.
+        """Return a copy of this policy with another effort. Both share the weights and the analyzed passages.
 
-        Raise `ConfigError` if there is no such effort.
+        If there is no effort with this name, raise `ConfigError`.
         """
         policy = copy.copy(self)
         policy.effort = Effort.named(name)
         return policy
 
     def with_ranking(self, documents: int) -> BridgePolicy:
-        """Return this policy with rankings of at least `documents`. See `AdjustableRanking`."""
+        """Return a copy of this policy that ranks at least `documents` documents. See `AdjustableRanking`."""
         if documents <= self.effort.ranking:
             return self
         policy = copy.copy(self)
@@ -98,12 +98,12 @@ class BridgePolicy:
         return policy
 
     def swarm_roles(self, breadth: int) -> SwarmRoles:
-        """Return the policies of an orchestrator and of its sub-agents."""
+        """Return one policy for the orchestrator and one for its sub-agents."""
         lead = LeadPolicy(self, breadth)
         return SwarmRoles(lead, SearcherPolicy(self, lead))
 
     def instructions(self, profile: Profile) -> str:
-        """Return an empty prompt, because the policy reads none."""
+        """Return an empty prompt, because the policy reads no prompt."""
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> BridgeActor:

@@ -1,8 +1,8 @@
-"""The final ranking: trees that weigh all evidence about the candidates of an episode.
+"""The final ranking. Regression trees weigh all evidence about the candidates of an episode.
 
-The networks judge what a text says and how candidates are linked. The trees also know what the retrievers say, and what
-the reader says about the question alone. They know which retriever to trust for this question: one that orders the
-texts as the reader does. No single retriever is needed, because training leaves out whole retrievers.
+The networks judge a candidate by its text and its links. The trees also see the retrievers' scores, and the reader's
+log-odds with the question alone. They see which retriever to trust for this question: a retriever that orders the texts
+as the reader does. No single retriever is necessary, because training leaves out whole retrievers.
 
 The trees are gradient-boosted regression trees for ranking (LambdaMART; Burges, "From RankNet to LambdaRank to
 LambdaMART", 2010). `scripts/build_ranker.py` trains them.
@@ -79,7 +79,10 @@ _LEAST_COMPARED = 4
 
 
 def asked_order(notes: Notes, odds: Floats) -> Floats:
-    """Return scores, shape (n,), that fuse the networks' ranks with those in the search for the question itself."""
+    """Return scores, shape (n_candidates,).
+
+    They fuse the networks' ranks with the ranks in the search for the question itself.
+    """
     places = [(candidate.finding, row) for row, candidate in enumerate(notes.candidates)]
     asked = [(finding.place, row) for finding, row in places if finding is not None and finding.search == 0]
     scores = np.zeros(len(odds), dtype=np.float32)
@@ -90,9 +93,9 @@ def asked_order(notes: Notes, odds: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Judgements:
-    """What the networks and the reader say about the candidates: log-odds, shapes (n,).
+    """The log-odds that the networks and the reader give to the candidates. Each array has shape (n_candidates,).
 
-    NaN means that nothing is known.
+    An unknown value is NaN.
     """
 
     odds: Floats
@@ -102,17 +105,18 @@ class Judgements:
 
 
 def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgements, *, corpus_size: int) -> Floats:
-    """Return the trees' inputs, shape (n, len(RANKING)).
+    """Return the inputs of the trees.
 
     Args:
         notes: The candidates.
-        rows: The inputs of the network `second`, shape (n, len(DIRECT + LINKS)).
-        cosines: Those of the question, shape (n,), NaN if the vectors are useless.
-        said: What the networks and the reader say.
-        corpus_size: Chunks of the corpus.
+        rows: The inputs of the network `second`, shape (n_candidates, len(DIRECT + LINKS)).
+        cosines: The candidates' cosines to the question, shape (n_candidates,). If the vectors are useless, the cosines
+            are NaN.
+        said: The log-odds of the networks and the reader.
+        corpus_size: The number of chunks in the corpus.
 
     Returns:
-        One row for each candidate, NaN where something is not known.
+        One row for each candidate, shape (n_candidates, len(RANKING)). An unknown value is NaN.
     """
     n = len(notes)
     columns: dict[str, Floats | float] = {name: rows[:, _COLUMN[name]] for name in (*TEXT, *DENSE, *LINKED)}
@@ -135,7 +139,7 @@ def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgemen
 
 
 def _search_columns(notes: Notes) -> dict[str, Floats]:
-    """Return what the searches say that found the candidates."""
+    """Return the features from the searches that found the candidates."""
     n = len(notes)
     found: dict[int, list[int]] = {}
     values = np.full((4, n), np.nan, dtype=np.float32)
@@ -160,7 +164,9 @@ def _search_columns(notes: Notes) -> dict[str, Floats]:
 
 
 def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str, Floats | float]:
-    """Return which retriever the reader and the networks agree with, and the candidates' order by that."""
+    """Return how far each retriever agrees with the reader and the networks, and how the trusted retriever orders the
+    candidates.
+    """
     heard = np.where(np.isfinite(said.alone), said.alone, said.read)
     dense, sparse = (correlation(heard, values) for values in (cosines, words))
     odds_dense, odds_sparse = (correlation(said.odds, values) for values in (cosines, words))
@@ -183,8 +189,8 @@ def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str
 def families(titles: Sequence[str]) -> list[str]:
     """Return the name of the family of each folded title. A title without a family is its own name.
 
-    Titles of one family differ in numbers, dates and codes with digits, such as versions of a page. Titles without such
-    relatives form a family if they differ in one word of several.
+    Titles of one family, such as versions of a page, differ in numbers, dates and codes with digits. Other titles form
+    a family if they have several words and differ in one of them.
     """
     patterns = [_pattern(title) for title in titles]
     distinct = Counter(pattern for _, pattern in dict(zip(titles, patterns, strict=True)).items())
@@ -202,7 +208,7 @@ def families(titles: Sequence[str]) -> list[str]:
 
 
 def _pattern(title: str) -> str:
-    """Return the title with one sign for each run of words with digits."""
+    """Return the title with each sequence of words with digits replaced by one sign."""
     words: list[str] = []
     for word in title.split(" "):
         numbered = any(map(str.isdecimal, word))
@@ -212,7 +218,10 @@ def _pattern(title: str) -> str:
 
 
 def _masks(pattern: str) -> list[str]:
-    """Return the pattern without each of its words in turn. A pattern of one word has none."""
+    """Return one mask for each word of the pattern: the pattern without this word.
+
+    A pattern of one word has no masks.
+    """
     parts = pattern.split()[:_MOST_WORDS]
     return (
         [" ".join((*parts[:place], "*", *parts[place + 1 :])) for place in range(len(parts))] if len(parts) > 1 else []
@@ -248,7 +257,10 @@ def _family_columns(notes: Notes, odds: Floats) -> dict[str, Floats | float]:
 
 
 def correlation(first: Floats, second: Floats) -> float:
-    """Return Pearson's correlation over the rows that both have. It is NaN for too few rows or equal values."""
+    """Return Pearson's correlation over the rows that both arrays have.
+
+    If there are too few rows, or all values are equal, return NaN.
+    """
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum() < _LEAST_COMPARED:
         return float("nan")
@@ -259,7 +271,7 @@ def correlation(first: Floats, second: Floats) -> float:
 
 
 def lead(values: Floats) -> float:
-    """Return how far the highest value is above the mean, in standard deviations, or 0 if nothing is known."""
+    """Return how far the highest value is above the mean, in standard deviations. If no value is known, return 0."""
     return float(np.nanmax(_standard(values))) if np.isfinite(values).any() else 0.0
 
 
@@ -295,11 +307,14 @@ MOST_NODES, MOST_DEPTH = 4096, 64
 
 @dataclass(frozen=True)
 class Trees:
-    """Regression trees. A score is the sum of a leaf of each. All trees have as many nodes; arrays have shape (trees,
-    nodes).
+    """Regression trees.
 
-    A row goes to `left` if its input `feature` is at most `threshold`, else to `right`. A missing input goes left if
-    `missing_left`. A leaf leads to itself and has a `value`. `depth` is that of the deepest tree.
+    A row's score is the sum of one leaf value from each tree. All trees have the same number of nodes, and the arrays
+    have shape (n_trees, n_nodes).
+
+    A row goes to `left` if its input `feature` is at most `threshold`, else to `right`. If the input is missing, the
+    row goes left where `missing_left` is true. A leaf leads to itself and has a `value`. `depth` is the depth of the
+    deepest tree.
     """
 
     feature: NDArray[np.int16]
@@ -311,7 +326,7 @@ class Trees:
     depth: int
 
     def __call__(self, rows: Floats) -> Floats:
-        """Return the score of each row of inputs, shape (n, F) -> (n,)."""
+        """Return the score of each row, shape (n_rows,). The rows have shape (n_rows, n_inputs)."""
         n, trees = len(rows), np.arange(len(self.feature))
         node = np.zeros((n, len(trees)), dtype=np.int64)
         for _ in range(self.depth):
@@ -329,9 +344,9 @@ class Trees:
 
     @classmethod
     def of(cls, tensors: Mapping[str, NDArray[np.generic]], inputs: int) -> Trees:
-        """Return the trees of stored arrays.
+        """Return the trees that the stored arrays describe.
 
-        Raise `KeyError` or `ValueError` for arrays that are missing or do not fit.
+        If arrays are missing or do not fit, raise `KeyError` or `ValueError`.
         """
         shape = tensors["feature"].shape
         parts = {name: np.asarray(tensors[name]) for name in ("feature", "left", "right", "missing_left")}

@@ -1,10 +1,10 @@
-"""The reader: a small cross-encoder that says how likely a passage belongs to the evidence for a question.
+"""The reader, a small cross-encoder. It estimates how likely a passage belongs to the evidence for a question.
 
-A passage of a second hop is relevant because of what the first one says, not because of the question. So beside the
-question, the reader sees the title and one sentence of the best passages found so far.
+A passage of a second hop is relevant because of the first passage, not because of the question. Therefore the reader
+sees the title and one sentence of the best passages so far, in addition to the question.
 
-The shipped model is all-MiniLM-L6-v2 (Apache-2.0). It was trained on questions with gold documents and the wrong
-candidates that the policy collected for them, and quantized to int8 (`scripts/build_reader.py`).
+The shipped model is all-MiniLM-L6-v2 (Apache-2.0). It was trained on questions with gold documents, and on the wrong
+candidates that the policy collected for these questions. Its weights are quantized to int8 (`scripts/build_reader.py`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ READINGS = (
 
 
 class ReaderInput:
-    """The two texts that the reader sees, for one question. Each sentence is compared with the question once.
+    """The pairs of texts that the reader sees for one question. Each sentence is compared with the question once.
 
-    A sentence fits by the weight of the question's terms in it, and by its meaning: the cosine of summed word vectors.
-    The meaning finds an answer in other words than the question's.
+    Two numbers decide how well a sentence fits the question. One is the weight of the question's terms in it. The other
+    is the cosine of summed word vectors, which finds answers in other words than those of the question.
     """
 
     def __init__(self, question: AnalyzedQuestion) -> None:
@@ -44,21 +44,26 @@ class ReaderInput:
         self._fits: dict[AnalyzedPassage, list[float]] = {}
 
     def premise(self, evidence: Iterable[AnalyzedPassage], candidate: AnalyzedPassage) -> str:
-        """Return the first text: the question, and the best sentence of each of the best other passages.
+        """Return the first text of a pair.
 
-        A sentence that names the candidate is preferred, because it says how the two belong together.
+        It is the question, followed by one sentence from each of the best other passages.
+
+        A sentence that names the candidate is preferred, because it says how the two passages belong together.
         """
         lines = ((passage.bare, self._fitting_sentence(passage, candidate)) for passage in islice(evidence, EVIDENCE))
         return reading.premise(self._question.text, lines)
 
     def excerpt(self, passage: AnalyzedPassage) -> str:
-        """Return the second text: the candidate, shortened to the sentences that fit best."""
+        """Return the second text of a pair.
+
+        It is the candidate, shortened to the sentences that fit the question best.
+        """
         long = len(passage.text.split()) > reading.EXCERPT_WORDS
         fits = self._fit(passage) if long else ()
         return reading.excerpt(passage.heading, passage.text, passage.sentence_texts, fits)
 
     def _fitting_sentence(self, passage: AnalyzedPassage, candidate: AnalyzedPassage) -> str:
-        """Return the sentence that fits best. Of equal sentences, return the first."""
+        """Return the sentence that fits best. If several fit equally well, return the first."""
         fits = self._fit(passage)
         if candidate.bare_keys and not candidate.bare_keys <= self._question.key_set:
             named = (candidate.bare_keys <= sentence for sentence in passage.sentences)
@@ -79,7 +84,10 @@ class ReaderInput:
 
 
 class Readings:
-    """The reader's rows for the candidates of one episode. If the evidence changes, a candidate is read again."""
+    """The reader's rows for the candidates of one episode.
+
+    If the evidence for a candidate changes, the reader reads it again.
+    """
 
     def __init__(self, notes: Notes, model: PairModel) -> None:
         self._notes, self._model = notes, model
@@ -89,28 +97,34 @@ class Readings:
         self._alone: dict[int, Floats] = {}
 
     def __bool__(self) -> bool:
-        """Return whether anything was read."""
+        """Return True if at least one candidate was read."""
         return bool(self._latest)
 
     def update(self, scores: Floats) -> None:
-        """Read the candidates with the best scores, shape (n,), each with the best others as evidence."""
+        """Read the candidates with the best scores.
+
+        The best other candidates are the evidence. `scores` has shape (n_candidates,).
+        """
         order = np.argsort(-scores, kind="stable").tolist()
         inputs = {row: (row, self._evidence(row, order)) for row in order[:READ]}
         self._read(inputs.values())
         self._latest |= {row: self._by_input[key] for row, key in inputs.items()}
 
     def read_alone(self, scores: Floats) -> None:
-        """Read the candidates with the best scores, shape (n,), beside the question alone."""
+        """Read the candidates with the best scores, with the question alone. `scores` has shape (n_candidates,)."""
         inputs = {row: (row, ()) for row in np.argsort(-scores, kind="stable")[:READ_ALONE].tolist()}
         self._read(inputs.values())
         self._alone |= {row: self._by_input[key] for row, key in inputs.items()}
 
     def rows(self) -> Floats:
-        """Return the latest row of each candidate, shape (n, width). Candidates that were not read have NaN."""
+        """Return the latest row of each candidate, shape (n_candidates, width).
+
+        Candidates that were not read have NaN.
+        """
         return self._rows(self._latest)
 
     def rows_alone(self) -> Floats:
-        """Return the row of each candidate beside the question alone, shape (n, width).
+        """Return each candidate's row from reading with the question alone, shape (n_candidates, width).
 
         Candidates that were not read have NaN.
         """
@@ -127,7 +141,7 @@ class Readings:
         return rows
 
     def _evidence(self, candidate: int, order: Sequence[int]) -> tuple[int, ...]:
-        """Return the best candidates of other documents, one of each."""
+        """Return the best candidates of other documents, one from each document."""
         candidates = self._notes.candidates
         own = candidates[candidate].document_id
         chosen: dict[str, int] = {}
@@ -144,17 +158,17 @@ class Readings:
 
 
 def read_odds(rows: Floats, head: Floats | None = None) -> Floats:
-    """Return the reader's log-odds, shape (n,), from its rows, shape (n, width).
+    """Return the reader's log-odds, shape (n_rows,), from its rows, shape (n_rows, width).
 
-    `head`, shape (width + 1,), corrects them.
+    `head`, shape (width + 1,), corrects the log-odds.
     """
     return rows[:, 0] if head is None else rows[:, 0] + rows @ head[:-1] + head[-1]
 
 
 def reading_features(notes: Notes, odds: Floats, read: Floats) -> Floats:
-    """Return the inputs of the combining network, shape (n, len(READINGS)).
+    """Return the inputs of the combining network, shape (n_candidates, len(READINGS)).
 
-    Both log-odds have shape (n,). `read` has NaN for candidates that were not read.
+    Both log-odds have shape (n_candidates,). A candidate that was not read has NaN in `read`.
     """
     n = len(odds)
     best, spread = (float(np.nanmax(read)), float(np.nanstd(read)) + 1e-3) if np.isfinite(read).any() else (0.0, 1.0)

@@ -1,13 +1,14 @@
 """The roles of the embedded policy in a swarm: the orchestrator, and the sub-agents that it starts.
 
-The orchestrator searches the question and its names. Then it deals out the names that its best candidates mention, the
-most promising first. A task lists names, one on each line. The sub-agents look up their names at the same time, and
-each returns the passages with its highest scores. A sub-agent adds the open words of the question to each name. These
-words are not in the task, so they take room in fewer contexts. At the end the orchestrator ranks all passages together.
+The orchestrator searches for the question and for its names. Then it distributes the names that its best candidates
+mention, the most promising first. A task lists names, one on each line. The sub-agents look up their names at the same
+time, and each returns the passages that it scores highest. A sub-agent adds the question's open words to each name. The
+task does not repeat these words, so they do not fill the orchestrator's context. At the end the orchestrator ranks all
+passages together.
 
-A sub-agent gets the orchestrator's candidates as notes, not as context, so that it scores a passage together with those
-that name it. Its searches are one action, and its turn limit then ends it with a ranking by score. A question therefore
-takes four critical steps: search, spawn, the sub-agents' searches, rank.
+A sub-agent gets the orchestrator's candidates as notes, not as context, so that it scores a passage together with the
+passages that name it. All its searches are one action. Then its turn limit ends its episode, with a ranking by score. A
+question therefore takes four critical steps: search, spawn, the sub-agents' searches, rank.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ class _RolePolicy:
         self.counter = policy.counter
 
     def instructions(self, profile: Profile) -> str:
-        """Return no prompt, because the policy reads none."""
+        """Return an empty prompt, because the policy reads no prompt."""
         return ""
 
 
 class LeadPolicy(_RolePolicy):
-    """The policy of the orchestrator of one episode, which starts up to `breadth` sub-agents."""
+    """The orchestrator's policy for one episode. The orchestrator starts up to `breadth` sub-agents."""
 
     def __init__(self, policy: SharedParts, breadth: int) -> None:
         super().__init__(policy, "swarm")
@@ -60,20 +61,20 @@ class LeadPolicy(_RolePolicy):
 
 
 class SearcherPolicy(_RolePolicy):
-    """The policy of the sub-agents of the episode that `lead` opened last."""
+    """The policy of the sub-agents that belong to the episode that `lead` opened last."""
 
     def __init__(self, policy: SharedParts, lead: LeadPolicy) -> None:
         super().__init__(policy, "searcher")
         self._lead = lead
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> SearchingActor:
-        """Return a sub-agent on one of the orchestrator's tasks. The `seed` has no effect."""
+        """Return a sub-agent for one of the orchestrator's tasks. The `seed` has no effect."""
         assert self._lead.actor is not None, "sub-agents are started by an orchestrator"
         return SearchingActor(self._policy, question, corpus, lead=self._lead.actor)
 
 
 class LeadingActor(BridgeActor):
-    """The orchestrator's decisions. It starts sub-agents instead of looking names up."""
+    """The orchestrator's decisions. Instead of looking up names, the orchestrator starts sub-agents."""
 
     def __init__(self, policy: SharedParts, question: str, corpus: Corpus, *, breadth: int) -> None:
         super().__init__(policy, question, corpus)
@@ -83,9 +84,9 @@ class LeadingActor(BridgeActor):
         self._spawned = False
 
     def next_searches(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the call that starts the sub-agents, once.
+        """Return the call that starts the sub-agents. Later calls of this method return nothing.
 
-        Their tasks have the question again, for its next page, and the names, the most promising first.
+        The tasks contain the question, for its next page of results, and the names, the most promising first.
         """
         if self._spawned:
             return ()
@@ -101,7 +102,7 @@ class LeadingActor(BridgeActor):
 class SearchingActor(BridgeActor):
     """A sub-agent's decisions.
 
-    It looks up the names in its task, as far as its context has room, and ranks the results.
+    The sub-agent looks up as many names of its task as its context has room for, and ranks the results.
     """
 
     def __init__(self, policy: SharedParts, task: str, corpus: Corpus, *, lead: LeadingActor) -> None:
@@ -111,7 +112,7 @@ class SearchingActor(BridgeActor):
         self.add_background(lead.notes.candidates)
 
     def opening(self, view: View) -> tuple[ToolCall, ...]:
-        """Return a lookup for each line of the task, with as many chunks each as there is room for."""
+        """Return a lookup for each line of the task. Each lookup may show as many chunks as there is room for."""
         page = _line(self.notes.question.text)
         calls: list[ToolCall] = []
         affordable = 0
@@ -133,7 +134,10 @@ class SearchingActor(BridgeActor):
         return ranking[:1] + tuple(ranked for ranked in ranking[1:] if self.score_of(ranked.id) >= MIN_SCORE)
 
     def expected_size(self, view: View, call: ToolCall) -> tuple[int, int]:
-        """Return the tokens and chunks that a search will probably show, without those that other agents have shown."""
+        """Return how many tokens and chunks a search will probably show.
+
+        Chunks that other agents have shown do not count.
+        """
         tokens, chunks = super().expected_size(view, call)
         return int(tokens * NEW_SHARE), chunks
 

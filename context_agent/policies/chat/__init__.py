@@ -1,4 +1,4 @@
-"""The chat policies: a language model behind any OpenAI-compatible server, or behind Anthropic's Messages API."""
+"""The chat policies. They use a language model on any OpenAI-compatible server, or behind Anthropic's Messages API."""
 
 from context_agent.policies.chat.anthropic import AnthropicPolicy
 from context_agent.policies.chat.policy import ChatPolicy

@@ -1,12 +1,12 @@
-"""AnthropicPolicy: a Claude model behind Anthropic's Messages API decides.
+"""`AnthropicPolicy`: a Claude model behind Anthropic's Messages API makes the decisions.
 
     policy = AnthropicPolicy("claude-sonnet-5", reasoning_effort="low")
     SearchAgent(corpus, policy).search("Which award did the director of Rope receive?")
 
 The conversation, the reading of replies, the retries and the limits are those of `ChatPolicy`. This module translates a
-chat request into a Messages request, and a message into a chat completion. Some parts have no counterpart in a chat
-completion, such as thinking blocks with their signatures. They stay in the reply's `blocks`, because the API demands
-them back unchanged and in their place.
+chat request into a Messages request, and a message into a chat completion. Some parts of a message, such as thinking
+blocks with their signatures, have no counterpart in a chat completion. They stay in the reply's `blocks`, because the
+API demands that they come back unchanged and in the same place.
 
 Sources: the types of the official client (`anthropic` 2.12), and Anthropic's documentation of tool use, extended
 thinking and prompt caching.
@@ -50,11 +50,11 @@ _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 
 
 class AnthropicPolicy(ChatPolicy):
-    """A model on a server with Anthropic's Messages API. Like a `ChatPolicy`, it may be shared.
+    """A policy that asks a model through Anthropic's Messages API. Threads, event loops and episodes may share it.
 
-    The options are those of `ChatPolicy`. docs/chat.md says how the API reads them. `reasoning_effort` turns adaptive
-    thinking on; `extra_body={"thinking": ...}` is for models with another kind. The newest models refuse `temperature`
-    and `top_p`, which are sent only if you set them.
+    The options are those of `ChatPolicy`. docs/chat.md says how the API reads them. `reasoning_effort` turns on
+    adaptive thinking. For models with another kind of thinking, use `extra_body={"thinking": ...}`. The newest models
+    refuse `temperature` and `top_p`. The policy sends them only if you set them.
     """
 
     kind = "anthropic"
@@ -100,7 +100,7 @@ class AnthropicPolicy(ChatPolicy):
         )
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
-        """Return the view as chat messages. `cache` is true in those that end a prefix to be cached."""
+        """Return the view as chat messages. In a message that ends a prefix for the cache, `cache` is true."""
         conversation = super().messages(view, profile)
         ends = list(_prefix_ends(conversation))
         # The cache has the prefix that the latest edit left intact, and the previous request.
@@ -136,8 +136,9 @@ class AnthropicPolicy(ChatPolicy):
 
 
 def _prefix_ends(conversation: Sequence[Message]) -> Iterator[int]:
-    """Return where the question ends, and then each turn: the index of the last message before each of the model's
-    replies.
+    """Return the positions at which the question and each turn end.
+
+    A position is the index of the last message before a reply of the model.
     """
     for index, message in enumerate(conversation):
         following = conversation[index + 1 : index + 2]
@@ -148,7 +149,7 @@ def _prefix_ends(conversation: Sequence[Message]) -> Iterator[int]:
 def _intact_turns(view: View, ends: int) -> int:
     """Return how many turns precede the first change of the latest edit.
 
-    Without an edit, return the number of all turns.
+    If there was no edit, return the number of all turns.
     """
     changed = (s.turn for s in view.segments if not isinstance(s, Text) and s.key in view.changed)
     return min(changed, default=ends - 1)
@@ -157,7 +158,7 @@ def _intact_turns(view: View, ends: int) -> int:
 def _merged(conversation: Iterable[Message]) -> list[Message]:
     """Return the messages of the API.
 
-    What comes between two replies is one message. The last one also ends a cached prefix.
+    All content between two replies becomes one message. The last message also ends a cached prefix.
     """
     merged: list[Message] = []
     for message in conversation:
@@ -208,9 +209,9 @@ def _tool(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sampling(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields as the API names them.
+    """Return the sampling fields under the names that the API uses.
 
-    A thinking budget stays below `max_tokens`. Without room for one, thinking is off.
+    A thinking budget must be below `max_tokens`. If `max_tokens` leaves no room for a budget, thinking is turned off.
     """
     effort = fields.pop("reasoning_effort", None)
     if effort is not None:
@@ -226,9 +227,9 @@ def _sampling(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(events: Events) -> Mapping[str, Any]:
-    """Return the message of a whole body, or of a stream's events.
+    """Return the message from a complete response body or from the events of a stream.
 
-    Raise `MalformedResponse` if it is not a message or was cut.
+    If the response is not a message, or is truncated, raise `MalformedResponse`.
     """
     message = _assembled(events) if events[0].get("type") != "message" else dict(events[0])
     content = message.get("content")
@@ -239,7 +240,7 @@ def _whole(events: Events) -> Mapping[str, Any]:
 
 
 def _assembled(events: Events) -> dict[str, Any]:
-    """Return the message that a stream's events describe. If it was cut, it has no stop reason."""
+    """Return the message that a stream's events describe. A truncated message has no stop reason."""
     message: dict[str, Any] = {}
     usage: dict[str, Any] = {}
     blocks: dict[Any, dict[str, list[Any]]] = {}
@@ -263,7 +264,10 @@ def _assembled(events: Events) -> dict[str, Any]:
 
 
 def _extend(block: dict[str, list[Any]], delta: Mapping[str, Any]) -> None:
-    """Add a streamed piece to its block. The input of a tool comes as pieces of JSON, after an empty object."""
+    """Add a streamed piece to its block.
+
+    A tool's input starts as an empty object and then arrives in pieces of JSON.
+    """
     kind = str(delta.get("type"))
     if kind == "input_json_delta":
         if not isinstance(block.get("input", [None])[0], str):
@@ -304,7 +308,10 @@ def _texts(content: Sequence[Mapping[str, Any]], kind: str) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the usage of a chat completion. Its prompt includes what the cache held and what was written to it."""
+    """Return the usage in the form of a chat completion.
+
+    The prompt tokens include those read from the cache and those written to it.
+    """
     fresh, read, written = (
         usage.get(name) or 0 for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     )
@@ -319,9 +326,9 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kept_blocks(content: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return the blocks of a message that has thoughts, in their order.
+    """Return the blocks to keep from a message with thoughts, in their order.
 
-    Thoughts and texts are kept as they came, and calls by id alone.
+    Thoughts and texts are kept unchanged. Of a call, only the id is kept.
     """
     if not any(block.get("type") in THINKING for block in content):
         return ()
@@ -337,7 +344,7 @@ def _kept(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_kept(block: Mapping[str, Any]) -> bool:
-    """Return whether the API accepts the block back. It refuses texts without a visible character."""
+    """Return True if the API accepts the block back. The API refuses texts without a visible character."""
     if block.get("type") == "text":
         return isinstance(block.get("text"), str) and bool(block["text"].strip())
     return block.get("type") in {*THINKING, "tool_use"}

@@ -1,12 +1,12 @@
-"""Views as chat messages, and tool calls as text for a model without native tool calls.
+"""Views as chat messages, and tool calls as text for models without native tool calls.
 
-Messages depend on the view alone, so an edit, a replay and a new process give the same messages. The first segment of a
-view holds the prompt and then the declared tools, one JSON object on each line, because both are sent and both count
-against the budget. For a server with native tool calls, the tools go into the request's own field and the prompt into
-the system message. For the text format the segment is sent unchanged.
+Messages depend on the view alone, so a replay or a new process gives the same messages. The first segment of a view
+holds the prompt and then the declared tools, one JSON object on each line. Both are in the segment because both are
+sent and count against the budget. For a server with native tool calls, the tools go into the request's own field and
+the prompt into the system message. For the text format the segment is sent unchanged.
 
-Each call has one message. The episode numbers the calls inside `multi_tool_use` separately, so one message may hold
-several results, in their order. The usage line ends the turn's last message.
+Each call has one result message. The episode numbers the calls inside `multi_tool_use` separately, so one message may
+hold several results, in the order of these calls. The usage line ends the turn's last message.
 
 As text, a call is a JSON object between tags, the format that most small models were trained on:
 
@@ -51,9 +51,9 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """Return the reply without its calls, and the calls.
+    """Find the calls in a reply. Return the reply without the calls, and the calls.
 
-    Nothing is raised. A reply over `LONGEST_REPLY` has no calls.
+    The function raises no errors. In a reply longer than `LONGEST_REPLY`, it finds no calls.
     """
     if len(text) > LONGEST_REPLY:
         return text, ()
@@ -76,7 +76,7 @@ def written(call: ToolCall) -> str:
 def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
     """Return the calls in a piece of JSON.
 
-    Text after the JSON is ignored. What is not JSON, or not a call, gives none.
+    Text after the JSON is ignored. If the piece is not JSON, or not a call, return no calls.
     """
     piece = piece.strip()
     if piece[:1] not in ("{", "["):
@@ -90,7 +90,7 @@ def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
 
 
 def _call(value: object, tagged: bool) -> ToolCall | None:
-    """Return the call in a JSON value. Its arguments may be fields beside its name only if it is between tags."""
+    """Return the call in a JSON value. If the call is between tags, its arguments may be fields beside its name."""
     if not isinstance(value, dict):
         return None
     inner = value.get("function")
@@ -113,7 +113,7 @@ def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 
 def _unreadable(piece: str) -> ToolCall:
-    """Return a call that the episode answers with what is wrong with it."""
+    """Return a call that keeps the raw text. The episode answers it with an error."""
     name = _NAME.search(piece)
     raw = read_arguments(piece.strip())
     # Well-formed JSON without a name would look like arguments.
@@ -128,7 +128,7 @@ HEADING = "\n\n# Tools\n"
 
 @dataclass(slots=True)
 class _Turn:
-    """A turn while its segments are collected: the results of each call by its index."""
+    """A turn whose segments are being collected. It has the results of each call, by the call's index."""
 
     action: Action
     number: int
@@ -137,7 +137,7 @@ class _Turn:
 
 @lru_cache(maxsize=16)
 def opening_text(profile: Profile, tool_format: ToolFormat) -> str:
-    """Return the profile's prompt and its tools, which are the first segment of a view."""
+    """Return the first segment of a view, which is the profile's prompt and its tools."""
     return profile.instructions().rstrip() + _section(profile, tool_format)
 
 
@@ -158,10 +158,12 @@ def _section(profile: Profile, tool_format: ToolFormat) -> str:
 def messages(
     view: View, profile: Profile, *, tool_format: ToolFormat = "native", fields: Sequence[str] = REASONING_FIELDS
 ) -> list[Message]:
-    """Return the view as messages: system, question, then a reply and its results for each turn.
+    """Return the view as messages.
 
-    `fields` are the reasoning fields that may be sent back, or `blocks` for a reply's blocks. Reasoning between tags is
-    always sent back between tags.
+    They are the system message, the question, and then a reply and its results for each turn.
+
+    `fields` names the reasoning fields that may be sent back. If it contains `blocks`, a reply's blocks are sent back.
+    Reasoning that came between tags is always sent back between tags.
     """
     system = system_message(view, profile, tool_format)
     built: list[Message] = [{"role": "system", "content": system}] if system else []
@@ -199,7 +201,10 @@ def _turn_messages(
 def assistant(
     action: Action, calls: Sequence[ToolCall], text: str, fields: Sequence[str] = REASONING_FIELDS
 ) -> Message:
-    """Return a reply of the model as it is sent back, with its reasoning in the field that it came in."""
+    """Return a reply of the model in the form in which it is sent back.
+
+    The reasoning is in the same field as in the reply.
+    """
     message: Message = {"role": "assistant", "content": text}
     source = action.extra.get("reasoning_field")
     if action.reasoning and source == INLINE:
@@ -217,7 +222,7 @@ def assistant(
 
 
 def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> list[str]:
-    """Return the text of each call: its result, or the results of all calls that it wraps."""
+    """Return the text of each call's message. It is the call's result, or the results of all calls that it wraps."""
     texts = []
     index = 0
     for call in calls:
@@ -228,9 +233,9 @@ def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> li
 
 
 def with_ids(action: Action, turn: int) -> list[ToolCall]:
-    """Return an action's calls with unique ids.
+    """Give unique ids to an action's calls, and return the calls.
 
-    A missing or repeated id becomes nine letters and digits, which all servers accept.
+    A missing or repeated id is replaced by nine letters and digits, a form that all servers accept.
     """
     calls: list[ToolCall] = []
     used_ids = {""}

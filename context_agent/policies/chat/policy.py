@@ -1,10 +1,10 @@
-"""ChatPolicy: any language model behind `/v1/chat/completions` decides.
+"""`ChatPolicy`: any language model behind `/v1/chat/completions` makes the decisions.
 
     policy = ChatPolicy("openai/gpt-oss-20b", base_url="http://localhost:8000/v1")
     SearchAgent(corpus, policy).search("Which award did the director of Rope receive?")
 
-Messages are built from the view alone (`chat.messages`). An error of a server or a model can at most end an episode,
-with a stated reason and the best ranking that the view supports. docs/chat.md lists the servers that were tested.
+Messages are built from the view alone (`chat.messages`). If a server or a model fails, the episode ends with the reason
+and the best ranking that the view supports. docs/chat.md lists the servers that were tested.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TOO_LONG = f"Your reply was longer than {LONGEST_REPLY:,} characters, so no tool
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a reply is sampled. None leaves a value to the server, which knows the model's defaults."""
+    """The settings for sampling a reply. If a field is None, the server uses the model's default."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -80,25 +80,27 @@ class Sampling:
             raise ConfigError(f"extra_body must not set {', '.join(sorted(refused))}, because the policy sets them")
 
     def body(self, room: int) -> dict[str, Any]:
-        """Return the request's fields. `room` is how many tokens the reply may have."""
+        """Return the fields of the request. `room` is the most tokens that the reply may have."""
         fields = {"temperature": self.temperature, "top_p": self.top_p, "reasoning_effort": self.reasoning_effort}
         fields = {name: value for name, value in fields.items() if value is not None}
         return {"max_tokens": max(1, min(room, self.max_tokens or room)), **fields, **self.extra}
 
 
 class ChatPolicy:
-    """A language model on an OpenAI-compatible server. Threads, event loops and episodes may share it.
+    """A policy that asks a language model on an OpenAI-compatible server.
 
-    No request is sent before the first episode. docs/chat.md explains each option. Times are in seconds.
+    Threads, event loops and episodes may share it.
+
+    The policy sends no request before the first episode. docs/chat.md explains each option. Times are in seconds.
 
     Args:
         model: The name of the model, as the server's `/models` lists it.
         base_url: The address of the server.
-        deadline: Seconds for one action with all its retries and waits.
-        counter: The model's tokenizer. Without one, tokens are counted as o200k_harmony.
+        deadline: The time limit for one action, including all retries and waits.
+        counter: The token counter of the model's tokenizer. By default, tokens are counted in o200k_harmony.
 
     Raises:
-        ConfigError: If an option cannot work.
+        ConfigError: If an option is not valid.
 
     Example:
         >>> from context_agent import Document, MemoryCorpus, SearchAgent
@@ -172,11 +174,11 @@ class ChatPolicy:
 
     @property
     def name(self) -> str:
-        """`chat@` and the name of the model."""
+        """The policy's name: `chat@` and the name of the model."""
         return f"{self.kind}@{self.model}"
 
     def instructions(self, profile: Profile) -> str:
-        """Return the prompt and the declared tools, which the server gets before the question.
+        """Return the prompt and the declared tools. The server receives them before the question.
 
         `ChatActor` learns from `usage` how many tokens the chat template adds.
         """
@@ -187,11 +189,11 @@ class ChatPolicy:
         return ChatActor(self, profile, seed)
 
     async def aclose(self) -> None:
-        """Close the running event loop's connections now. Otherwise they close when that loop ends."""
+        """Close the connections of the running event loop now. Without this call, they close when the loop ends."""
         await self.endpoint.aclose()
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
-        """Return the view as this policy sends it."""
+        """Return the view as the messages that this policy sends."""
         fields = [name for name in self.reasoning_fields if name not in self._omitted]
         return messages(view, profile, tool_format=self.tool_format, fields=fields)
 
@@ -206,12 +208,14 @@ class ChatPolicy:
         until: float = math.inf,
         show: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> tuple[Reply, tuple[str, ...]]:
-        """Return one reply, and the fields that are omitted because this server refuses them.
+        """Ask the server for one reply.
+
+        Return the reply, and the fields that are omitted because the server refuses them.
 
         Args:
-            profile: Declares the tools. Without one the model has no tools.
-            show: Gets each event of a streamed reply as it arrives.
-            window: The window of the budget, for the error about a context that is too short.
+            profile: The profile that declares the tools. If it is None, the model has no tools.
+            show: Receives each event of a streamed reply as it arrives.
+            window: The window of the budget. The error about a context that is too short states it.
 
         Raises:
             PolicyError: If the server gives no valid reply.
@@ -247,7 +251,7 @@ class ChatPolicy:
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
         """Return the reply in a response to the request.
 
-        If the request may be sent again, raise `MalformedResponse`.
+        If the response is not valid and another attempt may help, raise `MalformedResponse`.
         """
         return read_reply(events, request)
 
@@ -271,7 +275,7 @@ class ChatPolicy:
 
 
 class ChatActor:
-    """The decisions of one episode. It keeps no messages, because they are built from each view."""
+    """The decisions of one episode. The actor stores no messages, because it builds them from each view."""
 
     def __init__(self, policy: ChatPolicy, profile: Profile, seed: int) -> None:
         self._policy = policy
@@ -282,7 +286,7 @@ class ChatActor:
         """Tokens of the last view by the own count, and of its prompt by the count of the server."""
 
     async def act(self, view: View) -> Action:
-        """Return the model's next action. Raise `PolicyError` if the server gives no valid reply in time."""
+        """Return the model's next action. If the server gives no valid reply in time, raise `PolicyError`."""
         deadline = self._policy.deadline
         try:
             async with asyncio.timeout(deadline) as scope:
@@ -314,10 +318,12 @@ class ChatActor:
         return self._action(reply, omitted)
 
     def _room(self, view: View) -> int:
-        """Return the tokens that the reply may have: those of the budget, less what the server counts beyond the view.
+        """Return the most tokens that the reply may have.
 
-        The server's chat template adds tokens, and its tokenizer may need more. Both are estimated from the last
-        prompt.
+        It is the number that the budget allows, minus the tokens that the server counts beyond the view.
+
+        The server's chat template adds tokens, and its tokenizer may need more. Both numbers are estimated from the
+        last prompt.
         """
         view_tokens, prompt_tokens = self._measured
         expected = max(view.tokens + prompt_tokens - view_tokens, view.tokens * prompt_tokens // view_tokens)
@@ -350,5 +356,5 @@ class ChatActor:
 
 
 def _has_no_effect(action: Action) -> bool:
-    """Return whether an action neither calls a tool nor names a document."""
+    """Return True if an action calls no tool and names no document."""
     return not action.calls and not action.ranking and not parse_ranking(action.text)

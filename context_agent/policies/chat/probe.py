@@ -1,10 +1,11 @@
-"""Check whether a model server is fit to search with, and say how to fix what is not.
+"""Checks of a model server. They say whether the server can be used for searches, and how to fix each problem.
 
     for check in inspect_server("http://localhost:8000/v1", "openai/gpt-oss-20b"):
         print(check.status, check.name, check.detail, check.fix)
 
-Each check is one or two small requests. Only `probe` sends a prompt as long as the window, if the server does not
-report the length of its context. Hosts bill such a prompt, and a server short of memory may crash.
+Each check is one or two small requests. One exception is `probe`. If the server does not report the length of its
+context, `probe` sends a prompt as long as the window. A host bills such a prompt, and a server with little memory may
+crash.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ SERVE_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerCheck:
-    """A finding: what was observed, and how to fix it if it is not ok."""
+    """A finding about the server. If the status is not `ok`, `fix` says how to fix the problem."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
@@ -70,13 +71,13 @@ def inspect_server(
     probe: bool = False,
     timeout: float = 120.0,
 ) -> list[ServerCheck]:
-    """Return the findings in order, up to the first that makes further checks pointless.
+    """Check the server, and return the findings in order. If a finding makes further checks pointless, it is the last.
 
-    Do not call it inside a running event loop.
+    Do not call this function inside a running event loop.
 
     Args:
-        model: The model to check. By default, the first one of the server.
-        tokens: Also check what `TokenPolicy` needs.
+        model: The model to check. Defaults to the first model that the server lists.
+        tokens: If true, also check the features that `TokenPolicy` needs.
 
     Raises:
         ConfigError: If the URL is not valid.
@@ -110,7 +111,7 @@ async def _checks(
 
 
 async def _reach(endpoint: Endpoint) -> tuple[ServerCheck, dict[str, Mapping[str, Any]]]:
-    """Return whether the server answers, and its models by id."""
+    """Check that the server answers. Return the finding, and the server's models by id."""
     started = time.perf_counter()
     check = partial(ServerCheck, "server")
     try:
@@ -138,7 +139,7 @@ def _model(model: str, models: list[str], *, answers: bool) -> ServerCheck:
 
 
 async def _tools(endpoint: Endpoint, model: str) -> ServerCheck:
-    """Return whether the model calls a tool on request, and the server reads the call."""
+    """Check that the model calls a tool on request, and that the server reads the call."""
     body = {"messages": [{"role": "user", "content": TOOL_PROMPT}], "max_tokens": 512, "tools": [TOOL]}
     started = time.perf_counter()
     try:
@@ -163,7 +164,10 @@ async def _tools(endpoint: Endpoint, model: str) -> ServerCheck:
 
 
 async def _context(endpoint: Endpoint, model: str, row: Mapping[str, Any], window: int, probe: bool) -> ServerCheck:
-    """Return whether the served context holds the window, by the report of the server or by a prompt of that length."""
+    """Check that the window fits in the server's context.
+
+    The server reports the length, or a prompt of that length is sent.
+    """
     length = _reported_length(row) or await _length_elsewhere(endpoint, model)
     if length is None and probe:
         return await _probe(endpoint, model, window)
@@ -184,9 +188,9 @@ def _reported_length(row: Mapping[str, Any]) -> int | None:
 
 
 async def _length_elsewhere(endpoint: Endpoint, model: str) -> int | None:
-    """Return the length of the context from other addresses.
+    """Return the length of the context that other addresses of the server report.
 
-    llama.cpp reports that of the server at `/props`, Ollama that of a loaded model at `/api/ps`.
+    llama.cpp reports the server's length at `/props`. Ollama reports a loaded model's length at `/api/ps`.
     """
     quick = Endpoint(endpoint.base_url, api_key_env=endpoint.api_key_env, timeout=10.0, retries=0)
     for path in ("//props", "//api/ps"):
@@ -224,7 +228,7 @@ async def _probe(endpoint: Endpoint, model: str, window: int) -> ServerCheck:
 
 
 async def _token_ids(endpoint: Endpoint, model: str) -> ServerCheck:
-    """Return whether `/completions` accepts token ids and returns ids and log-probabilities."""
+    """Check that `/completions` accepts token ids, and returns ids and log-probabilities."""
     body = {"model": model, "prompt": [1, 2, 3], "max_tokens": 1, "logprobs": 1, "return_token_ids": True}
     fix = "the token policy needs vLLM 0.10.2 or later, or the transformers engine; the chat policy does not"
     try:

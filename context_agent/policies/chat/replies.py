@@ -1,7 +1,9 @@
-"""Read what a chat server answered: a reply with its text, reasoning, calls and usage, or a refusal and its remedy.
+"""The replies of chat servers.
 
-Servers differ in the field for reasoning, in whether streamed calls are numbered, in ids and in what `usage` reports.
-All of it is outside data, so reading is tolerant. Broken arguments are not an error: they stay raw text, and the
+A response is a reply with its text, reasoning, calls and usage, or a refusal with its remedy.
+
+Servers differ in the field for reasoning, in the numbering of streamed calls, in ids and in the fields of `usage`. A
+response is outside data, so the reader is tolerant. Broken arguments are not an error. They stay raw text, and the
 episode answers them.
 """
 
@@ -48,7 +50,10 @@ _OPEN, _CLOSE = "<think>", "</think>"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A message of the model. `finish` is the server's `finish_reason`. `usage` has only what the server reported."""
+    """A message of the model.
+
+    `finish` is the server's `finish_reason`. `usage` has only the counts that the server reported.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -71,14 +76,17 @@ class _Call:
 
 
 class _Calls(list[_Call]):
-    """The calls of a reply in the order they began. A piece finds its place in constant time."""
+    """The calls of a reply, in the order in which they began. Adding a piece takes constant time."""
 
     def __init__(self) -> None:
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
 
     def add(self, piece: Mapping[str, Any]) -> None:
-        """Add a piece to its call, found by index or by id. A piece with neither belongs to the last call."""
+        """Add a piece to its call.
+
+        The index or the id names the call. A piece without both belongs to the last call.
+        """
         function = _dict(piece.get("function"))
         index, call_id, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
         call = self._of(index, call_id, name)
@@ -105,10 +113,10 @@ class _Calls(list[_Call]):
 
 
 def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] | None = None) -> Reply:
-    """Return the message of a whole body, or of a stream's events.
+    """Return the message from a complete response body or from the events of a stream.
 
-    `request` is the body that was sent, which bounds the usage. Raise `MalformedResponse` if there is no message or it
-    was cut.
+    `request` is the body that was sent. It limits the usage that the server can report. If there is no message, or it
+    is truncated, raise `MalformedResponse`.
     """
     calls = _Calls()
     words: dict[str, list[str]] = {name: [] for name in ("content", *REASONING_FIELDS)}
@@ -149,7 +157,7 @@ def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model:
 
 
 def _spelled(arguments: object) -> str:
-    """Return the arguments as a server sent them: text, or an object instead of its text."""
+    """Return the arguments as text. Some servers send an object instead of its text."""
     if isinstance(arguments, str):
         return arguments
     try:
@@ -211,8 +219,8 @@ def _depth_exceeds(value: object, bound: int) -> bool:
 def split_thoughts(text: str) -> tuple[str, str]:
     """Return the text between think tags, and the rest.
 
-    An unclosed tag reaches to the end. If a template put the start tag into the prompt, the end tag alone closes the
-    text from its beginning.
+    If a tag is not closed, all text after it is between the tags. If a template put the start tag into the prompt, the
+    reply has only an end tag. Then all text before the end tag is between the tags.
     """
     head, opened, tail = text.partition(_OPEN)
     if not opened:
@@ -225,11 +233,12 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return `prompt_tokens`, `completion_tokens` and the counts of their `USAGE_PARTS`, if reported and possible.
+    """Return `prompt_tokens`, `completion_tokens` and the counts of their `USAGE_PARTS`, as far as they are reported
+    and possible.
 
     A count is omitted unless it is an integer from 0 to its bound. A reply has at most the tokens that the request
     allows. A prompt has at most one token for each byte of the request plus `TEMPLATE_TOKENS`. A part has at most as
-    many as its whole.
+    many tokens as its whole.
     """
     if not isinstance(value, dict):
         return {}
@@ -245,7 +254,7 @@ def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def usage_bounds(request: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the most tokens that a request can have, and that its reply can.
+    """Return the most tokens that a request can have, and the most tokens that its reply can have.
 
     A token has at least one byte, and a chat template adds fewer tokens per message than the JSON around it has
     characters.
@@ -256,12 +265,15 @@ def usage_bounds(request: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _is_count(value: object, bound: int) -> TypeGuard[int]:
-    """Return whether a value is an integer, not a boolean, from 0 to the bound."""
+    """Return True if a value is an integer from 0 to the bound, and not a boolean."""
     return type(value) is int and 0 <= value <= bound
 
 
 def _text(value: object) -> str:
-    """Return a string as it is, the text of a list of content parts, and otherwise nothing."""
+    """Return the text of a content value.
+
+    It is a string, or a list of content parts. For any other value, return an empty text.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -297,7 +309,7 @@ _LENGTH = re.compile(
 
 
 def field_to_omit(refusal: Refusal, omitted: frozenset[str]) -> str | None:
-    """Return the field to omit from now on, if the server refused it and the user did not set it."""
+    """Return the field to omit from now on. It is a field that the server refused and the user did not set."""
     if refusal.status not in (400, 422) or is_context_overflow(refusal):
         return None
     message = refusal.message
@@ -308,14 +320,14 @@ def field_to_omit(refusal: Refusal, omitted: frozenset[str]) -> str | None:
 
 
 def is_context_overflow(refusal: Refusal) -> bool:
-    """Return whether the request was longer than the model's context."""
+    """Return True if the request was longer than the model's context."""
     return refusal.status in (400, 413, 422, 500) and _CONTEXT.search(refusal.message) is not None
 
 
 def context_message(refusal: Refusal, window: int | None) -> str:
-    """Return a message that the server's context is smaller than the budget's window, and what to do about it.
+    """Return a message for a server with a smaller context than the budget's window. It says what to do.
 
-    Return None for a request without a budget, whose length is that of its passages.
+    If the request has no budget, return None, because its passages determine its length.
     """
     if window is None:
         return (
@@ -332,7 +344,7 @@ def context_message(refusal: Refusal, window: int | None) -> str:
 
 
 def is_unknown_model(refusal: Refusal) -> bool:
-    """Return whether the server may lack the model, or the address is wrong."""
+    """Return True if the server may lack the model, or the address is wrong."""
     about = re.search(
         r"\bmodel\b.*\b(?:not|no|unknown|invalid|doesn't)\b|\b(?:no|unknown|invalid)\b.*\bmodel\b",
         refusal.message[:1_000],
@@ -342,7 +354,7 @@ def is_unknown_model(refusal: Refusal) -> bool:
 
 
 def unknown_model_message(model: str, models: Sequence[str]) -> str:
-    """Return a message that the server lacks the model, and which models it has."""
+    """Return a message for a server that lacks the model. It lists the models that the server has."""
     if model in models:
         return f"the server lists the model {model!r} but refused it"
     if not models:
@@ -354,7 +366,7 @@ def unknown_model_message(model: str, models: Sequence[str]) -> str:
 
 
 def rejected_key_message(refusal: Refusal, variable: str | None) -> str:
-    """Return a message that the server needs another key, and where the key comes from."""
+    """Return a message for a server that rejected the key. It says where the key comes from."""
     if variable is None:
         source = "no key was sent, because api_key_env is None"
     elif read_key(variable):
@@ -365,5 +377,5 @@ def rejected_key_message(refusal: Refusal, variable: str | None) -> str:
 
 
 def listed_models(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the rows of a `/models` answer, by the model's id."""
+    """Return the rows of a `/models` response, by the model's id."""
     return {row["id"]: row for row in _dicts(body.get("data")) if isinstance(row.get("id"), str)}

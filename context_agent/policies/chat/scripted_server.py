@@ -1,12 +1,14 @@
-"""A chat server that plays a script, for tests without a model, also yours. Standard library only; a thread, one port.
+"""A chat server that plays a script, for tests without a model.
+
+You may use it in your own tests. It uses only the standard library, and runs in one thread on one port.
 
     steps = [says(calls=[("search_corpus", {"query": "comets"})]), fails(429, headers={"Retry-After": "0"}), rank_seen]
     with ScriptedServer(steps) as server:
         SearchAgent(corpus, ChatPolicy("scripted", base_url=server.url)).search("which comet?")
     assert len(server.requests) == 3
 
-It speaks `/v1/chat/completions` and Anthropic's `/v1/messages` (both streamed on request), `/v1/models` and, if given,
-`/v1/completions`. The model's name is all that it checks in a request.
+It answers `/v1/chat/completions` and Anthropic's `/v1/messages`, both streamed on request. It also answers `/v1/models`
+and, if you give a function for it, `/v1/completions`. It checks only the model's name in a request.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ PIECE = 12
 
 
 def anthropic_message(message: Mapping[str, Any], model: str, finish: str, usage: Mapping[str, Any] | None) -> Any:
-    """Return the body of a whole message. `blocks` of a chat message are sent as they are, before its text and its
-    calls.
+    """Return the body of a whole message.
+
+    The `blocks` of a chat message are sent unchanged, before its text and its calls.
     """
     texts = [{"type": "text", "text": message["content"], "citations": None}] if message.get("content") else []
     uses = [_tool_use(call) for call in message.get("tool_calls", ())]
@@ -44,7 +47,10 @@ def anthropic_message(message: Mapping[str, Any], model: str, finish: str, usage
 
 
 def anthropic_events(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a stream's events, each with its name: the official client reads no event without one."""
+    """Yield the lines of a stream's events.
+
+    Each event has a name, because the official client ignores events without one.
+    """
     for event in _message_events(message):
         yield f"event: {event['type']}\ndata: {json.dumps(event)}"
 
@@ -67,7 +73,10 @@ def _message_events(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the call as a block. A message holds an object as the input; broken JSON only arrives in a stream."""
+    """Return the call as a block.
+
+    In a whole message, the input is an object. Broken JSON can only arrive in a stream.
+    """
     name, arguments = call["function"]["name"], call["function"]["arguments"]
     try:
         value = json.loads(arguments)
@@ -77,7 +86,7 @@ def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pieces(block: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
-    """Return a block as it begins, and the deltas that complete it."""
+    """Return the first form of a block in a stream, and the deltas that complete the block."""
     kind = block["type"]
     if kind == "text":
         return {**block, "text": ""}, [{"type": "text_delta", "text": piece} for piece in cut(block["text"])]
@@ -94,7 +103,7 @@ def _pieces(block: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[Mapping[
 
 
 def cut(text: str) -> Iterator[str]:
-    """Return the text in pieces, as a stream sends it."""
+    """Cut the text into pieces, as a stream sends them."""
     return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
 
 
@@ -104,9 +113,9 @@ _DOCUMENT_ID = re.compile(r"^# DOCUMENT ID: (\S+)", re.M)
 
 @dataclass(frozen=True, slots=True)
 class ScriptedAnswer:
-    """The server's response to one request. `delay` is in seconds; `cut` breaks the connection halfway.
+    """The server's response to one request. `delay` is in seconds. If `cut` is true, the connection breaks halfway.
 
-    `error` is the message of a status other than 200; `body` replaces the whole response body.
+    If the status is not 200, `error` is the error message. `body` replaces the whole response body.
     """
 
     status: int = 200
@@ -147,7 +156,7 @@ def says(
 ) -> ScriptedAnswer:
     """Return a message of the model. A call is (name, arguments); the arguments are a mapping or raw text.
 
-    `blocks` (thoughts) come before the text in Anthropic's API alone.
+    `blocks` are thoughts before the text. Only Anthropic's API sends them.
     """
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if blocks:
@@ -164,24 +173,29 @@ def says(
 def fails(
     status: int, error: Any = "", *, headers: Mapping[str, str] | None = None, delay: float = 0.0
 ) -> ScriptedAnswer:
-    """Return an error; `error` is its message, or the whole JSON body."""
+    """Return an error response. `error` is its message, or the whole JSON body."""
     content = {"error": error} if isinstance(error, str) else {"body": error}
     return ScriptedAnswer(status=status, headers=headers or {}, delay=delay, **content)
 
 
 def rank_seen(body: Mapping[str, Any]) -> ScriptedAnswer:
-    """Ends with every chunk in the request's messages, in their order. Played after the last step."""
+    """Return a final ranking of every chunk in the request's messages, in their order.
+
+    The server plays it after the last step.
+    """
     texts = [_seen(message.get("content")) for message in body["messages"] if message["role"] in ("tool", "user")]
     ids = dict.fromkeys(_DOCUMENT_ID.findall("\n".join(texts)))
     return says("\n".join(f"<Document id={item}><Justification>seen</Justification></Document>" for item in ids))
 
 
 class ScriptedServer:
-    """Plays `steps` in the order of the requests; after the last one, `rank_seen`. Use it with `with`.
+    """A server that answers each request with the next of the `steps`.
 
-    `completions` answers `/v1/completions`: a function from the body to (status, answer). `/v1/models` reports
-    `model_length` as vLLM does. With a `key`, requests without it are refused. `stop` and then `start` restarts it on
-    the same port.
+    After the last step, it plays `rank_seen`. Use it in a `with` statement.
+
+    `completions` answers `/v1/completions`. It is a function that takes the body and returns a status and an answer.
+    `/v1/models` reports `model_length` as vLLM does. If there is a `key`, the server refuses requests without it. To
+    restart the server on the same port, call `stop` and then `start`.
     """
 
     def __init__(
@@ -213,14 +227,14 @@ class ScriptedServer:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def start(self) -> None:
-        """Starts listening, after a restart on the same port."""
+        """Start listening. After a `stop`, the port is the same as before."""
         self._stopping.clear()
         self._server = _Listener(("127.0.0.1", self._port), self._handler())
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True, name="scripted-server").start()
 
     def stop(self) -> None:
-        """Stops listening and cuts unfinished answers."""
+        """Stop listening, and cut off unfinished answers."""
         self._stopping.set()
         server, self._server = self._server, None
         if server is not None:
@@ -235,15 +249,15 @@ class ScriptedServer:
         self.stop()
 
     def play(self, *steps: Step) -> None:
-        """Replaces the remaining steps."""
+        """Replace the remaining steps."""
         self._steps = iter(steps)
 
     def chat_bodies(self) -> list[Mapping[str, Any]]:
-        """Return the bodies of the chat requests so far, in either API."""
+        """Return the bodies of all chat requests so far, in either API."""
         return [request.body for request in self.requests if request.path.endswith(("/chat/completions", "/messages"))]
 
     def answer(self, body: Mapping[str, Any]) -> ScriptedAnswer:
-        """Return the next step's answer, once its delay is over."""
+        """Return the answer of the next step when its delay is over."""
         if body.get("model") not in self.models:
             return fails(404, {"error": {"message": f"The model `{body.get('model')}` does not exist.", "code": 404}})
         with self._lock:
@@ -259,12 +273,12 @@ class ScriptedServer:
                 self._running -= 1
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Return whether a request has the key, if one is needed."""
+        """Return True if the request has the key, or if no key is needed."""
         keys = (headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-api-key"))
         return self._key is None or self._key in keys
 
     def listed(self) -> dict[str, Any]:
-        """Return the answer of `/v1/models`."""
+        """Return the response to `/v1/models`."""
         length = {} if self.model_length is None else {"max_model_len": self.model_length}
         return {"object": "list", "data": [{"id": name, "object": "model", **length} for name in self.models]}
 
@@ -282,7 +296,7 @@ class _Listener(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores clients that disconnect."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -313,10 +327,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(script.answer(body), body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing."""
+        """Log nothing."""
 
     def _admit(self, body: Mapping[str, Any]) -> bool:
-        """Records the request, and refuses it if it lacks the key."""
+        """Record the request. If it lacks the key, refuse it."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server_script.requests.append(ReceivedRequest(self.path, headers, body))
         if not self.server_script.admits(headers):
@@ -369,8 +383,9 @@ def _call(index: int, name: str, arguments: Any) -> dict[str, Any]:
 
 
 def _events(answer: ScriptedAnswer, body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the events of a streamed message: texts and arguments in pieces, then the reason, the usage, and the
-    end.
+    """Yield the events of a streamed message.
+
+    Texts and arguments come in pieces, then the reason, the usage, and the end.
     """
     for delta in _deltas(answer.message):
         yield _data({"model": body["model"], "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
@@ -397,7 +412,7 @@ def _deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _seen(content: Any) -> str:
-    """Return the text of a message, whose content is text or a list of blocks."""
+    """Return the text of a message. Its content is text or a list of blocks."""
     if isinstance(content, list):
         return "\n".join(_seen(block.get("text") or block.get("content")) for block in content)
     return str(content)
