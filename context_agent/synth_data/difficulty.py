@@ -33,7 +33,7 @@ RIVAL_HITS = 10
 
 
 MANY_TURNS = 12
-"""The number of turns from which the part `turns` is 1."""
+"""The smallest number of turns for which the part `turns` is 1."""
 
 
 EASY_BELOW, HARD_FROM = 0.35, 0.55

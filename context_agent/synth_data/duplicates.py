@@ -17,7 +17,7 @@ from context_agent.errors import ConfigError
 from context_agent.synth_data.task import Task, question_key
 
 LIKENESS = 0.7
-"""The Jaccard index from which two questions about the same documents are near-duplicates."""
+"""The smallest Jaccard index for which two questions about the same documents are near-duplicates."""
 
 
 SHINGLE = 4

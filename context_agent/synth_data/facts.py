@@ -21,7 +21,7 @@ SHARED_WORDS = 0.6
 
 
 SHORTEST_WORD = 3
-"""The length from which a word counts, in letters."""
+"""The length of the shortest word that counts, in letters."""
 
 
 _FIGURE = re.compile(
@@ -51,7 +51,7 @@ def chunks_restating(quote: str, chunks: Iterable[Chunk]) -> tuple[str, ...]:
 
 
 def states_fact(text: str, quote: str) -> bool:
-    """Return True if the text states what the quote states."""
+    """Return True if the text states the same fact as the quote."""
     folded = _joined_words(quote)
     if not folded:
         return False

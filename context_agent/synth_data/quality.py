@@ -58,8 +58,8 @@ async def filter_tasks(
         tasks: The tasks.
         corpus: The index that the tasks are about.
         out: The file of the tasks that stay. `stages.run_stage` describes the files beside it, and the errors.
-        pass_at_n: The attempts at each task. None makes no attempts.
-        likeness: The smallest similarity for which two tasks are near-duplicates. None keeps near-duplicates.
+        pass_at_n: The attempts at each task. If None, no attempts are made.
+        likeness: The smallest similarity for which two tasks are near-duplicates. If None, near-duplicates stay.
         concurrency: The number of tasks that are processed at once.
         pool: Worker processes that do the work. Their context is a `TaskFilter`.
         advance: A function that is called with the number of finished tasks and the total.

@@ -24,7 +24,7 @@ from functools import lru_cache
 from itertools import islice
 
 TELLING_LENGTH = 4
-"""The length from which a word is a content word, in letters."""
+"""The length of the shortest content word, in letters."""
 
 
 LEADING_WORDS = 5

@@ -68,7 +68,7 @@ class StageHalted(Exception):
 RowOutcome = KeptRows | DroppedRow
 RowFunction = Callable[[Mapping[str, Any]], Awaitable[RowOutcome]]
 StageFunction = Callable[..., Coroutine[Any, Any, RowOutcome]]
-"""A function of a stage's context, such as a corpus with a model, and the keyword `row`. It must be picklable."""
+"""A picklable function that takes a stage's context, such as a corpus with a model, and the keyword `row`."""
 StagePool = WorkerPool[tuple[StageFunction, Mapping[str, Any]], RowOutcome]
 """Worker processes that open a `StageWorker`."""
 ProgressCallback = Callable[[int, int | None], None]
@@ -180,7 +180,7 @@ def journal_path(out: Path) -> Path:
 def redo_inputs(out: Path, is_lost: Callable[[Mapping[str, Any]], bool]) -> int:
     """Remove the inputs with a lost output row from the journal, and return their number.
 
-    The next run processes them again. This is for stages whose output rows refer to files.
+    The next run processes them again. This is for stages with output rows that refer to files.
 
     Args:
         out: The output file of the stage.

@@ -1,4 +1,4 @@
-"""Episodes of a tiny model whose replies are forced, and a check of the log-probabilities that were recorded."""
+"""Episodes of a tiny model with forced replies, and a check of the recorded log-probabilities."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def forced_episodes(
     """Run concurrent episodes of random turns, including prunes, in which the model scores each forced token.
 
     Args:
-        model: The model whose scores are recorded.
+        model: The model that computes the recorded scores.
         renderer: The renderer of prompts and replies.
         corpus: The corpus that the episodes search.
         patch: The tool that replaces the sampler's method.

@@ -275,7 +275,7 @@ def _count_entries(ledger: Path, after: int) -> int:
 
 
 def main() -> int:
-    """Run and judge each quota. Return 1 if any run broke the promise, else 0."""
+    """Run and judge each quota. If a run broke the promise, return 1. If not, return 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--student", required=True)
     parser.add_argument("--out", required=True, type=Path)

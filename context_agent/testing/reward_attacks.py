@@ -1,4 +1,4 @@
-"""Ways to earn a reward without doing the job, played in the harness on tasks of an invented world."""
+"""Attacks that earn a reward without doing the job. The harness plays them on tasks of an invented world."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def make_small_world(every: int) -> SmallWorld:
 def honest(game: SmallWorld, question: Question, missing: int = 0, padding: int = 0) -> list[Step]:
     """Return the steps of an honest policy.
 
-    It searches for the gold titles, two per turn, prunes what is not gold, and ranks the gold.
+    The policy searches for the gold titles, two per turn. It prunes every other chunk, and ranks the gold.
 
     Args:
         game: The world.

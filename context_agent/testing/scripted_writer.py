@@ -2,7 +2,7 @@
 
     python -m context_agent.testing.scripted_writer LOG [--troubled] [--hold N]
 
-The server prints its address. Its answers depend on the request alone, so requests may come in any order. For each
+The server prints its address. Each answer depends only on its request, so requests may come in any order. For each
 request it writes a line to LOG with the request's digest and its fate.
 
 With `--troubled`, half of the requests fail the first time, by status 500, a broken connection or a body that is not
@@ -133,7 +133,7 @@ class Writer:
         return says(_dressed(value, variant if self.troubled else 0), usage=usage)
 
     def _shown(self, data: str) -> list[str]:
-        """Return the ids of the documents whose text is in the data, in the order of the data."""
+        """Return the ids of the documents that the data contains, in the order of the data."""
         by_position = {data.find(text): document for text, document in self.texts.items()}
         return [by_position[position] for position in sorted(by_position) if position >= 0]
 
@@ -155,7 +155,7 @@ class Writer:
         return says("\n".join(lines), usage=usage)
 
     def _group_of(self, question: str) -> int:
-        """Return the group whose names are in the question."""
+        """Return the group that the names in the question belong to."""
         return next(group for group in range(GROUPS) if any(name(group, ending) in question for ending in ENDINGS))
 
     def _object(self, system: str, document_ids: list[str]) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> st
         figure: The figure to draw.
         name: A prefix for the ids in the SVG. It must be unique on the page.
         title: The label for screen readers.
-        standalone: True if the drawing brings text colors for light and dark backgrounds. If False, it takes the text
-            color of the page.
+        standalone: True if the drawing has its own text colors for light and dark backgrounds. If False, it takes the
+            text color of the page.
     """
     import matplotlib as mpl
 

@@ -16,7 +16,7 @@ from context_agent.synth_data.demonstrations.oracle import OraclePolicy, OracleS
 from context_agent.tokens import TokenCounter
 
 Expert = Callable[[Gold], Policy]
-"""A function that returns the policy that plays a task with this gold."""
+"""A function that takes a task's gold and returns the policy that plays the task."""
 
 
 def oracle_expert(
@@ -29,7 +29,7 @@ def oracle_expert(
     """Return an expert that knows the gold and explores like another policy.
 
     Args:
-        explorer: The policy whose searches the oracle makes. Defaults to the embedded policy.
+        explorer: The policy that chooses the searches of the oracle. Defaults to the embedded policy.
         settings: The choices of the oracle.
         profile: The profile of the episodes.
         counter: The token counter of the model that will learn from the episodes. Defaults to the explorer's counter.

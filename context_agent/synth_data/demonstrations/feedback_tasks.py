@@ -34,7 +34,10 @@ NOT_IN_INDEX = "no relevant document is in the index"
 
 
 DocumentOf = Callable[[str], str | None]
-"""A function that returns the document of a document's or passage's id, or None if the index has neither."""
+"""A function that returns the document that an id belongs to.
+
+The id is that of a document or a passage. If the index has neither, the function returns None.
+"""
 
 
 @dataclass(slots=True)

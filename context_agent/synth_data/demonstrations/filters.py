@@ -98,7 +98,7 @@ DROP_RULES = ("malformed", "lost", "short", "repeated", "low", "zero")
 
 
 KEPT_KINDS = ("high", "low", "zero")
-"""The kinds of kept episodes: above both thresholds, sampled from below them, and without any gold."""
+"""The kinds of kept episodes: above both thresholds, below a threshold, and without gold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A policy whose actions name blocks by their labels."""
+"""A policy that names blocks in its actions by their labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from context_agent.types import Action, RankedId, ToolCall
 
 
 class LabellingPolicy:
-    """A policy whose actions name blocks by label, as if the inner policy had seen labels."""
+    """A policy that replaces the ids in the inner policy's actions with labels."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner

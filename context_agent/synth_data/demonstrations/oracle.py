@@ -40,7 +40,10 @@ SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
 
 
 SHORTEST_TITLE = 4
-"""The length from which texts are searched for a title, in characters. Shorter titles occur by coincidence."""
+"""The length of the shortest title for which texts are searched, in characters.
+
+Shorter titles occur by coincidence.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class OraclePolicy:
         """Create the policy of one task.
 
         Args:
-            explorer: The policy whose searches the oracle makes.
+            explorer: The policy that chooses the searches of the oracle.
             gold: The gold of the task.
             settings: The choices of the oracle.
             extended: True if the profile has the arguments `limit` and `all_but`. If not, the oracle does not use them.
@@ -167,7 +170,7 @@ class OracleActor:
         self._extended = extended
         self._draw = random.Random(f"{seed}:{question}")
         self._titles: dict[str, frozenset[int]] | None = None
-        """Titles of gold documents that were not searched for yet, with the needs that each meets."""
+        """Titles of gold documents that were not searched for yet, each with the needs that it meets."""
         self._waiting: tuple[ToolCall, ...] = ()
         """Searches of the explorer that `pace` has deferred."""
         self._searched: set[str] = set()

@@ -79,7 +79,10 @@ class DemonstrationSettings:
 
 
 class EpisodePlayer:
-    """A player of tasks. Its method `work` is the function of a stage whose rows come from `episode_rows`."""
+    """A player of tasks. Its method `work` is the function of a stage.
+
+    The rows of the stage come from `episode_rows`.
+    """
 
     def __init__(self, corpus: Corpus, expert: Expert, folder: Path, settings: DemonstrationSettings) -> None:
         """Create a player that writes trajectory files to `folder`."""

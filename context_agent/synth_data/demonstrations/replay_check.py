@@ -156,7 +156,7 @@ def read_or_problem(path: Path) -> Trajectory | str:
 def trajectory_files(paths: Sequence[Path]) -> list[Path]:
     """Return the trajectory files in `paths`, which may be files or folders, each once.
 
-    Files in a folder are ordered by path. A file in `paths` is returned without being examined.
+    Files in a folder are ordered by path. A file in `paths` is not examined before it is returned.
 
     Raises:
         DataError: If a path does not exist, or if there is no trajectory.

@@ -22,7 +22,7 @@ from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, l
 from context_agent.types import Document
 
 Positives = Literal["document", "fact"]
-"""What counts as found: each gold document, or each fact by any chunk that states it."""
+"""The unit that counts as found: each gold document, or each fact by any chunk that states it."""
 HINTED_STEPS = ("explore", "write", "verify", "distract", "extend")
 """The steps for which a domain may give hints."""
 

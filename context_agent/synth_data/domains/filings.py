@@ -120,7 +120,7 @@ def _form(
 
 
 def _item_label(item: str) -> str:
-    """Return a label such as `Item 7`, or `Part II, Item 1` if the number alone is ambiguous."""
+    """Return a label such as `Item 7`. If the number is ambiguous, add the part, as in `Part II, Item 1`."""
     part, _, number = item.rpartition("-")
     return ", ".join(filter(None, (part and f"Part {part}", number and f"Item {number}")))
 

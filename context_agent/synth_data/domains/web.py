@@ -28,9 +28,9 @@ MAIN_SHARE = 0.25
 CANDIDATES = 50
 """The number of main elements of a page that are compared."""
 LONGEST_MENU = 20_000
-"""The length up to which a list is examined as a menu, in characters of HTML."""
+"""The largest length of a list that is examined as a menu, in characters of HTML."""
 LINKED_SHARE = 0.7
-"""The share of link text from which a list counts as a menu."""
+"""The smallest share of link text for which a list counts as a menu."""
 _BOILERPLATE = frozenset("nav aside footer form button dialog select menu".split())
 _ROLES = frozenset("navigation banner contentinfo search complementary dialog menu menubar".split())
 _BOILERPLATE_NAMES = re.compile(
@@ -141,7 +141,8 @@ def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
 def _url(page: str, page_tags: Iterable[Tag]) -> str:
     """Return the page's address.
 
-    The address is the canonical link, or else `og:url`, or else the address from which a browser saved the page.
+    The address is the canonical link. If there is none, it is `og:url`, or the address from which a browser saved the
+    page.
     """
     tagged = list(page_tags)
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())

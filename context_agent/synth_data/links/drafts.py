@@ -335,7 +335,7 @@ def _comparison(
 
 
 def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Yield questions for a page whose first sentence names a described page."""
+    """Yield questions for a page that names a described page in its first sentence."""
     for row in rows:
         page = graph.pages[row]
         if not page.kind or not page.sentences:

@@ -119,7 +119,7 @@ class LinkGraph:
             raise CorpusError("no document has a title, and links are found by titles: index documents with titles")
         self.linked_from: dict[int, set[int]] = defaultdict(set)
         self.mentioned_in: dict[str, set[int]] = defaultdict(set)
-        """The pages whose text has each normalized name. The name need not be a title."""
+        """For each normalized name, the pages that mention it. The name need not be a title."""
         self._common = {word for page in self.pages for word in _LOWER.findall(page.text) if word in self.rows_by_name}
         self._links: dict[int, list[Link]] = {}
         self._usable_links: dict[int, list[Link]] = {}

@@ -1,8 +1,8 @@
 """Documents as the link tasks see them: their sentences, their names, the kind of their subject, and relations.
 
-The module uses heuristics for English, without a model. A document whose first sentence does not say what its subject
-is (`X is a Y`) has no kind. A chain can start at such a document. It cannot be a bridge, because a bridge is described
-by its kind.
+The module uses heuristics for English, without a model. If the first sentence of a document does not classify its
+subject (`X is a Y`), the document has no kind. A chain can start at such a document. It cannot be a bridge, because a
+bridge is described by its kind.
 
 Relations are stated in fixed phrases: `directed by`, `born in`, a date of birth in brackets. Each has a question for
 its object, a description of the object by its subject, and a relative clause. The patterns name kinds of facts. They
@@ -165,7 +165,7 @@ SHARED_OBJECT = {
     "deathplace": "place of death",
     "school": "place of study",
 }
-"""The nouns for what two subjects with the same object of a relation have in common."""
+"""The noun for the object that two subjects of a relation share, by relation."""
 
 EARLIER_QUESTIONS = {
     "born": "Who was born earlier, {a} or {b}?",

@@ -3,12 +3,12 @@
 The tasks are a stream of checked drafts. The same corpus and settings give the same stream. A draft is dropped, with a
 reason, if one of these holds:
 
-- It names what it should describe.
+- It names a page that it should describe.
 - It contains its answer, or a document before the last one reveals the answer.
 - One of its quotes is not in its document.
 - It fits another document as well.
 
-The checks use the corpus alone.
+The checks use only the corpus.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LinkTaskSettings:
     """The settings that determine the tasks of a corpus, together with the corpus itself.
 
     Attributes:
-        count: The number of tasks. None makes all tasks that pass the checks.
+        count: The number of tasks. If None, all tasks that pass the checks are made.
         types: The types of questions.
         hops: The smallest and the largest number of documents that a question needs.
         seed: The seed of the random order.

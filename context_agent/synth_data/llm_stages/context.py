@@ -19,7 +19,7 @@ from context_agent.synth_data.stages import DropRow
 from context_agent.types import RankedDocument
 
 PROMPT_HINTS = {"explore": "explore", "bridge": "extend", "write": "write", "extend": "extend", "verify": "verify"}
-"""The step whose domain hint each prompt gets."""
+"""For each prompt, the step for which the domain gives the hint."""
 
 
 TURNS = 16

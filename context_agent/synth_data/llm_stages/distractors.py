@@ -26,7 +26,7 @@ from context_agent.text.sentences import sentences
 from context_agent.types import Chunk
 
 DISTRACTORS = 10
-"""The number of distractors of a task. The value is that of the published pipeline."""
+"""The number of distractors of a task. The value comes from the published pipeline."""
 
 
 QUERY_COUNT = 5

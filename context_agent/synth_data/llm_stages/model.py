@@ -34,7 +34,7 @@ Message = dict[str, Any]
 
 
 ATTEMPTS = 3
-"""The number of replies that the model may give for one object. The value is that of the published pipeline."""
+"""The number of replies that the model may give for one object. The value comes from the published pipeline."""
 
 
 REPLY_TOKENS = 4_096
@@ -63,7 +63,7 @@ class InvalidReply(Exception):
 
 
 Check = Callable[[FormT], None]
-"""A function that returns for a valid object, and otherwise raises `InvalidReply`."""
+"""A function that checks an object. If the object is invalid, it raises `InvalidReply`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ REPLIES_FILE = "replies.jsonl"
 """The name of the reply cache in the folder of the stages."""
 
 StageWatcher = Callable[[str], ProgressCallback | None]
-"""A function that is called with the name of a stage that starts, and returns the stage's progress callback."""
+"""A function that is called with a stage's name when the stage starts. It returns the stage's progress callback."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,10 @@ from context_agent.synth_data.llm_stages.ledger import CostLedger
 from context_agent.synth_data.stages import StageHalted
 
 MOST_FAILURES = 8
-"""The number of consecutive failed calls, each after all its retries, that ends the run. The server is then down."""
+"""The number of consecutive failed calls that ends the run, because the server is then down.
+
+A call has failed if all its retries failed.
+"""
 
 
 class ReplyCache:
@@ -75,7 +78,10 @@ class ReplyCache:
 
 
 class CachedEndpoint(Endpoint):
-    """A model server whose replies are cached, counted and capped. An endpoint is used in one event loop."""
+    """A model server with a reply cache and a ledger, which counts and caps the calls.
+
+    An endpoint is used in one event loop.
+    """
 
     def __init__(self, base_url: str, *, ledger: CostLedger, replies: ReplyCache, **options: Any) -> None:
         """Create an endpoint. The cached replies count toward the cap.

@@ -6,7 +6,7 @@
 | write | those rows | tasks of level 0, not verified |
 | extend | verified tasks | tasks of the next level, not verified |
 
-If a rule can check a reply, the stage checks it at once and tells the model what to correct. A document must contain
+If a rule can check a reply, the stage checks it at once and describes the problem to the model. A document must contain
 the answer. The question must contain neither the answer nor a title. The question of an extended task describes the old
 answer instead of naming it. So a searcher must first find the old answer, and then the new answer, which the bridging
 document connects to it.
@@ -34,13 +34,13 @@ from context_agent.synth_data.task import Support, Task, task_of
 from context_agent.types import RankedDocument
 
 SUPPORTING_DOCUMENTS = 3
-"""The number of documents of a task of level 0. The value is that of the published pipeline."""
+"""The number of documents of a task of level 0. The value comes from the published pipeline."""
 
 
 ADDED_DOCUMENTS = 3
-"""The number of documents that an extension adds: one bridging, two supporting.
+"""The number of documents that an extension adds: one bridging document and two supporting documents.
 
-The values are those of the published pipeline.
+The values come from the published pipeline.
 """
 
 

@@ -1,4 +1,4 @@
-"""The data card of a task set: what it contains, how it was made and verified, and its limits.
+"""The data card of a task set. It describes the content of the set, how it was made and verified, and its limits.
 
 The card is Markdown with the front matter of the `datasets` hub. All counts come from the files. If information such as
 the license is missing, the card says "not stated".

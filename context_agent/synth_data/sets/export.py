@@ -105,7 +105,7 @@ def push_splits(
 ) -> str:
     """Upload the splits to the hub, and return the address.
 
-    The token is the one that `hf auth login` stored, or HF_TOKEN.
+    The function uses the token that `hf auth login` stored, or the token in HF_TOKEN.
 
     Args:
         splits: The tasks by split.

@@ -126,7 +126,7 @@ def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
 
 
 def tasks_in_corpus(tasks: Sequence[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
-    """Return the tasks whose gold, supporting and bridging documents are all in the corpus.
+    """Return the tasks that have all their gold, supporting and bridging documents in the corpus.
 
     The second value has the other tasks, each with the reason.
     """

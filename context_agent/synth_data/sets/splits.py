@@ -122,7 +122,7 @@ def check_splits(splits: Mapping[str, Sequence[Task]], *, duplicates: Mapping[st
 
 
 Key = tuple[str, str]
-"""A thing that two tasks may share: the kind (`document` or `question`) and its identity."""
+"""An item that two tasks may share: the kind (`document` or `question`) and its identity."""
 
 
 def _shared_keys(task: Task, duplicates: Mapping[str, str]) -> tuple[Key, ...]:

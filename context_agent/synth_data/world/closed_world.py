@@ -32,7 +32,7 @@ class WorldSettings:
     Attributes:
         entities: The number of entities, and thus of documents.
         seed: The seed of everything that is random.
-        tasks: The number of tasks. None makes two per entity, or as many as possible.
+        tasks: The number of tasks. If None, there are two per entity, or as many as possible.
         hops: The smallest and the largest number of documents that a question needs.
         distractors: The number of distractors per task.
         vocabulary: `full`, or `small` for about two hundred words and documents of one sentence.
@@ -171,7 +171,7 @@ def make_world(
     Args:
         entities: The number of entities, and thus of documents.
         seed: The seed of everything that is random.
-        tasks: The number of tasks. None makes two per entity, or as many as possible.
+        tasks: The number of tasks. If None, there are two per entity, or as many as possible.
         hops: The smallest and the largest number of documents that a question needs.
         distractors: The number of distractors per task.
         vocabulary: `full`, or `small` for about two hundred words and documents of one sentence.

@@ -19,7 +19,7 @@ from context_agent.web.viewer.model import GoldQuestions, view_data
 
 SUMMARY_FILE, REPORT_FILE, TRAJECTORIES_FILE = "summary.json", "report.html", "trajectories.html"
 LINKED_FAILURES = 50
-"""The number of failures whose trajectories the report links to."""
+"""The number of failures for which the report links to trajectories."""
 
 
 def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
@@ -29,7 +29,7 @@ def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
 
     Args:
         folder: The folder of the evaluation run.
-        reference: The system that the others are compared with. Defaults to the one that `summarise_run` chooses.
+        reference: The system that the others are compared with. Defaults to the system that `summarise_run` chooses.
 
     Returns:
         The summary.

@@ -92,7 +92,7 @@ def _findings(summary: EvalSummary) -> str:
 
 
 def _finding(cell: Cell, lead: Metric, reference: str | None) -> str:
-    """Describe how good a system is, how it compares with the reference, and what a question costs."""
+    """Describe the quality of a system, its difference from the reference, and the cost of a question."""
     value, window = cell.metrics[lead.name], f" with a window of {cell.window:,} tokens" if cell.window else ""
     depth = lead.name.partition("@")[2]
     found = f"finds {_percent(value.mean)} [{_percent(value.low)}, {_percent(value.high)}] of the gold"

@@ -48,7 +48,7 @@ class Style(NamedTuple):
 
 
 def cost_metric(summary: EvalSummary) -> str:
-    """Return the metric that measures cost: `money` if the run had prices, else `tokens`."""
+    """Return the metric that measures cost. If the run had prices, it is `money`. If not, it is `tokens`."""
     return "money" if any("money" in cell.metrics for cell in summary.cells) else "tokens"
 
 
@@ -63,7 +63,7 @@ def budget_curve(summary: EvalSummary, measure: str | None = None, *, standalone
     Args:
         summary: The summary of the run.
         measure: The metric on the vertical axis. Defaults to the leading metric.
-        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+        standalone: True if the drawing has its own text colors, as in `drawing.svg`.
     """
     measure = measure or leading_metric(summary.metrics)
     styles = _styles(summary)
@@ -89,7 +89,7 @@ def recall_by_turn(summary: EvalSummary, window: int, *, standalone: bool = True
     Args:
         summary: The summary of the run.
         window: The window of the systems to plot, in tokens.
-        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+        standalone: True if the drawing has its own text colors, as in `drawing.svg`.
     """
     draw = _states(summary, window, lambda cell: cell.turns)
     return _plot(summary, draw, f"turns-{window}", "turns", "recall", standalone=standalone)
@@ -101,7 +101,7 @@ def recall_by_tokens(summary: EvalSummary, window: int, *, standalone: bool = Tr
     Args:
         summary: The summary of the run.
         window: The window of the systems to plot, in tokens.
-        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+        standalone: True if the drawing has its own text colors, as in `drawing.svg`.
     """
     draw = _states(summary, window, lambda cell: cell.tokens, log=True)
     return _plot(summary, draw, f"tokens-{window}", "tokens placed in the context", "recall", standalone=standalone)
@@ -113,7 +113,7 @@ def prune_accuracy(summary: EvalSummary, window: int, *, standalone: bool = True
     Args:
         summary: The summary of the run.
         window: The window of the systems to plot, in tokens.
-        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+        standalone: True if the drawing has its own text colors, as in `drawing.svg`.
     """
     styles = _styles(summary)
 
@@ -136,7 +136,7 @@ def cost_against_recall(summary: EvalSummary, *, standalone: bool = True) -> str
 
     Args:
         summary: The summary of the run.
-        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+        standalone: True if the drawing has its own text colors, as in `drawing.svg`.
     """
     measure, cost = leading_metric(summary.metrics), cost_metric(summary)
     styles = _styles(summary)

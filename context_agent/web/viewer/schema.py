@@ -152,7 +152,7 @@ class ResultData(TypedDict):
 
 
 class TurnData(TypedDict):
-    """An action of the policy, and what followed. If `shown` is False, the action did not fit the window."""
+    """An action of the policy, and its results. If `shown` is False, the action did not fit the window."""
 
     turn: int
     tokens: int
