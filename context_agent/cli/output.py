@@ -235,9 +235,10 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
 
 
 def summary(result: SearchResult, seconds: float | None = None) -> str:
-    """One line: why the search ended, after how many turns and tokens, and the confidence, if it is known.
+    """Return one line that says why the search ended, after how many turns and tokens, and the confidence if it is
+    known.
 
-    For a swarm also its critical steps.
+    For a swarm, the line also gives the number of critical steps.
     """
     turns = count(result.turns, "turn")
     if result.searchers:

@@ -188,8 +188,9 @@ def _event_lines(event: Event, view: View) -> list[Text]:
 
 
 def _shortened(lines: list[Text]) -> list[Text]:
-    """Return the lines of a turn. Only the first few calls without new results have a line; the rest are counted in one
-    line.
+    """Return the lines of a turn.
+
+    Of the calls that found nothing new, only the first few have a line. One more line counts the others.
     """
     empty = [line for line in lines if line.plain.endswith(NOTHING)][MAX_EMPTY_CALLS:]
     if not empty:

@@ -253,7 +253,9 @@ def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
 
 
 def _arguments(agent: str, addresses: Mapping[Provider, str]) -> list[str]:
-    """Return the arguments that direct an agent to the proxy. Some agents take no base address from the environment."""
+    """Return the arguments that direct an agent to the proxy. Only Codex needs them, because it reads no base address
+    from the environment.
+    """
     if Path(agent).name != "codex":
         return []
     if not os.environ.get("OPENAI_API_KEY"):
@@ -265,8 +267,9 @@ def _arguments(agent: str, addresses: Mapping[Provider, str]) -> list[str]:
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command to its end, and return its exit code as a shell would. Signals to this process are passed on to
-    it.
+    """Run a command to its end, and return its exit code as a shell would.
+
+    Signals that this process receives are passed on to the command.
     """
     sys.stdout.flush()
     with subprocess.Popen(arguments, env=environment) as child:  # noqa: S603 (the user's own command)

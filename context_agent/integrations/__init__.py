@@ -4,7 +4,7 @@
 |---|---|
 | `langchain`, `llamaindex` | a retriever, and the pruning alone as a compressor or postprocessor |
 | `langchain_agents`, `openai_agents`, `pydantic_ai` | pruning for agents, and the agent as their sub-agent or tool |
-| `llamaindex_memory` | a memory for LlamaIndex's agents that prunes what they read |
+| `llamaindex_memory` | a memory for LlamaIndex's agents that prunes the messages they read |
 | `haystack` | a retriever component that a pipeline saves and loads |
 | `dspy` | a retriever for programs, and a tool for `dspy.ReAct` |
 | `functions` | the agent as a tool of reasoning models, with citations; needs no extra |
@@ -13,5 +13,5 @@
 | `feedback` | judgments on served searches; needs no extra |
 | `otel`, `otel_export` | episodes as OpenTelemetry spans, and their export |
 | `pruning` | pruning alone, of passages and of conversations; needs no extra |
-| `passages`, `opening`, `filters`, `framework_embedder` | what retrievers for frameworks share |
+| `passages`, `opening`, `filters`, `framework_embedder` | code that the retrievers for frameworks share |
 """

@@ -18,7 +18,7 @@ with extra("dspy"):
 
 
 class ContextAgentRetriever:
-    """A retriever for DSPy's programs. A copy of a program, as optimizers make them, shares its retriever.
+    """A retriever for DSPy's programs. If an optimizer copies a program, the copy shares the retriever.
 
     `retriever(question)` returns a prediction. Its `passages` are texts, best first, and `ids`, `titles`, `scores` and
     `metadata` are in the same order.
@@ -27,13 +27,14 @@ class ContextAgentRetriever:
     def __init__(
         self, agent: SearchAgent, *, k: int = DEFAULT_K, where: Where | None = None, per_document: int | None = 1
     ) -> None:
-        """Retrieve with an open agent.
+        """Make a retriever on an open agent.
 
         Args:
             agent: The agent. The caller closes it.
             k: The number of documents.
             where: A filter for every question, in Chroma's syntax.
-            per_document: The number of passages for each document. None returns all that remained in view.
+            per_document: The number of passages for each document. If it is None, all passages in the final view are
+                returned.
         """
         self._retriever = PassageRetriever(agent, k, where, per_document)
         self._handle: OpenAgent | None = None
@@ -43,7 +44,7 @@ class ContextAgentRetriever:
         """Return a retriever on a Chroma collection.
 
         Args:
-            collection: Chroma's own object, or a name in the folder `path` or on the server at `url`.
+            collection: A Chroma collection, or its name in the folder `path` or on the server at `url`.
             options: Options of `open_agent`, of the retriever, or of `SearchAgent`.
         """
         fields = {name: options.pop(name) for name in ("k", "where", "per_document") if name in options}
@@ -72,7 +73,7 @@ class ContextAgentRetriever:
         return search_documents
 
     def close(self) -> None:
-        """Close what `from_chroma` opened. An agent or a collection that the caller passed stays open."""
+        """Close the objects that `from_chroma` opened. An agent or a collection that the caller passed stays open."""
         if self._handle is not None:
             self._handle.close()
 

@@ -3,8 +3,8 @@
     log = FeedbackLog("trajectories")
     log.add(judgment(trajectory="5f0c...", relevant=["d7"], irrelevant=["d2"], rating=4, user="ann"))
 
-`feedback.jsonl` has one judgment per line, `served.jsonl` the trajectories of each request. A judgment whose id is
-already in the log is not written again. `ctx1 synth from-feedback` turns the log into training tasks.
+`feedback.jsonl` has one judgment per line, and `served.jsonl` lists the trajectories of each request. A judgment whose
+id is already in the log is not written again. `ctx1 synth from-feedback` turns the log into training tasks.
 
 Both files are read once. After that only the bytes that were added are read, so the cost of a judgment does not depend
 on the length of the log.
@@ -46,16 +46,16 @@ _LOCK_FILE = ".feedback.lock"
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """Someone's judgment on a search.
+    """A user's judgment on a search.
 
     Attributes:
         id: The id of the judgment.
         trajectory: The id of the search's trajectory.
         relevant: Ids of documents or passages that answer the question.
-        irrelevant: Ids of documents or passages that do not.
+        irrelevant: Ids of documents or passages that do not answer it.
         rating: A rating from 1 to 5, or None.
-        comment: What the user wrote.
-        user: Who judges.
+        comment: The user's comment.
+        user: The name of the user.
         time: When the judgment was made, in UTC and ISO 8601.
     """
 
@@ -89,16 +89,16 @@ def judgment(
     Args:
         trajectory: The id of the search's trajectory.
         relevant: Ids of documents or passages that answer the question.
-        irrelevant: Ids of documents or passages that do not.
+        irrelevant: Ids of documents or passages that do not answer it.
         rating: A rating from 1 to 5.
-        comment: What the user wrote.
-        user: Who judges.
-        id: The id of the judgment, by default a digest of everything but the time.
-        time: When the judgment was made, by default now.
+        comment: The user's comment.
+        user: The name of the user.
+        id: The id of the judgment. Defaults to a digest of all fields except the time.
+        time: The time of the judgment. Defaults to now.
 
     Raises:
-        ConfigError: If the judgment is empty, if an id is both relevant and irrelevant, or if the rating is not from
-            1 to 5.
+        ConfigError: If the judgment is empty, if an id is both relevant and irrelevant, or if the rating is not from 1
+            to 5.
     """
     both = sorted(set(relevant) & set(irrelevant))
     if both:
@@ -123,7 +123,7 @@ def load_judgments(source: Source, *, problems: list[str] | None = None) -> list
 
 
 class FeedbackLog:
-    """The log in a folder of trajectories. Several threads and processes may use it at once."""
+    """The log of judgments in a folder of trajectories. Several threads and processes may use it at once."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -153,7 +153,7 @@ class FeedbackLog:
         """Return the id of a trajectory, given its own id or the id of its request.
 
         Raises:
-            TrajectoryError: If neither is known.
+            TrajectoryError: If the log knows neither id.
         """
         try:
             self.header(name)
@@ -234,7 +234,7 @@ def _request_id(line: bytes) -> str | None:
 
 
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
-    """Append a line. If a crash left the last line of the file without its end, end that line first."""
+    """Append a line. If a crash left the last line without a line end, end that line first."""
     with open_private(path, "ab+") as stream:
         size = stream.seek(0, os.SEEK_END)
         if size:
@@ -255,7 +255,7 @@ def _decoded(line: bytes) -> dict[str, Any]:
 
 
 def _judgment(row: object, number: int, location: str) -> Judgment:
-    """Return the judgment in a decoded row. The `location` of the row is for messages."""
+    """Return the judgment in a decoded row. `location` is the row's location, for error messages."""
     data = row if isinstance(row, dict) else {}
     schema = data.get("schema")
     if isinstance(schema, int) and schema > LOG_SCHEMA:

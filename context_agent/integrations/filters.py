@@ -1,8 +1,9 @@
 """Metadata filters of LlamaIndex and Haystack, written in Chroma's syntax.
 
-Chroma has neither negation nor a test for a missing key. It drops documents without the key from a comparison by order
-and from the opposite comparison alike, so such a comparison cannot be negated. `$eq` and `$ne`, `$in` and `$nin` are
-exact negations of each other. A filter that Chroma cannot express raises `ConfigError`; none is ever weakened.
+Chroma has neither negation nor a test for a missing key. If a document lacks the key, it matches neither a comparison
+by order nor the opposite comparison. Such a comparison therefore cannot be negated. `$eq` and `$ne`, `$in` and `$nin`
+are exact negations of each other. If Chroma cannot express a filter, `ConfigError` is raised. No filter is ever
+weakened.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NEGATED_OPERATORS = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
 
 
 def all_of(*filters: Where | None) -> Where | None:
-    """Return a filter that requires all of the filters, or None if all of them are empty."""
+    """Return a filter that requires all of the filters. If all of them are empty, return None."""
     return _junction("$and", filters)
 
 
@@ -38,7 +39,7 @@ def from_haystack(filters: Mapping[str, Any] | None) -> Where | None:
     """Translate a filter of Haystack.
 
     Args:
-        filters: A comparison, or AND, OR or NOT over conditions. A field is `meta.KEY` or `KEY`.
+        filters: A comparison, or a combination of conditions by AND, OR or NOT. A field is `meta.KEY` or `KEY`.
 
     Raises:
         ConfigError: If Chroma cannot express the filter.
@@ -47,7 +48,7 @@ def from_haystack(filters: Mapping[str, Any] | None) -> Where | None:
 
 
 def from_llamaindex(filters: Any) -> Where | None:
-    """Translate `MetadataFilters` of LlamaIndex, which may be nested. NOT means that none of its filters holds.
+    """Translate LlamaIndex's `MetadataFilters`, which may be nested. NOT requires that none of its filters matches.
 
     Raises:
         ConfigError: If Chroma cannot express the filter.
@@ -122,5 +123,5 @@ def _check_levels(levels: int) -> None:
 
 
 def _text(member: Any) -> str:
-    """Return the value of an enumeration's member, or the text itself."""
+    """Return the value of an enumeration member. If it is a text, return the text itself."""
     return str(getattr(member, "value", member))

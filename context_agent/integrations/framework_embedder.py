@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkEmbedder:
-    """A framework's embedding model as an `Embedder`. Its vectors are used as they are.
+    """A framework's embedding model as an `Embedder`. The model's vectors are not changed.
 
     Attributes:
         name: The name of the model.
         dimension: The dimension of its vectors.
-        documents: Embeds texts of documents.
-        query: Embeds a query.
+        documents: A function that embeds texts of documents.
+        query: A function that embeds a query.
     """
 
     name: str
@@ -36,10 +36,10 @@ class FrameworkEmbedder:
         """Return the model that embedded a user's collection.
 
         Args:
-            collection: The collection, which has the dimension of the vectors.
+            collection: The collection. It states the dimension of the vectors.
             model: The framework's model.
             documents: The name of the model's method that embeds texts of documents.
-            query: The name of its method that embeds a query.
+            query: The name of the model's method that embeds a query.
         """
         from context_agent.retrieval.chroma.collection import CollectionRecords
 

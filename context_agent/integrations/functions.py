@@ -1,6 +1,7 @@
 """The agent as a function that a reasoning model calls.
 
-It is defined for four APIs, runs the calls, and finds the passages that an answer cites.
+`SearchTool` describes the function to four APIs. `Conversation` runs the calls, and finds the passages that an answer
+cites.
 
     tool = SearchTool(agent)
     tools = [tool.definition("openai")]
@@ -8,7 +9,7 @@ It is defined for four APIs, runs the calls, and finds the passages that an answ
     message = conversation.run(call.function.arguments).message("openai", call.id)
     conversation.cited("Alfred Hitchcock directed it [1].").passages
 
-Passages are numbered through a conversation. A passage that is returned again keeps its number, so citations are
+Passages are numbered throughout a conversation. A passage that is returned again keeps its number, so citations are
 unambiguous.
 """
 
@@ -60,9 +61,9 @@ class ToolAnswer:
     """The result of a call.
 
     Attributes:
-        text: What the model reads.
-        passages: The passages by their numbers.
-        mistake: True if the arguments cannot be used. The text says why.
+        text: The text that the model reads.
+        passages: The passages by number.
+        mistake: True if the arguments cannot be used. The text gives the reason.
     """
 
     text: str
@@ -70,7 +71,7 @@ class ToolAnswer:
     mistake: bool = False
 
     def blocks(self) -> list[dict[str, Any]]:
-        """Return Anthropic's search result blocks, which Claude cites by itself. `source` is the passage's id."""
+        """Return Anthropic's search result blocks. Claude cites them by itself. `source` is the id of the passage."""
         if not self.passages:
             return [{"type": "text", "text": self.text}]
         return [
@@ -85,7 +86,7 @@ class ToolAnswer:
         ]
 
     def message(self, provider: Provider, call_id: str, *, name: str = TOOL_NAME) -> dict[str, Any]:
-        """Return the answer in the provider's format: a message, an item, a content block or a part.
+        """Return the answer in the provider's format. It is a message, an item, a content block or a part.
 
         Args:
             provider: The API.
@@ -122,7 +123,7 @@ class Citations:
 
 
 class SearchTool:
-    """The agent as a tool. Any number of conversations can share it, as they can share the agent.
+    """The agent as a tool. Any number of conversations can share it.
 
     Example:
         ```python
@@ -142,18 +143,19 @@ class SearchTool:
         name: str = TOOL_NAME,
         description: str = NUMBERED_DESCRIPTION,
     ) -> None:
-        """Describe the tool.
+        """Make the tool.
 
         Args:
             agent: The agent. The caller closes it.
-            k: The number of documents for a call that does not name one.
-            where: A filter in Chroma's syntax that no call can lift.
-            per_document: The number of passages for each document. None returns all that remained in view.
+            k: The number of documents. A call can ask for another number.
+            where: A filter in Chroma's syntax. No call can remove it.
+            per_document: The number of passages for each document. If it is None, all passages in the final view are
+                returned.
             name: The name of the tool.
-            description: What the model reads about the tool.
+            description: The description that the model reads.
 
         Raises:
-            ConfigError: If the name is not one that the APIs accept.
+            ConfigError: If the APIs do not accept the name.
         """
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name):
             raise ConfigError(
@@ -164,7 +166,9 @@ class SearchTool:
         self.name, self.description = name, description
 
     def definition(self, provider: Provider) -> dict[str, Any]:
-        """Return an entry for the `tools` of a request. For Gemini it is an entry of `function_declarations` in it."""
+        """Return an entry for the `tools` of a request. For Gemini, return an entry for the `function_declarations` in
+        it.
+        """
         function = {"name": self.name, "description": self.description}
         schema = self._schema()
         match _checked_provider(provider):
@@ -178,7 +182,7 @@ class SearchTool:
                 return {**function, "parameters": schema}
 
     def conversation(self) -> Conversation:
-        """Return a conversation, which numbers its passages from 1."""
+        """Return a new conversation, in which passages are numbered from 1."""
         return Conversation(self.retriever)
 
     def _schema(self) -> dict[str, Any]:
@@ -192,7 +196,7 @@ class SearchTool:
 
 
 class Conversation:
-    """Runs the calls of one conversation and numbers their passages. Calls may run at the same time."""
+    """A conversation that runs the model's calls and numbers their passages. Calls may run at the same time."""
 
     def __init__(self, retriever: PassageRetriever) -> None:
         self._retriever = retriever
@@ -201,10 +205,10 @@ class Conversation:
         self._lock = threading.Lock()
 
     def run(self, arguments: Mapping[str, Any] | str) -> ToolAnswer:
-        """Run a call. It blocks.
+        """Run a call, and block until it is done.
 
         Args:
-            arguments: The arguments as the model wrote them, parsed or not.
+            arguments: The arguments that the model wrote, as text or parsed.
 
         Returns:
             The passages, or an explanation of the model's mistake.
@@ -246,7 +250,7 @@ class Conversation:
 
 
 class _MistakeError(Exception):
-    """Arguments that cannot be used. The model reads the text."""
+    """An error for arguments that cannot be used. The model reads its text."""
 
 
 def _parsed(arguments: Mapping[str, Any] | str) -> _Arguments:

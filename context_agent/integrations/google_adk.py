@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit: pruning as the filter of its `ContextFilterPlugin`.
+"""Pruning for Google's Agent Development Kit, as the filter of its `ContextFilterPlugin`.
 
 Needs the extra `google-adk`.
 """
@@ -21,9 +21,9 @@ Message = dict[str, Any]
 
 
 class ContentPruningFilter:
-    """Prunes the function responses of each model request. The session keeps all of them.
+    """A filter that prunes the function responses in each model request. The session keeps all of them.
 
-    Any number of agents and sessions can share one filter. It blocks the event loop while it judges passages.
+    Any number of agents and sessions can share one filter. The filter blocks the event loop while it judges passages.
 
     Example:
         ```python
@@ -32,16 +32,16 @@ class ContentPruningFilter:
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """Prune with a pruner for each conversation.
+        """Make a filter with a pruner for each conversation.
 
         Args:
             budget: The tokens of tool results to keep.
-            options: The other options of `ContextPruner`.
+            options: Further options for `ContextPruner`.
         """
         self._pruners = ConversationPruners.of(budget, **options)
 
     def __call__(self, contents: list[Content]) -> list[Content]:
-        """Return the contents with pruned function responses. Contents without a change are the same objects."""
+        """Return the contents with pruned function responses. Contents that do not change are the same objects."""
         sources: list[tuple[int, int]] = []
         messages: list[Message] = []
         for message, source in _chat(contents):
@@ -58,9 +58,10 @@ class ContentPruningFilter:
 
 
 def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int]]]:
-    """Yield the contents as chat messages, each with the number of its content and of its part.
+    """Yield the contents as chat messages, each with the number of its content and the number of its part.
 
-    The kit removes its own ids of calls from a request, so a response answers the first open call of its function.
+    The kit removes the ids of calls that it made itself from a request. A response without an id answers the first open
+    call of its function.
     """
     open_calls: dict[str, deque[str]] = {}
     for row, content in enumerate(contents):
@@ -83,7 +84,7 @@ def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int
 
 
 def _text_of(response: FunctionResponse) -> str:
-    """Return what the function returned, as text or as JSON."""
+    """Return the function's result, as text or as JSON."""
     value = response.response
     if _is_text(value):
         return str(value["result"])
@@ -91,12 +92,14 @@ def _text_of(response: FunctionResponse) -> str:
 
 
 def _is_text(value: Mapping[str, Any] | None) -> bool:
-    """Return True if the function returned a text, which the kit wraps in a dict."""
+    """Return True if the function returned a text. The kit wraps a text in a dict."""
     return value is not None and value.keys() == {"result"} and isinstance(value["result"], str)
 
 
 def _rewritten(content: Content, texts: Mapping[int, str]) -> Content:
-    """Return a copy of the content. `texts` are the new texts of some of its parts, by their numbers."""
+    """Return a copy of the content with new texts in some parts. `texts` are the new texts, by the number of
+    the part.
+    """
     parts = list(content.parts or [])
     for number, text in texts.items():
         response = parts[number].function_response

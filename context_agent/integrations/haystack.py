@@ -1,4 +1,4 @@
-"""Haystack: the agent as a retriever component that a pipeline can save and load. Needs the extra `haystack`."""
+"""The agent as a Haystack retriever component. Needs the extra `haystack`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ with extra("haystack"):
 class ContextAgentRetriever:
     """A retriever component that a pipeline can save and load.
 
-    It returns a Haystack document for each ranked document: the best passage with its score. `meta` has the metadata of
-    the chunk. Names that begin with `ctx1_` hold what the search adds.
+    It returns a Haystack document for each ranked document, with the best passage and its score. `meta` has the
+    metadata of the chunk. Entries that the search adds have names that begin with `ctx1_`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ContextAgentRetriever:
         top_k: int = DEFAULT_K,
         per_document: int | None = 1,
     ) -> None:
-        """Retrieve from a Chroma collection, which is opened at its first use.
+        """Make a retriever on a Chroma collection. The collection is opened when it is first used.
 
         Args:
             path: The folder of the collection.
@@ -55,9 +55,10 @@ class ContextAgentRetriever:
             policy_options: The options of the policy, as in `load_policy`.
             agent: Options of `SearchAgent`, such as `budget` and `trajectories`.
             limits: The fields of `Limits`.
-            filters: Haystack's filters, which apply to every question together with those of the call.
+            filters: Haystack's filters for every question. They apply together with the filters of the call.
             top_k: The number of documents.
-            per_document: The number of passages for each document. None returns all that remained in view.
+            per_document: The number of passages for each document. If it is None, all passages in the final view are
+                returned.
         """
         self._options: dict[str, Any] = {
             "path": path, "url": url, "collection": collection, "token": token, "corpus": corpus, "policy": policy,
@@ -71,7 +72,7 @@ class ContextAgentRetriever:
 
     @classmethod
     def of(cls, agent: SearchAgent, **options: Any) -> Self:
-        """Return a retriever on an open agent. A pipeline with it runs, but cannot be saved.
+        """Return a retriever on an open agent. A pipeline with this retriever can run, but cannot be saved.
 
         Args:
             agent: The agent. The caller closes it.
@@ -93,7 +94,7 @@ class ContextAgentRetriever:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return a retriever with saved options. It has not opened its collection yet."""
+        """Return a retriever with saved options. Its collection is not open yet."""
         return default_from_dict(cls, data)
 
     def warm_up(self) -> None:
@@ -108,7 +109,7 @@ class ContextAgentRetriever:
                     self._handle = handle
 
     def close(self) -> None:
-        """Close what was opened. The next run opens it again."""
+        """Close the objects that the retriever opened. The next run opens them again."""
         with self._lock:
             if self._handle is not None and not self._is_live:
                 self._handle.close()

@@ -1,4 +1,4 @@
-"""LangChain: the agent as a retriever, and its pruning alone as a document compressor. Needs the extra `langchain`."""
+"""The agent as a LangChain retriever, and pruning alone as a document compressor. Needs the extra `langchain`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ with extra("langchain"):
 
 
 class ContextAgentRetriever(BaseRetriever):
-    """A retriever for LangChain. `invoke(question)` takes `k=` and `where=` as well.
+    """A retriever for LangChain. `invoke(question)` also accepts `k=` and `where=`.
 
-    It returns a `Document` for each ranked document: the best passage. `Document.id` is the id of the chunk. The
-    metadata are those of the store. Names that begin with `ctx1_` hold the score, the rank, the title, the document's
-    id and the path of the trajectory.
+    It returns a `Document` for each ranked document, with the best passage. `Document.id` is the id of the chunk. The
+    metadata is that of the store. Entries with names that begin with `ctx1_` contain the score, the rank, the title,
+    the document's id and the path of the trajectory.
 
     Attributes:
         agent: The agent.
         k: The number of documents.
-        where: A filter for every question in Chroma's syntax, which applies together with the filter of the call.
-        per_document: The number of passages for each document, each a `Document`. None returns all that remained in
-            view.
+        where: A filter for every question, in Chroma's syntax. It applies together with the filter of the call.
+        per_document: The number of passages for each document, each a `Document`. If it is None, all passages in the
+            final view are returned.
     """
 
     agent: SearchAgent
@@ -52,8 +52,8 @@ class ContextAgentRetriever(BaseRetriever):
         """Return a retriever on an existing Chroma collection.
 
         Args:
-            store: A `langchain_chroma.Chroma` store, whose embedding function embeds the queries, or Chroma's own
-                collection.
+            store: A `langchain_chroma.Chroma` store or a Chroma collection. The embedding function of a store embeds
+                the queries.
             corpus: Options of `ChromaCorpus.open`. `title_key` and `document_key` name entries of the metadata.
             options: Fields of the retriever, or options of `SearchAgent`.
         """
@@ -69,7 +69,7 @@ class ContextAgentRetriever(BaseRetriever):
             return retriever
 
     def close(self) -> None:
-        """Close what `from_chroma` opened. An agent or a store that the caller passed stays open."""
+        """Close the objects that `from_chroma` opened. An agent or a store that the caller passed stays open."""
         if self._handle is not None:
             self._handle.close()
 
@@ -89,9 +89,9 @@ class ContextAgentRetriever(BaseRetriever):
 
 
 class PruningCompressor(BaseDocumentCompressor):
-    """Drops the documents of a pipeline that the embedded policy would prune.
+    """A compressor that drops the documents of a pipeline that the embedded policy would prune.
 
-    The other documents keep their order and their metadata. The probability is added to the metadata as `ctx1_score`.
+    The other documents keep their order. `ctx1_score` in their metadata is the probability.
 
     Attributes:
         threshold: As in `prune`.

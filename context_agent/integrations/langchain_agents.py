@@ -1,6 +1,6 @@
-"""LangChain's agents: pruning as a middleware, and the search agent as a sub-agent of deepagents.
+"""Pruning for LangChain's agents as a middleware, and the search agent as a sub-agent of deepagents.
 
-Needs the extra `langchain-agents`. Retrievers are in `langchain`, which needs less.
+Needs the extra `langchain-agents`. The retrievers are in the module `langchain`, which needs fewer packages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ with extra("langchain-agents"):
 
 
 class ContextPruningMiddleware(AgentMiddleware):  # type: ignore[misc]
-    """Prunes the messages of each model request. The agent's state and its checkpoints keep all of them.
+    """A middleware that prunes the messages of each model request. The agent's state and its checkpoints keep all
+    messages.
 
     Any number of threads and conversations can share one middleware.
 
@@ -35,11 +36,11 @@ class ContextPruningMiddleware(AgentMiddleware):  # type: ignore[misc]
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """Prune with a pruner for each conversation.
+        """Make a middleware with a pruner for each conversation.
 
         Args:
             budget: The tokens of tool results to keep.
-            options: The other options of `ContextPruner`.
+            options: Further options for `ContextPruner`.
         """
         super().__init__()
         self._pruners = ConversationPruners.of(budget, **options)
@@ -70,14 +71,14 @@ def sub_agent(
 ) -> dict[str, Any]:
     """Return the search agent as a `CompiledSubAgent` for `create_deep_agent(subagents=[...])`.
 
-    The task that the main agent delegates is the question. The answer has the best passage of `k` documents.
+    The question is the task that the main agent delegates. The answer has the best passage from each of `k` documents.
 
     Args:
         agent: The agent. The caller closes it.
         name: The name of the sub-agent.
-        description: What the model reads about the sub-agent.
+        description: The description that the model reads.
         k: The number of documents.
-        where: A filter in Chroma's syntax that no call can lift.
+        where: A filter in Chroma's syntax. No call can remove it.
     """
     tool = SearchTool(agent, k=k, where=where)
 
@@ -92,6 +93,6 @@ def sub_agent(
 
 
 def _question(state: dict[str, Any]) -> str:
-    """Return the text of the last human message, or an empty text."""
+    """Return the text of the last human message. If there is none, return an empty string."""
     questions = (message for message in reversed(state["messages"]) if isinstance(message, HumanMessage))
     return str(next((message.text for message in questions), ""))

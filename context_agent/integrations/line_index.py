@@ -1,4 +1,4 @@
-"""An index of a file of lines that only grows: the offset of the line of each key."""
+"""An index of a growing file of lines, which gives the offset of the line for each key."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import BinaryIO
 
 
 class LineIndex:
-    """Finds the line of a key in a file that only grows. Each look-up reads what was added since the last one.
+    """An index that finds the line for a key in a growing file. Each look-up reads the bytes that were added since the
+    last one.
 
-    The index holds two numbers for each key, the hash of the key and the offset of its line. Several threads may use
+    The index stores two numbers for each key: the hash of the key, and the offset of its line. Several threads may use
     it.
     """
 
@@ -20,10 +21,10 @@ class LineIndex:
         """Index a file.
 
         Args:
-            path: The file, which need not exist yet.
-            key_of: Returns the key of a line, or None for a line without one.
-            latest: If given, the index holds the last line of each of this many latest keys. Otherwise it holds the
-                first line of every key.
+            path: The file. It need not exist yet.
+            key_of: A function that returns the key of a line, or None if the line has none.
+            latest: The number of keys to keep. If it is given, the index has the last line of each of the latest keys.
+                Otherwise it has the first line of every key.
         """
         self._path, self._key_of, self._latest = path, key_of, latest
         self._offsets: dict[int, int] = {}
@@ -34,7 +35,9 @@ class LineIndex:
         return len(self._offsets)
 
     def line_of(self, key: str) -> bytes:
-        """Return the line of a key, or empty bytes. Rarely it is the line of another key with the same hash."""
+        """Return the line for a key. If there is none, return empty bytes. In rare cases it is the line for another key
+        with the same hash.
+        """
         try:
             with self._lock, self._path.open("rb") as stream:
                 self._read_added(stream)

@@ -1,4 +1,4 @@
-"""LlamaIndex: the agent as a retriever, and its pruning alone as a node postprocessor. Needs the extra `llamaindex`."""
+"""The agent as a LlamaIndex retriever, and pruning alone as a node postprocessor. Needs the extra `llamaindex`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ RETRIEVER_OPTIONS = ("similarity_top_k", "filters", "per_document", "callback_ma
 
 
 class ContextAgentRetriever(BaseRetriever):
-    """A retriever for LlamaIndex. It returns a node for each ranked document: the best passage, with the score.
+    """A retriever for LlamaIndex. It returns a node for each ranked document, with the best passage and its score.
 
-    A node that LlamaIndex stored is restored with its relationships. Names in its metadata that begin with `ctx1_` hold
-    the rank, the title, the document's id and the path of the trajectory. Prompts leave them out.
+    If LlamaIndex stored the node, the node is restored with its relationships. Metadata entries with names that begin
+    with `ctx1_` contain the rank, the title, the document's id and the path of the trajectory. Prompts leave these
+    entries out.
     """
 
     def __init__(
@@ -47,13 +48,14 @@ class ContextAgentRetriever(BaseRetriever):
         per_document: int | None = 1,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        """Retrieve with an open agent.
+        """Make a retriever on an open agent.
 
         Args:
             agent: The agent. The caller closes it.
             similarity_top_k: The number of documents.
-            filters: LlamaIndex's filters, which apply to every question.
-            per_document: The number of passages for each document. None returns all that remained in view.
+            filters: LlamaIndex's filters for every question.
+            per_document: The number of passages for each document. If it is None, all passages in the final view are
+                returned.
             callback_manager: LlamaIndex's callbacks.
         """
         super().__init__(callback_manager)
@@ -68,9 +70,9 @@ class ContextAgentRetriever(BaseRetriever):
         """Return a retriever on an existing Chroma collection.
 
         Args:
-            store: A `ChromaVectorStore`, an index over one, or Chroma's own collection.
-            embed_model: The model that embeds the queries. The default is the model of the index, or else the one that
-                Chroma stored.
+            store: A `ChromaVectorStore`, an index over one, or a Chroma collection.
+            embed_model: The model that embeds the queries. Defaults to the model of the index. Without an index, it is
+                the model that Chroma stored.
             corpus: Options of `ChromaCorpus.open`, such as `title_key`.
             options: Options of the retriever or of `SearchAgent`.
         """
@@ -84,7 +86,7 @@ class ContextAgentRetriever(BaseRetriever):
             return retriever
 
     def close(self) -> None:
-        """Close what `from_chroma` opened. An agent or a store that the caller passed stays open."""
+        """Close the objects that `from_chroma` opened. An agent or a store that the caller passed stays open."""
         if self._handle is not None:
             self._handle.close()
 
@@ -99,7 +101,8 @@ class ContextAgentRetriever(BaseRetriever):
 
 
 class PruningPostprocessor(BaseNodePostprocessor):
-    """Drops nodes that the embedded policy would prune. The scores of the others become probabilities.
+    """A postprocessor that drops the nodes that the embedded policy would prune. The scores of the other nodes become
+    probabilities.
 
     Attributes:
         threshold: As in `prune`.
@@ -140,8 +143,8 @@ def _node(passage: RetrievedPassage) -> NodeWithScore:
 def _collection_options(collection: Collection, model: object | None) -> dict[str, Any]:
     """Return the options of `ChromaCorpus.open` for a collection that LlamaIndex wrote.
 
-    `model` embedded it. The entry `document_id` names a record's document only if every record has one. For a missing
-    document LlamaIndex writes the text `None`, and all such records would become one document.
+    `model` is the model that embedded the collection. The entry `document_id` is used only if every record has a
+    document. LlamaIndex writes the text `None` for a missing document, and all such records would become one document.
     """
     options: dict[str, Any] = {}
     where: Where = {"document_id": {"$ne": "None"}}

@@ -1,4 +1,4 @@
-"""LlamaIndex: a memory that prunes what an agent reads from it. Needs the extra `llamaindex`."""
+"""A LlamaIndex memory that prunes the messages that an agent reads from it. Needs the extra `llamaindex`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOOL_ROLES = (MessageRole.TOOL, MessageRole.FUNCTION)
 
 
 class ContextPruningMemory(BaseMemory):
-    """A memory that prunes what is read from another memory.
+    """A memory that prunes the messages read from another memory.
 
     `get` leaves out passages of old tool results, and `get_all` returns everything. LlamaIndex's agents read their
     memory when a run begins, so the tool results of earlier runs are pruned.
@@ -35,11 +35,12 @@ class ContextPruningMemory(BaseMemory):
     _pruners: ConversationPruners = PrivateAttr()
 
     def __init__(self, memory: BaseMemory, budget: int = BUDGET, **options: Any) -> None:
-        """Prune with a pruner for each conversation.
+        """Make a memory with a pruner for each conversation.
 
         Args:
+            memory: The memory that stores the messages.
             budget: The tokens of tool results to keep.
-            options: The other options of `ContextPruner`.
+            options: Further options for `ContextPruner`.
         """
         # pydantic's own `__init__` takes the fields of the subclass.
         super().__init__(memory=memory)  # type: ignore[call-arg]
@@ -52,15 +53,15 @@ class ContextPruningMemory(BaseMemory):
 
     @classmethod
     def from_defaults(cls, **options: Any) -> Self:
-        """Return a memory over LlamaIndex's own, which gets the options."""
+        """Return a memory over LlamaIndex's own memory. The options are passed to the latter."""
         return cls(Memory.from_defaults(**options))
 
     def get(self, input: str | None = None, **options: Any) -> list[ChatMessage]:
-        """Return the messages, pruned."""
+        """Return the pruned messages."""
         return self._pruned(self.memory.get(input, **options))
 
     async def aget(self, input: str | None = None, **options: Any) -> list[ChatMessage]:
-        """Return the messages, pruned."""
+        """Return the pruned messages."""
         return await asyncio.to_thread(self._pruned, await self.memory.aget(input, **options))
 
     def get_all(self) -> list[ChatMessage]:
@@ -105,7 +106,7 @@ class ContextPruningMemory(BaseMemory):
 
 
 def _row(message: ChatMessage) -> dict[str, Any]:
-    """Return the message in OpenAI's chat format. A result with anything but one text has no text to prune."""
+    """Return the message in OpenAI's chat format. If a result is not exactly one text, it has no text to prune."""
     if message.role in _TOOL_ROLES:
         is_text = len(message.blocks) == 1 and isinstance(message.blocks[0], TextBlock)
         call_id = message.additional_kwargs.get("tool_call_id")
@@ -115,7 +116,7 @@ def _row(message: ChatMessage) -> dict[str, Any]:
 
 
 def _calls(message: ChatMessage) -> Iterator[dict[str, Any]]:
-    """Yield the calls of a message. Older models of LlamaIndex keep them beside the blocks."""
+    """Yield the calls of a message. Older models of LlamaIndex store the calls outside the blocks."""
     blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
     for block in blocks:
         yield {"id": block.tool_call_id, "function": {"name": block.tool_name, "arguments": block.tool_kwargs}}

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK: pruning as a filter of model input, and the search agent as a tool.
+"""Pruning for the OpenAI Agents SDK as a filter of model input, and the search agent as a tool.
 
 Needs the extra `openai-agents`.
 """
@@ -22,7 +22,7 @@ with extra("openai-agents"):
 
 
 class ContextPruningFilter:
-    """Prunes the input of each model call. The run's items and its session keep everything.
+    """A filter that prunes the input of each model call. The run's items and its session keep everything.
 
     Any number of runs can share one filter.
 
@@ -33,11 +33,11 @@ class ContextPruningFilter:
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """Prune with a pruner for each conversation.
+        """Make a filter with a pruner for each conversation.
 
         Args:
             budget: The tokens of tool results to keep.
-            options: The other options of `ContextPruner`.
+            options: Further options for `ContextPruner`.
         """
         self._pruners = ConversationPruners.of(budget, **options)
 
@@ -62,9 +62,9 @@ def search_tool(
     Args:
         agent: The agent. The caller closes it.
         name: The name of the tool.
-        description: What the model reads about the tool.
+        description: The description that the model reads.
         k: The number of documents.
-        where: A filter in Chroma's syntax that no call can lift.
+        where: A filter in Chroma's syntax. No call can remove it.
     """
     tool = SearchTool(agent, k=k, where=where, name=name, description=description)
 

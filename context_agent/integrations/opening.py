@@ -1,4 +1,4 @@
-"""Opening an agent on a Chroma collection for a framework, and closing what was opened for it."""
+"""Functions that open an agent on a Chroma collection for a framework, and close everything that was opened for it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def open_agent(
 
 
 def _temporary_cache(collection: str | Collection | None, stack: ExitStack) -> str | None:
-    """Return a folder for the BM25 index of a collection in memory, or None for any other collection.
+    """Return a temporary folder for the BM25 index of a collection in memory. For any other collection, return None.
 
     The stack deletes the folder.
     """

@@ -7,7 +7,7 @@
 | module | content |
 |---|---|
 | `server` | the MCP server |
-| `serving` | serving it on this process's stdin and stdout, or over HTTP |
+| `serving` | serving of the MCP server on this process's stdin and stdout, or over HTTP |
 | `tools` | the functions behind the tools |
-| `results` | what the tools return: text for a model, data for programs |
+| `results` | the results of the tools: text for a model, data for programs |
 """

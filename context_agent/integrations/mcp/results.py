@@ -1,6 +1,6 @@
 """The results of the tools: text that a model reads, and data that fits the tool's output schema.
 
-Some clients give a model both, so the data repeat no text unless the call asks for it.
+Some clients give both to a model. The data therefore repeats no text unless the call asks for it.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -
     Args:
         chunks: The chunks of the document.
         first: The number of the first chunk to return, from 0.
-        detail: Whether the data have the text as well.
+        detail: True if the data also contains the text.
     """
     part = [chunks[first]]
     for chunk in chunks[first + 1 :]:
@@ -187,7 +187,7 @@ def prune_result(answer: PruneAnswer) -> CallToolResult:
 
 
 def joined_text(chunks: Sequence[Chunk]) -> str:
-    """Join neighboring chunks into one text. An overlap appears once, and a gap becomes a line break."""
+    """Join neighboring chunks into one text. Text that chunks share appears once, and a gap becomes a line break."""
     parts: list[str] = []
     end = 0
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""The MCP server: its tools, its resource, and the token that clients must send."""
+"""The MCP server with its tools, its resource, and the token that clients must send."""
 
 from __future__ import annotations
 
@@ -86,12 +86,14 @@ def server_on(service: Service) -> MCPServer[Any]:
 
 
 class SharedToken(TokenVerifier):
-    """Accepts one bearer token. Everyone who has it counts as one client."""
+    """A verifier that accepts one bearer token. All clients with the token count as one client."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the access that the token grants, or None for a wrong token. The comparison takes constant time."""
+        """Return the access that the token grants. For a wrong token, return None. The comparison takes
+        constant time.
+        """
         is_valid = hmac.compare_digest(token.strip().encode("latin-1", "replace"), self._token)
         return AccessToken(token=token, client_id="shared", scopes=[]) if is_valid else None

@@ -1,4 +1,4 @@
-"""Serving the MCP server on this process's stdin and stdout, or over HTTP."""
+"""Serving of the MCP server on this process's stdin and stdout, or over HTTP."""
 
 from __future__ import annotations
 
@@ -75,13 +75,14 @@ def serve_http(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
 ) -> bool:
-    """Serve over HTTP until a signal comes. The first signal lets running searches end, the second one does not.
+    """Serve over HTTP until a signal arrives. Running searches finish after the first signal, and end at once at the
+    second.
 
     Args:
         service: The service, which has the settings and the index.
         host: The address to listen on.
         port: The port, or 0 for any free one.
-        on_ready: Called with the URL of the endpoint once the server listens.
+        on_ready: A function that is called with the URL of the endpoint when the server listens.
         hosts: As in `application`.
         origins: As in `application`.
 
@@ -138,7 +139,7 @@ def application(
 
 
 class PostOnlyMiddleware:
-    """A layer that refuses every method but POST, and web pages of other origins than `origins`.
+    """A layer that accepts only POST requests. It refuses web pages unless their origin is in `origins`.
 
     A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it checks the
     host, and ignores `Sec-Fetch-Site`.
