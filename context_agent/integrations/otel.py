@@ -1,4 +1,4 @@
-"""OpenTelemetry: episodes as spans, named by the GenAI conventions. Needs the extra `otel`.
+"""Episodes as OpenTelemetry spans, named by the GenAI conventions. Needs the extra `otel`.
 
     agent = SearchAgent(corpus, observers=[Tracing()])
 
@@ -9,7 +9,7 @@
     └── …                                   on the episode, an event for each edit with its cost
 
 Texts (question, queries, passages, replies) are recorded only on request. Attributes that the conventions do not define
-begin with `ctx1.`. Spans that are not recorded cost next to nothing.
+begin with `ctx1.`. If a span is not recorded, it costs almost nothing.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Tracing:
     def __init__(
         self, *, content: bool | None = None, name: str = "context-agent", provider: TracerProvider | None = None
     ) -> None:
-        """Create spans with a tracer of the provider.
+        """Make an observer that creates spans with a tracer of the provider.
 
         Args:
             content: True if texts are recorded. None reads the environment variable `CAPTURE_VARIABLE`.
             name: The agent's name in the spans.
-            provider: The provider of tracers, by default that of the process.
+            provider: The provider of tracers. Defaults to the provider of the process.
         """
         self.content = (
             os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in CAPTURE_VALUES if content is None else content
@@ -94,9 +94,9 @@ class Tracing:
 
 
 def with_remote_traces(app: AsgiApp) -> AsgiApp:
-    """Return the ASGI application in a layer that continues the trace that a client names in `traceparent`.
+    """Wrap an ASGI application in a layer that continues the trace that a client names in `traceparent`, and return it.
 
-    It is for a server without other instrumentation. The request itself gets no span.
+    Use it for a server without other instrumentation. The request itself gets no span.
     """
 
     async def traced(scope: Any, receive: Any, send: Any) -> None:
@@ -201,7 +201,7 @@ class _Episode:
         self._calls = () if has_wrapper else event.action.calls
 
     def _reported(self, action: Action) -> dict[str, Any]:
-        """Return what the model server reported, and add its counts to the episode's usage."""
+        """Return the facts that the model server reported, and add its counts to the episode's usage."""
         usage, rest = reported(action.extra)
         for name, count in usage.items():
             self._usage[name] = self._usage.get(name, 0) + count
@@ -307,7 +307,7 @@ class _Episode:
         span.end()
 
     def _end_unanswered(self, event: EpisodeEnded, error: BaseException | None) -> None:
-        """End the span of an answer that the episode did not wait for. Drop it if the policy was not called."""
+        """End the span of an answer that the episode did not wait for. If the policy was not called, drop the span."""
         span = self._leave()
         if event.stop_reason in BETWEEN_TURNS:
             return
@@ -342,7 +342,8 @@ def _fail(span: Span, error: BaseException | None) -> None:
 
 
 def reported(extra: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return what a chat server or a token engine reported in an action's `extra`, under the conventions' names.
+    """Return the facts that a chat server or a token engine reported in an action's `extra`, under the conventions'
+    names.
 
     Returns:
         The counts of tokens, and the other attributes.

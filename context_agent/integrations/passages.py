@@ -1,7 +1,7 @@
-"""An agent that returns passages, which a framework makes its documents or nodes of.
+"""A retriever that runs the agent and returns passages, which an integration converts to documents or nodes.
 
-A passage is one chunk of the corpus with its own id and metadata. `k` counts documents. With `per_document=1`, the
-default, that is also the number of passages: the best of each document.
+A passage is one chunk of the corpus with its own id and metadata. `k` is a number of documents. With `per_document=1`,
+the default, the retriever returns the best passage of each document.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RetrievedPassage:
         text: The text of the chunk.
         score: The score of the chunk.
         rank: The rank of the document, from 1.
-        justification: Why the document is relevant, if the policy says so.
+        justification: The policy's reason why the document is relevant, if it gives one.
         trajectory: The path of the trajectory file, if the agent writes trajectories.
         metadata: The metadata of the chunk.
         sufficient: False if the passages are only the nearest in the corpus, as in `SearchResult`.
@@ -50,7 +50,7 @@ class RetrievedPassage:
     sufficient: bool | None = None
 
     def added_metadata(self) -> dict[str, Any]:
-        """Return the entries that a framework's document gets besides its own metadata and the score."""
+        """Return the entries that a framework's document gets in addition to its own metadata and the score."""
         entries = {
             "document_id": self.document_id,
             "title": self.title,
@@ -64,13 +64,14 @@ class RetrievedPassage:
 
 @dataclass(frozen=True, slots=True)
 class PassageRetriever:
-    """An agent that returns passages. Threads and tasks can share it, as they can share the agent.
+    """A retriever that runs an agent and returns passages. Threads and tasks can share it.
 
     Attributes:
         agent: The agent.
         k: The number of documents.
-        where: A filter for every question, which applies together with the filter of the call.
-        per_document: The number of passages for each document. None returns all that remained in view.
+        where: A filter for every question. It applies together with the filter of the call.
+        per_document: The number of passages for each document. If it is None, all passages in the final view are
+            returned.
     """
 
     agent: SearchAgent
@@ -89,7 +90,7 @@ class PassageRetriever:
 
         Args:
             question: The question.
-            k: The number of documents, by default the retriever's.
+            k: The number of documents. Defaults to the retriever's number.
             where: A filter in Chroma's syntax.
         """
         return self._passages(self.agent.search(question, **self._options(k, where)))

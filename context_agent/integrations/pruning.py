@@ -1,8 +1,8 @@
-"""Pruning alone: of passages that another retriever returned, and of running conversations.
+"""Pruning alone, of passages that another retriever returned and of running conversations.
 
-The pruner of a conversation remembers what it removed, so that a pruned prefix stays the same from request to request.
-A conversation is recognized by its beginning, up to the user's first message. Only a digest of that beginning is
-stored.
+The pruner of a conversation remembers the passages that it removed, so a pruned prefix stays the same in later
+requests. A conversation is recognized by its beginning, up to the user's first message. Only a digest of that beginning
+is stored.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def prune(
     k: int | None = None,
     policy: BridgePolicy | None = None,
 ) -> list[tuple[int, float]]:
-    """Return the passages that the policy would keep in view, as pairs of index and probability, in the original order.
+    """Return the passages that the policy would keep in view.
 
-    The policy scores the passages together, as it does in its view. A passage that a good passage names therefore
-    scores higher.
+    The result has pairs of index and probability, in the original order. The policy scores the passages together, as it
+    does in its view. If a good passage names another passage, the latter therefore scores higher.
 
     Args:
-        question: The question. If it is empty, nothing is kept.
+        question: The question. If it is empty, no passage is kept.
         passages: Pairs of a title, which may be empty, and a text.
         threshold: The lowest probability of a passage to keep, from 0 to 1.
         tokens: The most tokens of the kept passages together (o200k_harmony). The best passages are kept first.
@@ -87,7 +87,7 @@ def prune(
 def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDArray[np.float32]:
     """Return the policy's probability for each chunk, shape (n_chunks,).
 
-    Rare words are those that are rare in these chunks.
+    A word counts as rare if it is rare in these chunks.
     """
     actor = policy.open(question, MemoryCorpus(chunks, calibration=False), profile=default())
     for chunk in chunks:
@@ -102,10 +102,10 @@ def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
 
 
 def _chunks(passages: Sequence[tuple[str, str]], *, counted: bool) -> list[Chunk]:
-    """Return the passages as chunks with the part of the text that the policy analyzes.
+    """Return the passages as chunks. A chunk contains the part of the text that the policy analyzes.
 
-    The size of a chunk is that of the whole text. It is in tokens if `counted`, and otherwise in characters, which is
-    cheaper.
+    The size of a chunk is the size of the whole text. If `counted`, it is in tokens. Otherwise it is in characters,
+    which is cheaper.
     """
     count = HarmonyCounter().count if counted else len
     return [
@@ -176,13 +176,13 @@ class PrefixCaching:
 
 
 class ConversationPruners:
-    """A pruner for each conversation. Threads may share it.
+    """A pruner for each conversation. Threads may share the object.
 
     Args:
         open_pruner: A function that returns the pruner for a new conversation.
         limit: The most conversations to remember.
-        memory: The most bytes that all pruners together remember. Beyond it, the conversations that were used least
-            recently are forgotten.
+        memory: The most bytes that all pruners together remember. If it is exceeded, the conversations that were used
+            least recently are forgotten.
         idle: Seconds after which an unused conversation is forgotten.
     """
 
@@ -230,12 +230,12 @@ class ConversationPruners:
         scope: bytes = b"",
         open_pruner: Callable[[], ContextPruner] | None = None,
     ) -> Pruned:
-        """Prune a conversation as `ContextPruner.prune` does, and number the conversation.
+        """Prune a conversation as `ContextPruner.prune` does. The result contains the number of the conversation.
 
         Args:
             messages: The conversation. Two conversations with the same beginning and the same `scope` count as one.
-            task: What the agent works on. Defaults to the last user message.
-            hint: What the agent is looking for.
+            task: The task of the agent. Defaults to the last user message.
+            hint: The information that the agent is looking for.
             caching: How the request uses the prefix cache. Defaults to the prices of the pruner.
             scope: Bytes that distinguish the conversations of different callers.
             open_pruner: A function that returns the pruner if the conversation is new. Defaults to the function that
@@ -289,7 +289,7 @@ class ConversationPruners:
         return conversation
 
     def _forget(self) -> None:
-        """Forget the conversations that were used least recently, until the others are within the limits."""
+        """Forget the conversations that were used least recently, until the limits are met."""
         with self._lock:
             memory = sum(conversation.memory for conversation in self._conversations.values())
             oldest = time.monotonic() - self._idle

@@ -1,4 +1,4 @@
-"""pydantic-ai: pruning as a capability or as a history processor, and the search agent as a tool.
+"""Pruning for pydantic-ai as a capability or as a history processor, and the search agent as a tool.
 
 Needs the extra `pydantic-ai`.
 """
@@ -37,22 +37,22 @@ Position = tuple[int, int]
 
 
 class HistoryPruner:
-    """Prunes the messages of a run. It is a function for `ProcessHistory`, which also replaces the run's history.
+    """A pruner of a run's messages. It is a function for `ProcessHistory`, which also replaces the run's history.
 
     Any number of runs can share one pruner.
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """Prune with a pruner for each conversation.
+        """Make a history processor with a pruner for each conversation.
 
         Args:
             budget: The tokens of tool results to keep.
-            options: The other options of `ContextPruner`.
+            options: Further options for `ContextPruner`.
         """
         self._pruners = ConversationPruners.of(budget, **options)
 
     def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        """Return the pruned messages. Messages that change are copied. The others are the same objects."""
+        """Return the pruned messages. Messages that change are copied; the others are the same objects."""
         rows = [*_rows(messages)]
         pruned = self._pruners.prune([row for _, row in rows]).messages
         texts = {
@@ -64,7 +64,7 @@ class HistoryPruner:
 
 
 class ContextPruning(AbstractCapability[Any]):  # type: ignore[misc]
-    """Prunes the messages of each model request. The run's history keeps all of them.
+    """A capability that prunes the messages of each model request. The run's history keeps all messages.
 
     Any number of runs can share one object.
 
@@ -75,11 +75,11 @@ class ContextPruning(AbstractCapability[Any]):  # type: ignore[misc]
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """Prune with a pruner for each conversation.
+        """Make a capability with a pruner for each conversation.
 
         Args:
             budget: The tokens of tool results to keep.
-            options: The other options of `ContextPruner`.
+            options: Further options for `ContextPruner`.
         """
         self._prune = HistoryPruner(budget, **options)
 
@@ -103,9 +103,9 @@ def search_tool(
     Args:
         agent: The agent. The caller closes it.
         name: The name of the tool.
-        description: What the model reads about the tool.
+        description: The description that the model reads.
         k: The number of documents.
-        where: A filter in Chroma's syntax that no call can lift.
+        where: A filter in Chroma's syntax. No call can remove it.
     """
     tool = SearchTool(agent, k=k, where=where, name=name, description=description)
 
@@ -136,7 +136,9 @@ def _answered(message: ModelResponse) -> dict[str, Any]:
 
 
 def _part(part: Any) -> dict[str, Any]:
-    """Return a part of a request as a chat message. A result with files, or of a special kind, has no text to prune."""
+    """Return a part of a request as a chat message. If a result has files or is of a special kind, it has no text to
+    prune.
+    """
     if isinstance(part, ToolReturnPart):
         is_opaque = part.tool_kind is not None or bool(part.files)
         text = "" if is_opaque else part.model_response_str(wrap_if_error=False)

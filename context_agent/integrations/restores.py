@@ -19,7 +19,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class RestoreLog:
-    """A JSONL file of restored passages that only its owner may read. Threads may share it.
+    """A log of restored passages in a JSONL file. Only the owner of the file may read it. Threads may share the log.
 
     Each line has `time`, `task`, `label`, `text` and `tokens`.
 

@@ -3,7 +3,7 @@
 | module | content |
 |---|---|
 | `app` | the application: paths, endpoints, and the OpenAPI document |
-| `endpoints` | what each endpoint does with a request |
+| `endpoints` | the function of each endpoint |
 | `middleware` | the layer that every request passes: id, host, origin, token, log line, metrics |
 | `schema` | requests and answers as models |
 | `bodies` | bodies of requests, read within limits and validated |
@@ -12,7 +12,7 @@
 | `json_encoding` | JSON for clients |
 | `pages`, `episodes` | the page at `/`, and the recorded episodes that it shows |
 | `conversations` | pruning of a conversation that a client sent |
-| `service`, `settings` | what a server does with a search, and its limits |
+| `service`, `settings` | the handling of a search, and the limits of a server |
 | `admission` | the queue that admits searches |
 | `live_index` | the agent on an index that changes |
 | `disconnects` | work that ends when its client disconnects |
@@ -22,5 +22,5 @@
 | `origins` | the web pages that may call a server |
 | `proxy` | the proxy before a model server, which prunes the conversations that pass it |
 | `targets`, `headers` | the paths and the header fields that the proxy passes on |
-| `savings` | what the proxy saved |
+| `savings` | the tokens and the money that the proxy saved |
 """

@@ -1,4 +1,4 @@
-"""The queue that admits work: a number of slots, and a limited number of places to wait for one."""
+"""The queue that admits work. It has a number of slots, and a limited number of waiting places."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import deque
 
 
 class QueueFull(Exception):
-    """Every slot is in use, and every waiting place is taken."""
+    """The error if every slot is in use and every waiting place is taken."""
 
 
 class AdmissionQueue:
-    """Runs up to `slots` pieces of work at a time and lets up to `places` more wait, first come, first served.
+    """A queue that runs up to `slots` pieces of work at a time and lets up to `places` more wait, in order of arrival.
 
-    It is used from one event loop.
+    Only one event loop may use it.
     """
 
     def __init__(self, slots: int, places: int) -> None:
@@ -30,7 +30,7 @@ class AdmissionQueue:
         return len(self._waiting)
 
     def enter(self) -> Ticket:
-        """Return a ticket, which the caller must leave whatever happens.
+        """Return a ticket. The caller must leave it, even after an error.
 
         Raises:
             QueueFull: If every slot is in use and every waiting place is taken.

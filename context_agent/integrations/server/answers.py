@@ -23,8 +23,8 @@ class ServedAnswer:
 
     Attributes:
         request_id: The id of the request.
-        result: What the agent found.
-        seconds: The time from the request's arrival to the answer, the wait in the queue included.
+        result: The result of the search.
+        seconds: The seconds from the request's arrival to the answer, including the wait in the queue.
         queued: The seconds that the search waited in the queue.
     """
 
@@ -41,7 +41,9 @@ class ServedAnswer:
 
     @property
     def trajectory(self) -> str | None:
-        """The id of the first trajectory: its file's name without the suffix. None if no trajectory was written."""
+        """The id of the first trajectory, or None if no trajectory was written. The id is the file's name without the
+        suffix.
+        """
         return self.result.trajectory.stem if self.result.trajectory else None
 
     @property
@@ -73,8 +75,8 @@ class ServedAnswer:
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON values.
 
-        They are those of `SearchResult.to_json`. The trajectory's id replaces its path, and the kind of a failure
-        replaces its message.
+        The values are those of `SearchResult.to_json`, with two changes. The trajectory's id replaces its path, and the
+        kind of a failure replaces its message.
         """
         return {
             "request_id": self.request_id,
@@ -102,7 +104,8 @@ class ServedAnswer:
     def paragraphs(self) -> list[str]:
         """Return the best passage of each document for a model.
 
-        If the passages are only the nearest ones, the first paragraph says so. Without passages, one sentence says so.
+        If the passages are only the nearest ones, the first paragraph says so. If there are no passages, the only
+        paragraph says so.
         """
         passages = self.passages()
         if not passages:

@@ -1,4 +1,4 @@
-"""The HTTP application: an agent behind its endpoints, for `ctx1 serve` or for a server of your own."""
+"""The HTTP application, which serves an agent for `ctx1 serve` or in a server of your own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SEARCH_EVENTS = (
 
 
 def application(agent: SearchAgent, settings: Settings | None = None) -> ASGIApp:
-    """Return an ASGI application on an agent, whose trajectories can be judged.
+    """Return an ASGI application on an agent. If the agent writes trajectories, users can judge them.
 
     Args:
         agent: The agent. The caller closes it.
@@ -67,7 +67,7 @@ def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIAp
 
     Args:
         service: The searches. The application follows and closes its index.
-        peers: The other processes that serve the same address, by default none.
+        peers: The other processes that serve the same address. By default there are none.
     """
     peers = peers or WorkerPeers()
 
@@ -83,7 +83,9 @@ def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIAp
 
 
 class _DocumentedApp(FastAPI):
-    """FastAPI's application. Its OpenAPI document names the chat model, and the token if the server needs one."""
+    """FastAPI's application with a complete OpenAPI document. The document names the chat model. If the server needs a
+    token, it also names the token.
+    """
 
     def __init__(self, settings: Settings, lifespan: Callable[[FastAPI], Any]) -> None:
         secured = settings.token is not None

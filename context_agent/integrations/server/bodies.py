@@ -1,4 +1,4 @@
-"""Bodies of requests: read within a limit of bytes and of seconds, and validated as JSON."""
+"""Bodies of requests. They are read within a limit of bytes and of seconds, and validated as JSON."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ with extra("serve"):
 class JsonRoute(APIRoute):
     """A route that reads the body within the server's limits and validates it before FastAPI does.
 
-    FastAPI would read a body for as long as the client sends one, and its errors would name Python's types instead of
-    JSON's. The limit in bytes is `max_body` in the state of the application.
+    FastAPI alone would read a body of any length. Its errors would name the types of Python instead of the types of
+    JSON. The limit in bytes is `max_body` in the state of the application.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -50,7 +50,7 @@ class JsonRoute(APIRoute):
 
 
 class _ReadRequest(Request):
-    """A request whose body was read and validated."""
+    """A request with a body that was already read and validated."""
 
     def __init__(self, request: Request, content: bytes, value: BaseModel) -> None:
         super().__init__(request.scope, request.receive)

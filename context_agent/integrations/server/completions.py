@@ -37,7 +37,7 @@ class Completion:
     """A chat completion in OpenAI's format, in one piece or in chunks.
 
     The content lists the best passage of each document with a number and the id. The field `documents` has the
-    documents as data; OpenAI's clients keep fields that they do not know.
+    documents as data. OpenAI's clients keep fields that they do not know.
     """
 
     id: str
@@ -57,8 +57,8 @@ class Completion:
     def chunks(self, answer: Progress | ServedAnswer, *, with_usage: bool) -> Iterator[bytes]:
         """Yield the chunks after the first one.
 
-        Each passage is a chunk, the documents are the next, and `with_usage` adds one with the tokens. Progress has no
-        chunk.
+        Each passage is a chunk. The next chunk has the documents. With `with_usage`, one more chunk has the tokens.
+        Progress has no chunk.
         """
         if isinstance(answer, Progress):
             return
@@ -86,7 +86,9 @@ def _finish_reason(answer: ServedAnswer) -> str:
 
 
 def _usage(answer: ServedAnswer) -> dict[str, int]:
-    """Return the tokens of the search. Those that the policy wrote are the completion, all others the prompt."""
+    """Return the tokens of the search. The completion tokens are those that the policy wrote; all others are prompt
+    tokens.
+    """
     total, written = answer.result.tokens, answer.output_tokens
     return {"prompt_tokens": total - written, "completion_tokens": written, "total_tokens": total}
 

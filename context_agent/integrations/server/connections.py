@@ -1,8 +1,9 @@
-"""Bounded connections: a deadline for each phase of a request, and a limit on how many are open.
+"""Bounded connections, with a deadline for each phase of a request and a limit on the number of open connections.
 
 A client can hold a connection open by sending nothing. `BoundedConnection` therefore sets a deadline for each phase of
 a request, and `ConnectionTable` limits the number of connections. If the table is full, it closes the connection that
-has waited longest for its client to make room for the next one. It never cuts off a request that is being answered.
+has waited longest for its client. The next connection takes its place. The table never cuts off a request that is being
+answered.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ ANSWER_MARGIN = 5
 
 
 class Connection(Protocol):
-    """A connection as the table sees it."""
+    """A connection in the form that the table needs."""
 
     def evict(self) -> None:
         """Close the connection at once."""
 
 
 class ConnectionTable:
-    """The open connections of a server, at most `limit`. It is used from one event loop."""
+    """The open connections of a server, at most `limit`. Only one event loop may use the table."""
 
     def __init__(self, limit: int, refusals: Counter) -> None:
-        """Count in `refusals` the connections that a limit ends, by the code of the limit."""
+        """Make an empty table. `refusals` counts the connections that a limit ends, by the code of the limit."""
         self.limit, self.refusals = limit, refusals
         self._open: set[Connection] = set()
         # Connections that wait for their client, the longest waiting first.
@@ -73,7 +74,7 @@ class ConnectionTable:
         return True
 
     def wait(self, connection: Connection) -> None:
-        """Note that the connection waits for its client from now on."""
+        """Mark the connection as waiting for its client. From now on it can be evicted."""
         self._waiting.pop(connection, None)
         if connection in self._open:
             self._waiting[connection] = None
@@ -89,7 +90,7 @@ class ConnectionTable:
 
 
 class StrictHttp(h11.Connection):
-    """h11's parser. It also refuses a request that two servers could read in different ways."""
+    """h11's parser, made stricter. It also refuses a request that two servers could read in different ways."""
 
     reason = ""
     """The reason for a refusal, with a colon before it. Empty for a fault that h11 found."""
@@ -101,7 +102,7 @@ class StrictHttp(h11.Connection):
         """Return the next event, as h11 does.
 
         Raises:
-            h11.RemoteProtocolError: Also if the request is ambiguous.
+            h11.RemoteProtocolError: If the request is invalid or ambiguous.
         """
         event = super().next_event()
         if isinstance(event, h11.Request) and (reason := _ambiguity(event)):
@@ -111,10 +112,10 @@ class StrictHttp(h11.Connection):
 
 
 def _ambiguity(request: h11.Request) -> str:
-    """Return what makes the end or the version of a request ambiguous, or an empty text.
+    """Return the reason why the end or the version of a request is ambiguous, or an empty string.
 
-    By RFC 9112, section 6.1, a message with both fields of length may be an attempt at request smuggling. A version
-    before 1.1 has no chunks.
+    If a message has both fields of length, it may be an attempt at request smuggling (RFC 9112, section 6.1). A version
+    before 1.1 has no chunked bodies.
     """
     names = {name for name, _ in request.headers}
     if {b"content-length", b"transfer-encoding"} <= names:
@@ -127,7 +128,7 @@ def _ambiguity(request: h11.Request) -> str:
 
 
 class BoundedConnection(H11Protocol):
-    """uvicorn's connection, with a deadline for each phase and an entry in the server's table of connections."""
+    """A uvicorn connection with a deadline for each phase and an entry in the server's table of connections."""
 
     conn: StrictHttp
 
@@ -176,7 +177,7 @@ class BoundedConnection(H11Protocol):
             self._follow_phase()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, and a header beyond the limit."""
+        """Refuse a request that is not HTTP, or a header that exceeds the limit."""
         if len(self.conn.trailing_data[0]) > MAX_HEADER:
             message = f"the request's header has more than {MAX_HEADER:,} bytes: send fewer or shorter header fields"
             self._refuse(Problem(431, "header_too_large", message))
@@ -189,7 +190,7 @@ class BoundedConnection(H11Protocol):
         self._write_timer = self.loop.call_later(WRITE_TIMEOUT, self._expire, "slow_reader")
 
     def resume_writing(self) -> None:
-        """Go on writing as uvicorn does, and end the client's deadline."""
+        """Continue to write as uvicorn does, and end the client's deadline."""
         super().resume_writing()
         _cancel(self._write_timer)
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The client closed the connection before it had the answer."""
+    """The error if the client closed the connection before it received the answer."""
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

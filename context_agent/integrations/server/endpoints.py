@@ -1,4 +1,4 @@
-"""The endpoints of a server, and what each does with a request."""
+"""The endpoints of a server, and their handling of requests."""
 
 from __future__ import annotations
 
@@ -219,8 +219,8 @@ class Endpoints:
         Args:
             search: The search.
             record: The record of the request.
-            parts: Returns the bytes for a step of the search or for its answer.
-            failure: Returns the bytes that end a failed stream.
+            parts: A function that returns the bytes for a step of the search or for its answer.
+            failure: A function that returns the bytes that end a failed stream.
             opening: The bytes that begin the stream.
         """
         for part in opening:
@@ -241,14 +241,16 @@ class Endpoints:
 
 
 def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgment, bool]:
-    """Write a judgment to the log. Return it, and True if the log did not have it."""
+    """Write a judgment to the log. Return the judgment, and True if the log did not have it."""
     trajectory = feedback.trajectory_of(body.request_id) if body.request_id is not None else body.trajectory or ""
     entry = judgment(trajectory=trajectory, **body.model_dump(exclude={"trajectory", "request_id"}))
     return entry, feedback.add(entry)
 
 
 def _leave(search: AdmittedSearch, record: RequestRecord) -> Callable[[bool], None]:
-    """Return the function that ends a stream. It frees the slot of the search and notes a client that left early."""
+    """Return the function to call when a stream ends. It frees the slot of the search, and notes a client that left
+    early.
+    """
 
     def leave(complete: bool) -> None:
         search.leave()
@@ -259,7 +261,7 @@ def _leave(search: AdmittedSearch, record: RequestRecord) -> Callable[[bool], No
 
 
 def _note(record: RequestRecord, answer: ServedAnswer) -> None:
-    """Add to the log line what is known of a search."""
+    """Add the known facts about a search to the log line."""
     result = answer.result
     record.notes |= {"stop_reason": result.stop_reason, "documents": len(result.documents), **answer.usage()}
     record.notes["seconds_searched"] = round(record.notes.pop("seconds") - answer.queued, 4)

@@ -1,4 +1,4 @@
-"""Recorded episodes, as the viewer reads them."""
+"""Recorded episodes in the form that the viewer reads."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from context_agent.web.viewer.model import view_data
 
 
 def episode_data(log: FeedbackLog, name: str) -> dict[str, Any]:
-    """Return a recorded episode and the episodes of its sub-agents, as the viewer reads them.
+    """Return a recorded episode and the episodes of its sub-agents in the form that the viewer reads.
 
-    The data names no path.
+    The data contains no path of a file.
 
     Args:
         log: The log in the folder of the trajectories.

@@ -1,7 +1,7 @@
-"""The errors that a client gets: a status, a code for programs, and a sentence for people.
+"""The errors that a client gets, with a status, a code for programs, and a sentence for people.
 
-Errors have the shape of OpenAI's on every path. They never contain a path of a file, a key or a stack trace. The
-details of a failure inside the server go to the log, and the client learns only the kind of failure.
+Errors have the format of OpenAI's errors on every path. They never contain the path of a file, a key or a stack trace.
+The details of a failure inside the server go to the log, and the client learns only the kind of failure.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ INTERNAL_ERROR = Problem(500, "internal", "an internal error of the server; its 
 
 
 def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
-    """Return the client's error for an exception of a search, or None for an unexpected exception.
+    """Return the client's error for an exception of a search. If the exception is unexpected, return None.
 
-    If the search has a filter, a `ConfigError` is about the filter: everything else was checked at the start.
+    If the search has a filter, a `ConfigError` is about the filter. Everything else was checked at the start.
     """
     match error:
         case Problem():
@@ -87,7 +87,7 @@ def index_problem() -> Problem:
 def invalid_body(error: ValidationError) -> Problem:
     """Return the error for a body that pydantic refused.
 
-    The status is 400 for a body that is not JSON, and 422 for wrong fields. The message repeats no value.
+    If the body is not JSON, the status is 400. If fields are wrong, it is 422. The message repeats no value.
     """
     ((field, problem), *_) = problems(error)
     if error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] == "json_invalid":

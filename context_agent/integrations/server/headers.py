@@ -1,7 +1,7 @@
 """The header fields that `ctx1 proxy` passes on, in both directions.
 
-Fields of one connection end at the proxy (RFC 9110, section 7.6.1). Fields that speak for the proxy itself, such as its
-report, come from the proxy alone. The framing of a message is computed anew, so that both sides agree on its end.
+Fields of one connection end at the proxy (RFC 9110, section 7.6.1). Only the proxy itself sends the fields that speak
+for it, such as its report. The framing of each message is computed again, so both sides agree on its end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ORIGIN_FIELDS = frozenset((b"alt-svc", b"strict-transport-security"))
 def request_headers(headers: Iterable[tuple[bytes, bytes]], *, recoded: bool = False) -> RawHeaders:
     """Return the fields of a client's request that go to the upstream, with names in lower case.
 
-    Fields for the proxy itself stay here, and so does the encoding and the digest of a body that was `recoded`.
+    Fields for the proxy itself are left out. If the body was `recoded`, its encoding and its digest are left out too.
     """
     passed = _end_to_end(headers, _RECOMPUTED_FIELDS | _BODY_FIELDS if recoded else _RECOMPUTED_FIELDS)
     return [item for item in passed if not item[0].startswith(OWN_PREFIX)]
@@ -41,7 +41,7 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     """Return the fields of an upstream's response that go to the client, with names in lower case.
 
     Raises:
-        Problem: If a field holds a control character, or if the length of the body is stated in two ways.
+        Problem: If a field contains a control character, or if two fields state the length of the body.
     """
     fields = [(name.lower(), value) for name, value in headers]
     names = {name for name, _ in fields}
@@ -55,9 +55,9 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
 
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]], dropped: Collection[bytes]) -> RawHeaders:
-    """Return the fields without the `dropped` ones and without those of the connection.
+    """Return the fields, leaving out the `dropped` fields and the fields of the connection.
 
-    The field `Connection` may name more fields of the connection.
+    The field `Connection` may name further fields of the connection.
     """
     fields = [(name.lower(), value) for name, value in headers]
     listed = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
@@ -66,7 +66,7 @@ def _end_to_end(headers: Iterable[tuple[bytes, bytes]], dropped: Collection[byte
 
 
 def _has_control_character(value: bytes) -> bool:
-    """Return True for a value that could steer a terminal, whether it is read as UTF-8 or as Latin-1."""
+    """Return True if a value could steer a terminal that reads it as UTF-8 or as Latin-1."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -15,8 +15,8 @@ with extra("serve"):
 def encode(value: Any) -> bytes:
     """Return the value as JSON in UTF-8.
 
-    A number that is not finite becomes null, and half of a surrogate pair becomes `?`. Both occur in the metadata of
-    other programs' collections, in the output of models, and in truncated texts.
+    A number that is not finite becomes null, and half of a surrogate pair becomes `?`. Both occur in collections of
+    other programs, in the output of models, and in truncated texts.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -34,7 +34,7 @@ def _finite(value: Any) -> Any:
 
 
 class Json(JSONResponse):
-    """A JSON response that `encode` writes."""
+    """A JSON response that is encoded by `encode`."""
 
     def render(self, content: Any) -> bytes:
         """Return the body of the response."""

@@ -1,8 +1,8 @@
-"""The agent on the current state of an index. An index that changed is reloaded without losing a request.
+"""The agent on the current state of an index. If the index changes, it is reloaded without losing a request.
 
-An index on a server is opened a second time while the first stays open, and running searches finish on the state that
-they started with. A folder can be open only once in a process. Its reload waits for running searches, and new searches
-wait for the reload.
+If the index is on a server, it is opened a second time while the first stays open. Running searches finish on the state
+that they started with. If the index is a folder, a process can open it only once. Its reload waits for running
+searches, and new searches wait for the reload.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class _Revision:
 class LiveIndex:
     """The agent on the current revision of its index.
 
-    It is used from one event loop. Indexes are opened and closed in threads.
+    Only one event loop may use it. Indexes are opened and closed in threads.
     """
 
     def __init__(
         self, agent: SearchAgent, reopen: Callable[[], Corpus] | None = None, *, concurrent: bool = False
     ) -> None:
-        """Serve an agent whose index may change.
+        """Make an index that follows changes.
 
         Args:
-            agent: The agent on the first revision. The others have its policy and its budget.
-            reopen: Opens the current state of the index. None is for an index that never changes; the caller closes
-                that one.
+            agent: The agent on the first revision. Later revisions have its policy and its budget.
+            reopen: A function that opens the current state of the index. If it is None, the index never changes, and
+                the caller closes it.
             concurrent: True if the index may be open twice at a time.
         """
         self._revision: _Revision | None = _Revision(agent)
@@ -94,7 +94,7 @@ class LiveIndex:
 
     @property
     def name(self) -> str:
-        """The name of the corpus and its revision, or an empty text while no index is open."""
+        """The name of the corpus and its revision. While no index is open, it is an empty string."""
         return self._revision.agent.corpus.name if self._revision else ""
 
     @property
@@ -142,7 +142,7 @@ class LiveIndex:
         return True
 
     async def close(self) -> None:
-        """Close the revisions that were opened here."""
+        """Close the revisions that this object opened."""
         if self._retired:
             await asyncio.wait(self._retired, timeout=1.0)
         if self._reopen is not None and self._revision is not None:

@@ -18,14 +18,16 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON.
+    """A formatter that writes a record as one line of JSON.
 
-    The line has `time`, `level`, `event` and the entries of `extra={"fields": {...}}`. It has `worker` and `request_id`
-    where they are known, and `trace` for an exception.
+    The line has `time`, `level`, `event` and the entries of `extra={"fields": {...}}`. If `worker` and `request_id` are
+    known, it has them too. For an exception it has `trace`.
     """
 
     def __init__(self, worker: int | None = None) -> None:
-        """Format the records of one process. `worker` is its number if several processes serve one address."""
+        """Make a formatter for the records of one process. If several processes serve one address, `worker` is its
+        number.
+        """
         super().__init__()
         self._worker = {} if worker is None else {"worker": worker}
 
@@ -49,8 +51,8 @@ def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: 
     """Send the logs of the server and of uvicorn to a stream as JSON lines.
 
     Args:
-        stream: The stream, by default stderr.
-        level: The lowest level of the server's own records. uvicorn's begin with warnings.
+        stream: The stream. Defaults to stderr.
+        level: The lowest level of the server's own records. The records of uvicorn begin with warnings.
         worker: The number of this process if several serve one address.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -66,5 +68,5 @@ def log(event: str, level: int = logging.INFO, *, error: BaseException | None = 
 
 
 def request_id(header: str | None) -> str:
-    """Return the client's id for the request if it is short and plain, else a new id."""
+    """Return the client's id for the request if it is short and plain. Otherwise return a new id."""
     return header if header is not None and _SAFE_ID.fullmatch(header) else uuid.uuid4().hex

@@ -19,7 +19,7 @@ SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0,
 
 
 class Metrics:
-    """The metrics of one server. They have a registry of their own, so one process can run several servers."""
+    """The metrics of one server. They have their own registry, so one process can run several servers."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -59,7 +59,7 @@ class Metrics:
 
 
 def labeled_by_worker(texts: Iterable[tuple[int, str]]) -> str:
-    """Return the metrics of several workers as one text. The label `worker` of a sample is its worker's number."""
+    """Return the metrics of several workers as one text. The label `worker` of a sample is the number of its worker."""
     families: dict[str, Metric] = {}
     for worker, text in texts:
         for family in text_string_to_metric_families(text):
@@ -70,7 +70,7 @@ def labeled_by_worker(texts: Iterable[tuple[int, str]]) -> str:
 
 
 class _Families(Collector):
-    """Metric families as the library's writer takes them."""
+    """Metric families in the form that the library's writer needs."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

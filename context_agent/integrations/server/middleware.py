@@ -1,4 +1,6 @@
-"""The layer that every request passes: its id, the checks of host, origin and token, its log line and metrics."""
+"""The layer that every request passes. It gives the request its id, checks host, origin and token, and writes the log
+line and the metrics.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,10 @@ class RequestRecord:
     Attributes:
         method: The method, or `other`.
         path: The path of the route, or `other`.
-        started: When the request began, on the clock of `time.perf_counter`.
-        status: The status of the response. 0 until it starts.
+        started: The time when the request began, by `time.perf_counter`.
+        status: The status of the response. Until the response starts, it is 0.
         code: The code of the error, or an empty text.
-        notes: What the endpoint adds to the log line.
+        notes: Facts that the endpoint adds to the log line.
     """
 
     method: str
@@ -57,9 +59,9 @@ class RequestRecord:
 
 
 class RequestMiddleware:
-    """The outermost layer of every request: id, host and token, log line and metrics.
+    """The outermost layer of an application. It handles id, host and token, the log line and the metrics of a request.
 
-    The metrics name the paths of the application's routes; any other path is `other`.
+    The metrics name the paths of the application's routes. Any other path is counted as `other`.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class RequestMiddleware:
         Args:
             app: The application. Its error handlers are `ERROR_HANDLERS`.
             service: The service, which has the settings and the metrics.
-            scope_problem: Returns the error for a request that is refused before it is routed, or None.
+            scope_problem: A function that returns the error for a request that is refused before it is routed, or None.
         """
         self._app, self._service, self._scope_problem = app, service, scope_problem
         self._paths = {route.path for route in app.routes if isinstance(route, Route)}
@@ -122,7 +124,7 @@ class RequestMiddleware:
     def _refusal(self, method: str, headers: Headers, scope: Scope) -> Problem | None:
         """Return the error for a wrong host name, a page of another origin, a wrong token or a refused path.
 
-        The health and the page's own files need no token, because they have nothing of the index.
+        The health and the files of the page need no token, because they contain nothing from the index.
         """
         path, name = scope["path"], host_name(headers.get("host", ""))
         if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
@@ -168,7 +170,7 @@ async def _on_failure(request: Request, error: Exception) -> Response:
 
 
 async def _on_gone(request: Request, error: Exception) -> Response:
-    """Return a response for a client that has left. Nobody reads it."""
+    """Return a response for a client that has disconnected. Nobody reads the response."""
     request.state.record.code = CLIENT_GONE
     return Response(status_code=CLIENT_CLOSED)
 
@@ -179,7 +181,7 @@ async def _on_problem(request: Request, problem: Exception) -> Response:
 
 
 async def _on_refusal(request: Request, error: Exception) -> Response:
-    """Return the response to a request that Starlette refuses for its path or its method."""
+    """Return the response to a request that Starlette refuses because of its path or its method."""
     assert isinstance(error, HTTPException)
     reasons = {
         404: ("not_found", "there is no such path"),

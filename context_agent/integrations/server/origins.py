@@ -1,6 +1,6 @@
-"""The web pages that may call a server of this package.
+"""Checks of the web pages that may call a server of this package.
 
-A browser sends the requests of any page that its user opens, also to the user's own machine. It names the page in
+A web page can make its user's browser send requests, even to the user's own machine. The browser names the page in
 `Origin` and `Sec-Fetch-Site`, which no script can change. Programs send neither field, and these checks let them pass.
 
 The order of the checks is that of Go's `http.CrossOriginProtection` (Filippo Valsorda, 2025).
@@ -37,7 +37,7 @@ def is_foreign_page(headers: Mapping[str, str], origins: Collection[str] = ()) -
 
 
 def is_navigation(method: str, headers: Mapping[str, str]) -> bool:
-    """Return True if the user followed a link. Then no page elsewhere wrote the request or reads the answer."""
+    """Return True if the user followed a link. In that case no foreign page wrote the request or reads the answer."""
     is_top_level = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return method in ("GET", "HEAD") and is_top_level and "origin" not in headers
 
@@ -63,7 +63,7 @@ def host_name(header: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine's programs can reach the address."""
+    """Return True if only programs on this machine can reach the address."""
     if host == "localhost":
         return True
     try:
@@ -73,5 +73,5 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_allowed(origin: str, origins: Collection[str]) -> bool:
-    """Return True if the origin is listed, or matches a listed one that allows every port."""
+    """Return True if the origin is listed, or if it matches a listed origin that allows every port."""
     return origin in origins or f"{origin.rpartition(':')[0]}:*" in origins

@@ -1,7 +1,7 @@
 """The routes of the page at `/`, and of the viewer of episodes.
 
-The files are public and hold nothing of the index. The page gets everything by the endpoints below `/v1`, with the
-token if there is one.
+The files are public and contain nothing from the index. The page gets all data from the endpoints below `/v1`. If there
+is a token, the page sends it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ with extra("serve"):
 
 
 def is_public(path: str) -> bool:
-    """Return True if the path is one of the page's own, which need no token."""
+    """Return True if the path belongs to the page itself. Such paths need no token."""
     return path == "/" or path.startswith(("/ui/", "/episodes/"))
 
 
@@ -34,7 +34,7 @@ async def _ask(request: Request) -> Response:
 
 
 async def _episode(request: Request) -> Response:
-    """Return the viewer, which then fetches the episode."""
+    """Return the viewer. It then fetches the episode."""
     return _answer(request, "episode.html")
 
 

@@ -1,7 +1,7 @@
 """Calls between the workers of a server, over Unix sockets in a folder that only their user can open.
 
-Some things must be in one process, such as the memory of a conversation that was pruned. One worker owns them, and the
-other workers call it. A call is a connection with one JSON value in each direction.
+Some objects must exist in only one process, such as the memory of a pruned conversation. One worker owns such an
+object, and the other workers call the owner. A call is a connection with one JSON value in each direction.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Handler = Callable[[Any], Awaitable[Any]]
 
 
 class WorkerPeers:
-    """The workers of a server, as one of them sees them. It is used from one event loop."""
+    """The workers of a server, from the point of view of one of them. Only one event loop may use the object."""
 
     def __init__(self, number: int = 0, addresses: Sequence[str] = (), listener: socket.socket | None = None) -> None:
         """Join the workers of a server. Without addresses, this worker is the only one.
 
         Args:
             number: The number of this worker.
-            addresses: The addresses of the sockets of all workers, by number.
-            listener: The socket on which this worker is called.
+            addresses: The socket addresses of all workers, by number.
+            listener: The socket on which this worker receives calls.
         """
         self.number = number
         self.handlers: dict[str, Handler] = {}
@@ -46,11 +46,11 @@ class WorkerPeers:
 
     @property
     def count(self) -> int:
-        """The number of workers, this one included."""
+        """The number of workers, including this one."""
         return max(1, len(self._addresses))
 
     def owner(self, digest: bytes) -> int:
-        """Return the number of the worker that owns the thing with this digest."""
+        """Return the number of the worker that owns the object with this digest."""
         return int.from_bytes(digest, "big") % self.count
 
     async def call(self, worker: int, name: str, request: Any, *, seconds: float) -> Any:
@@ -59,7 +59,7 @@ class WorkerPeers:
         If the worker has died, the call waits for the process that replaces it.
 
         Raises:
-            Problem: The handler's, or one of status 503 if no answer comes within `seconds`.
+            Problem: If the handler raises it. If no answer arrives within `seconds`, the status is 503.
         """
         if worker == self.number:
             return await self.handlers[name](request)
@@ -74,7 +74,9 @@ class WorkerPeers:
         return reply["answer"]
 
     async def call_all(self, name: str, request: Any, *, seconds: float) -> list[Any]:
-        """Return the answers of all workers, ordered by number. A worker that raises `Problem` is left out."""
+        """Return the answers of all workers, ordered by number. If a worker raises `Problem`, its answer is
+        left out.
+        """
 
         async def answer(worker: int) -> list[Any]:
             with suppress(Problem):
@@ -114,7 +116,7 @@ class WorkerPeers:
 
 
 async def _exchange(address: str, request: Any) -> Any:
-    """Send a JSON value, and return the one that comes back. An incomplete value raises `ValueError`."""
+    """Send a JSON value, and return the one that comes back. If it is incomplete, raise `ValueError`."""
     reader, writer = await asyncio.open_unix_connection(address)
     with closing(writer):
         writer.write(encode(request))

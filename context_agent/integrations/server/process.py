@@ -32,7 +32,7 @@ CLOSE_TIMEOUT = 2
 
 
 def available_connections(limit: int) -> int:
-    """Return how many of `limit` connections the process has file descriptors for.
+    """Return how many connections, at most `limit`, the process has file descriptors for.
 
     The soft limit on descriptors is raised as far as the hard limit allows.
     """
@@ -66,7 +66,7 @@ class ServerProcess(uvicorn.Server):
         Args:
             service: The service, which has the settings and the metrics.
             app: The application.
-            on_ready: Called with the address once the server listens.
+            on_ready: A function that is called with the address when the server listens.
             dated: True if the server adds a Date header to responses.
             accept_batch: The number of connections accepted in one turn of the event loop.
         """
@@ -128,14 +128,14 @@ def serve(
     *,
     dated: bool = True,
 ) -> bool:
-    """Serve until a signal comes.
+    """Serve until a signal arrives.
 
     Args:
         service: The service, which has the settings and the metrics.
         app: The application.
         host: The address to listen on.
         port: The port, or 0 for any free one.
-        on_ready: Called with the URL once the server listens.
+        on_ready: A function that is called with the URL when the server listens.
         dated: True if the server adds a Date header to responses.
 
     Returns:

@@ -1,9 +1,9 @@
-"""A proxy before a model server that prunes conversations on their way: `ctx1 proxy`.
+"""A proxy before a model server that prunes conversations on their way, for `ctx1 proxy`.
 
-Requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Gemini's `generateContent` and Bedrock's `converse`
-are pruned. In a pruned body only the texts that changed differ. Everything else passes through byte for byte. Answers
-are relayed as they arrive, headers included. The proxy adds no key, follows no redirect and keeps no cookie; keys in
-headers pass through and are neither stored nor logged.
+The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Gemini's `generateContent` and
+Bedrock's `converse`. In a pruned body, only the texts that changed differ. Everything else passes through byte for
+byte. Answers are relayed as they arrive, including their headers. The proxy adds no key, follows no redirect and keeps
+no cookie. Keys in headers pass through, and are neither stored nor logged.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ HINT_HEADER, HINT_CHARACTERS = "x-context-looking-for", 2_000
 
 @dataclass(frozen=True, slots=True)
 class PrunedBody:
-    """A body for the upstream, and the report: counts, which may be logged, and warnings, which may quote the body."""
+    """A body for the upstream, and the report on it. The counts may be logged. The warnings may quote the body."""
 
     body: bytes
     counts: Mapping[str, Any]
@@ -108,7 +108,7 @@ class PrunedBody:
 
     @classmethod
     def of(cls, body: bytes, report: PruneReport, request: PrunedRequest) -> PrunedBody:
-        """Return the body with its report, without the texts of removed passages."""
+        """Return the body with its report. The texts of removed passages are left out of the report."""
         counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
         passages = {"removed": len(report.removed), "restored": len(report.restored)}
         return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings, request)
@@ -122,10 +122,13 @@ class PrunedBody:
 
 
 class BodyPruner:
-    """Prunes bodies. Safe for threads."""
+    """A pruner of request bodies. Threads may share it."""
 
     def __init__(self, pruners: ConversationPruners, max_bytes: int) -> None:
-        """A body that takes more than eight times `max_bytes` of memory when it is decoded is not decoded."""
+        """Make a pruner of bodies.
+
+        If a body would take more than eight times `max_bytes` of memory when decoded, it is not decoded.
+        """
         self._pruners, self._max_bytes = pruners, max_bytes
 
     def prune(
@@ -141,16 +144,16 @@ class BodyPruner:
         """Return the body with its conversation pruned.
 
         Args:
-            body: The body as the client sent it.
+            body: The body that the client sent.
             name: The field that holds the conversation.
-            caller: Tells callers apart, so that none influences the conversation of another.
-            encodings: The value of `Content-Encoding`. A body that is pruned comes back without an encoding.
-            hint: What the agent is looking for.
-            states_caching: Whether the API caches only what a `cache_control` marks, as Anthropic's does.
+            caller: Bytes that identify the caller, so that no caller influences the conversation of another.
+            encodings: The value of `Content-Encoding`. A pruned body is returned without an encoding.
+            hint: The information that the agent is looking for.
+            states_caching: True if the API caches only the parts that a `cache_control` marks, as Anthropic's does.
 
         Returns:
-            The pruned body. It differs from the client's only in the texts that changed. If nothing goes, or no
-            conversation is there, it is the same object.
+            The pruned body. Only the texts that changed differ from the client's body. If nothing is removed or there
+            is no conversation, it is the same object.
         """
         try:
             return self._pruned(body, name, caller, encodings, hint, states_caching=states_caching)
@@ -182,7 +185,7 @@ class BodyPruner:
         return PrunedBody.of(changed.encode(encoding, "surrogatepass"), pruned.report, record)
 
     def _decoded(self, body: bytes) -> dict[str, Any] | None:
-        """Return the body's JSON object; None if it is none, or too costly to decode."""
+        """Return the body's JSON object. If it is not an object, or is too costly to decode, return None."""
         try:
             Allowance(self._max_bytes).parse(body)
             value = json.loads(body)
@@ -192,9 +195,10 @@ class BodyPruner:
 
 
 def _cache_ttl(body: bytes) -> str:
-    """Return how long the entries live that the `cache_control` of a body asks for; empty without any.
+    """Return the lifetime of cache entries that the body's `cache_control` asks for. Without one, return an empty
+    string.
 
-    Inside a string of the JSON the quotes would be escaped, so no text can imitate it.
+    Inside a JSON string the quotes would be escaped, so no text can imitate a `cache_control`.
     """
     if not re.search(rb'"cache_control"\s*:\s*\{', body):
         return ""
@@ -202,14 +206,14 @@ def _cache_ttl(body: bytes) -> str:
 
 
 def _system_message(value: Any) -> dict[str, Any]:
-    """Return the system text of a request as a message. Gemini's is a content with parts."""
+    """Return the system text of a request as a message. In a request to Gemini, it is a content with parts."""
     if isinstance(value, dict) and isinstance(value.get("parts"), list):
         return {"role": "system", "parts": value["parts"]}
     return {"role": "system", "content": value}
 
 
 def conversation_field(path: str) -> str | None:
-    """Return the field that holds the conversation in requests to this path, None for any other path."""
+    """Return the field that holds the conversation in requests to this path. For any other path, return None."""
     if path in FIELDS:
         return FIELDS[path]
     return next((field for pattern, field in PATTERNS if pattern.fullmatch(path)), None)
@@ -227,18 +231,20 @@ def proxy_application(proxy: Proxy) -> ASGIApp:
 
 
 async def no_such_path(request: Request) -> ASGIApp:
-    """Refuse a path below the proxy's own prefix: no upstream may answer in its place."""
+    """Refuse a path below the proxy's own prefix, so that no upstream answers in its place."""
     raise HTTPException(404)
 
 
 def path_problem(scope: Scope) -> Problem | None:
-    """Return the error for a path that could lead out of the upstream's own; None for any other path."""
+    """Return the error for a path that could lead out of the upstream's base path. For any other path, return None."""
     fault = path_fault(scope["raw_path"])
     return Problem(400, "invalid_path", f"the path is not relayed: {fault}") if fault else None
 
 
 class Proxy(LimitedService):
-    """Relays requests to one upstream, within the limits of its settings. Used from one event loop."""
+    """A proxy that relays requests to one upstream, within the limits of its settings. Only one event loop
+    may use it.
+    """
 
     def __init__(
         self,
@@ -250,10 +256,18 @@ class Proxy(LimitedService):
         savings: SavingsReport | None = None,
         report_file: Path | None = None,
     ) -> None:
-        """`upstream` is the server's address, with or without `/v1` at its end. Raises `ConfigError`.
+        """Make a proxy.
 
-        `settings.deadline` limits the wait in the queue, `pause` each silence of the upstream, in seconds. What was
-        saved is added to `savings`, and written to `report_file` every minute and at the end.
+        Args:
+            upstream: The address of the server, with or without `/v1` at its end.
+            pruners: The pruners of the conversations.
+            settings: The settings. `settings.deadline` limits the wait in the queue.
+            pause: The most seconds that the upstream may be silent.
+            savings: The report to which the savings are added.
+            report_file: The file for the report. It is written every minute and at the end.
+
+        Raises:
+            ConfigError: If the address is invalid.
         """
         super().__init__(settings or Settings(max_body=MAX_BODY))
         self._base = upstream_address(upstream)
@@ -270,7 +284,7 @@ class Proxy(LimitedService):
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
-        """Holds the connections to the upstream while the block runs."""
+        """Hold the connections to the upstream while the block runs."""
         # A transport without a client: a client would keep cookies, and log addresses, which may hold a key.
         proxy = _environment_proxy(self._base)
         self._prefix = _target_prefix(self._base, is_forwarded=proxy is not None)
@@ -292,7 +306,7 @@ class Proxy(LimitedService):
         self._transport = None
 
     async def show_report(self, request: Request) -> ASGIApp:
-        """Answer with the page of what was saved, for programs and browsers of this machine."""
+        """Return the page that shows the savings. Only programs and browsers on this machine can read it."""
         addresses = (request.client.host if request.client else "", host_name(request.headers.get("host", "")))
         if not all(map(is_loopback, addresses)):
             raise Problem(403, "host_not_allowed", "the report is for this machine: ask for it at 127.0.0.1")
@@ -313,7 +327,7 @@ class Proxy(LimitedService):
             log("report_not_written", logging.WARNING, reason=str(error.strerror))
 
     async def relay(self, request: Request) -> ASGIApp:
-        """Relay a request: with a pruned conversation, if its path is one of those that have one."""
+        """Relay a request. If requests to its path have a conversation, prune it first."""
         body = await read_body(request, self.settings.max_body)
         field = conversation_field(request.scope["path"]) if request.method == "POST" else None
         if field is None or _is_signed(request.headers):
@@ -321,8 +335,9 @@ class Proxy(LimitedService):
         return await self._answer(request, partial(self._prune_and_send, request, body, field))
 
     async def _answer(self, request: Request, exchange: Callable[[], Awaitable[UpstreamAnswer]]) -> ASGIApp:
-        """Return the upstream's answer, when it is the request's turn; the answer frees its slot when it is
-        relayed.
+        """Return the upstream's answer when it is the request's turn.
+
+        When the answer has been relayed, it frees the slot of the request.
         """
         ticket = self.enter()
         try:
@@ -365,9 +380,12 @@ class Proxy(LimitedService):
         return answer
 
     async def _send(self, request: Request, body: bytes, *, recoded: bool = False) -> UpstreamAnswer:
-        """Send the request; return when the upstream's header is there. Raise `Problem`.
+        """Send the request, and return when the upstream's header has arrived.
 
-        A body that is `recoded` has no content encoding any more.
+        If the body was `recoded`, it no longer has a content encoding.
+
+        Raises:
+            Problem: If the upstream does not answer or its answer is invalid.
         """
         assert self._transport is not None
         outgoing = httpx.Request(
@@ -401,7 +419,7 @@ class Proxy(LimitedService):
         return Problem(502, "upstream_failed", f"{self.upstream} broke the connection: try again")
 
     def _target(self, scope: Scope) -> bytes:
-        """Return the target of the request to the upstream: the path and the query as the client sent them."""
+        """Return the target of the upstream request. It has the path and the query that the client sent."""
         path: bytes = scope["raw_path"]
         query: bytes = scope["query_string"]
         return self._prefix + path + (b"?" + query if query else b"")
@@ -409,20 +427,23 @@ class Proxy(LimitedService):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
-    """The upstream's response, whose body is still to come, and the header fields for the client."""
+    """The upstream's response before its body arrives, and the header fields for the client."""
 
     response: httpx.Response
     headers: RawHeaders
 
 
 class Relay:
-    """The ASGI response that sends an answer as it arrives. It ends with its client, and closes the upstream's."""
+    """An ASGI response that sends the upstream's answer as it arrives.
+
+    If the client disconnects, the relay ends and closes the upstream's response.
+    """
 
     def __init__(self, answer: UpstreamAnswer, ticket: Ticket) -> None:
         self._answer, self._ticket = answer, ticket
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the answer."""
+        """Send the answer."""
         record: RequestRecord = scope["state"]["record"]
         try:
             await unless_gone(Request(scope, receive), self._relay(send))
@@ -446,7 +467,11 @@ class Relay:
 
 
 def upstream_address(address: str) -> httpx.URL:
-    """Return the address without `/v1` and a trailing slash. Raises `ConfigError`."""
+    """Return the address without `/v1` and without a trailing slash.
+
+    Raises:
+        ConfigError: If the address is invalid, or contains a user, a password or a query.
+    """
     url = checked_address(address)
     if url.userinfo or url.query:
         raise ConfigError("--upstream must hold no user, password or query: clients send their keys in headers")
@@ -454,22 +479,27 @@ def upstream_address(address: str) -> httpx.URL:
 
 
 def _is_signed(headers: Headers) -> bool:
-    """Return whether a signature covers the body, as AWS has it: a changed body would be refused."""
+    """Return True if an AWS signature covers the body. AWS would refuse a changed body."""
     return headers.get("authorization", "").startswith("AWS4-")
 
 
 def caller_of(headers: Headers, query: bytes = b"") -> bytes:
-    """Return what tells the callers apart: the keys that they send, in headers or in the query of the address."""
+    """Return bytes that identify the caller: the keys in the headers and in the query of the address."""
     sent = [headers.get(name, "").encode("latin-1") for name in KEY_HEADERS]
     return b"\n".join([*sent, *(part for part in query.split(b"&") if part.lower().startswith(KEY_PARAMETERS))])
 
 
 def _environment_proxy(url: httpx.URL) -> str | None:
-    """Return the proxy that the environment names for an address (`HTTPS_PROXY`, `NO_PROXY`), None without one."""
+    """Return the proxy for an address from the environment (`HTTPS_PROXY`, `NO_PROXY`). If there is none,
+    return None.
+    """
     return None if proxy_bypass(url.host) else getproxies().get(url.scheme)
 
 
 def _target_prefix(base: httpx.URL, *, is_forwarded: bool) -> bytes:
-    """Return what comes before a client's path: the base path, and the address if another proxy forwards it."""
+    """Return the base path, which comes before a client's path.
+
+    If another proxy forwards a request over HTTP, the prefix starts with the upstream's address.
+    """
     path = base.raw_path.rstrip(b"/")
     return b"%b://%b%b" % (base.raw_scheme, base.netloc, path) if is_forwarded and base.scheme == "http" else path

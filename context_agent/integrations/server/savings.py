@@ -1,8 +1,8 @@
-"""What pruning saved, by conversation and in all: tokens, cached tokens that were lost, and money.
+"""The savings by pruning, for each conversation and in total: tokens, cached tokens that were lost, and money.
 
-Tokens are those of tool results, counted as in the prune's report. Money is a careful estimate: a token that was not
-sent counts at the price of a cached one, and a cached token that was lost at the price of writing it to the cache anew.
-Without a warm cache more is saved.
+Tokens are tokens of tool results, counted as in the prune's report. The money is a cautious estimate. A token that was
+not sent counts at the price of a cached token. A lost cached token counts at the price of writing it to the cache
+again. If the cache is cold, more is saved.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MODEL_IN_PATH = re.compile(r"/models?/([^/:]+)")
 
 
 class ModelPrice(BaseModel):
-    """The price of a million input tokens: read afresh, from the prefix cache, and written to the cache."""
+    """The prices of a million input tokens: not cached, read from the prefix cache, and written to the cache."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,13 +45,15 @@ class ModelPrice(BaseModel):
     write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     def saved(self, withheld: int, cached_lost: int) -> float:
-        """Return the money saved by tokens that were not sent, less what the lost cached tokens cost."""
+        """Return the money that the tokens that were not sent would have cost, minus the cost of the lost cached
+        tokens.
+        """
         write = self.input if self.write is None else self.write
         return (withheld * self.cached - cached_lost * max(0.0, write - self.cached)) / MILLION
 
 
 class PriceTable(BaseModel):
-    """The prices of models by a part of their names, in one currency."""
+    """The prices of models in one currency. A key is a part of the model's name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,7 +62,11 @@ class PriceTable(BaseModel):
 
     @classmethod
     def read(cls, file: Path | None = None) -> PriceTable:
-        """Return the table in a TOML file, by default the one of this package. Raises `ConfigError`."""
+        """Return the table in a TOML file. Defaults to the file of this package.
+
+        Raises:
+            ConfigError: If the file is not a valid price table.
+        """
         name = "prices.toml" if file is None else str(file)
         try:
             if file is None:
@@ -75,22 +81,22 @@ class PriceTable(BaseModel):
             raise ConfigError(f"{name} is not valid TOML: {error}") from error
 
     def price(self, model: str) -> ModelPrice | None:
-        """Return the price of the longest name that the model's name contains, None if it contains none."""
+        """Return the price under the longest key that occurs in the model's name. If no key does, return None."""
         found = [name for name in self.models if re.search(rf"(?<![a-z0-9]){re.escape(name.lower())}", model.lower())]
         return self.models[max(found, key=len)] if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class PrunedRequest:
-    """A request whose conversation went through a pruner.
+    """A request with a conversation that went through a pruner.
 
     Attributes:
         conversation: The number of the conversation.
-        model: The model's name, empty if the request has none.
+        model: The name of the model. If the request has none, it is empty.
         sent: The tokens of tool results that were sent.
-        withheld: The tokens of tool results that were not sent, those that earlier requests removed included.
-        cached_lost: The cached tokens behind the first change.
-        restored: The number of passages that came back because a message asked for them.
+        withheld: The tokens of tool results that were not sent, including those that earlier requests removed.
+        cached_lost: The cached tokens after the first change.
+        restored: The number of passages that were restored because a message asked for them.
     """
 
     conversation: int
@@ -102,7 +108,7 @@ class PrunedRequest:
 
     @classmethod
     def of(cls, conversation: int, model: Any, report: PruneReport) -> PrunedRequest:
-        """Return what a prune's report says of one request."""
+        """Return the request with the numbers from a prune's report."""
         return cls(
             conversation,
             model[:MODEL_CHARACTERS] if isinstance(model, str) else "",
@@ -114,7 +120,7 @@ class PrunedRequest:
 
 
 def model_in_path(path: str) -> str:
-    """Return the model that a path names, as those of Gemini and Bedrock do; empty for any other path."""
+    """Return the model that a path of Gemini or Bedrock names. For any other path, return an empty string."""
     match = _MODEL_IN_PATH.search(path)
     return match[1][:MODEL_CHARACTERS] if match else ""
 
@@ -125,7 +131,7 @@ def _now() -> str:
 
 @dataclass(slots=True)
 class Savings:
-    """The sum over requests. `money` is what was saved where the model's price is known."""
+    """The sums over requests. `money` includes the requests to models with a known price."""
 
     requests: int = 0
     sent: int = 0
@@ -136,7 +142,7 @@ class Savings:
     without_price: int = 0
 
     def add(self, request: PrunedRequest, price: ModelPrice | None, *, accepted: bool) -> None:
-        """Add a request. The tokens of one that the model server refused were not paid for."""
+        """Add a request. If the model server refused it, its tokens were not paid for."""
         withheld = request.withheld if accepted else 0
         self.requests += accepted
         self.sent += request.sent if accepted else 0
@@ -150,7 +156,7 @@ class Savings:
 
     @property
     def share(self) -> float:
-        """The share of the tokens of tool results that was not sent."""
+        """The share of the tool results' tokens that was not sent."""
         return self.withheld / max(1, self.sent + self.withheld)
 
     def to_json(self) -> dict[str, Any]:
@@ -160,7 +166,7 @@ class Savings:
 
 @dataclass(slots=True)
 class ConversationSavings(Savings):
-    """The sum over the requests of one conversation, with the latest model and the times of its requests."""
+    """The sums over the requests of one conversation, with the latest model and the times of the requests."""
 
     model: str = ""
     first: str = field(default_factory=_now)
@@ -168,10 +174,10 @@ class ConversationSavings(Savings):
 
 
 class SavingsReport:
-    """What pruning saved since the start. Safe for threads.
+    """A report of what pruning saved since the start. Threads may share it.
 
     Args:
-        prices: The prices of models, by default those of this package.
+        prices: The prices of models. Defaults to the prices of this package.
     """
 
     def __init__(self, prices: PriceTable | None = None) -> None:
@@ -182,7 +188,7 @@ class SavingsReport:
         self._lock = threading.Lock()
 
     def add(self, request: PrunedRequest, *, accepted: bool = True) -> None:
-        """Add a request. `accepted` is false if the model server refused it."""
+        """Add a request. `accepted` is False if the model server refused it."""
         price = self.prices.price(request.model)
         with self._lock:
             self._number += request.conversation not in self._conversations
@@ -194,14 +200,18 @@ class SavingsReport:
                 self._conversations.popitem(last=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values. No text of a conversation is in it."""
+        """Return the report as JSON values. It contains no text of a conversation."""
         with self._lock:
             listed = [{"conversation": number, **one.to_json()} for number, one in self._conversations.items()]
             total = {"conversations": self._number, **self.total.to_json()}
         return {"currency": self.prices.currency, "total": total, "conversations": listed}
 
     def write(self, file: Path) -> None:
-        """Write the report as JSON. Raises `OSError`."""
+        """Write the report as JSON.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
         replace_file(file, json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n")
 
     def lines(self) -> Iterator[str]:
@@ -224,7 +234,7 @@ class SavingsReport:
         return f"about {abs(total['money']):,.2f} {self.prices.currency} {verb}{unpriced}; prices change"
 
     def html(self) -> str:
-        """Return the report as a page that loads nothing and runs no script."""
+        """Return the report as a page. The page loads nothing and runs no script."""
         rows = "".join(map(_row, reversed(self.to_json()["conversations"])))
         heads = "".join(
             f'<th{" class=number" if number else ""}>{name}</th>'

@@ -1,4 +1,7 @@
-"""What a server does with a search: admit it, run it with a deadline, answer it, and drain before the shutdown."""
+"""The service that handles the searches of a server. It admits a search, runs it with a deadline, and answers it.
+
+Before the shutdown, the service drains.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class SearchRequest:
         k: The number of documents to return.
         path: The endpoint, for the metrics.
         where: A filter on metadata in Chroma's syntax.
-        deadline: The client's own time limit in seconds.
+        deadline: The client's time limit in seconds.
         id: The id of the question, for the record.
         effort: The effort of the policy, or None for its default.
     """
@@ -62,13 +65,13 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedSearch:
-    """A search in the queue. Its owner must call `leave` whatever happens.
+    """A search in the queue. Its owner must call `leave`, even after an error.
 
     Attributes:
         request: The question.
         ticket: The search's entry in the queue.
-        deadline: The end of its time, which a shutdown may bring forward.
-        arrival: When the request arrived, on the clock of `time.perf_counter`.
+        deadline: The end of the search's time. A shutdown may bring it forward.
+        arrival: The time when the request arrived, by `time.perf_counter`.
     """
 
     request: SearchRequest
@@ -82,9 +85,9 @@ class AdmittedSearch:
 
 
 class LimitedService:
-    """What the servers of this package share: settings, metrics, an admission queue, and an orderly shutdown.
+    """The base of this package's servers. It has settings, metrics, an admission queue, and an orderly shutdown.
 
-    It is used from one event loop.
+    Only one event loop may use it.
     """
 
     work = "requests"
@@ -99,7 +102,7 @@ class LimitedService:
         self._typical_seconds = 0.5
 
     def enter(self) -> Ticket:
-        """Return a ticket, which the caller must leave whatever happens.
+        """Return a ticket. The caller must leave it, even after an error.
 
         Raises:
             Problem: If the queue is full, or if the server is shutting down.
@@ -117,7 +120,7 @@ class LimitedService:
     async def drain(self) -> None:
         """Refuse new work, and return when all admitted work is done.
 
-        Searches that still run after the grace period return what they have found by then.
+        If a search still runs after the grace period, it returns its current ranking.
         """
         self.draining = True
         log("draining", running=self.admission.running, waiting=self.admission.waiting)
@@ -133,7 +136,7 @@ class LimitedService:
 
 
 class Service(LimitedService):
-    """Runs searches for a server. It is used from one event loop."""
+    """The service that runs searches for a server. Only one event loop may use it."""
 
     work = "searches"
 
@@ -149,7 +152,7 @@ class Service(LimitedService):
         Args:
             agent: The agent. The caller closes it.
             settings: The settings of the server.
-            index: The index that changes, or None for one that never does.
+            index: The index that may change. If it is None, the index never changes.
         """
         feedback = None if agent.trajectories is None else FeedbackLog(agent.trajectories)
         return cls(index or LiveIndex(agent), settings or Settings(), feedback)
@@ -191,7 +194,7 @@ class Service(LimitedService):
         return await self._answered(search, result, queued_seconds)
 
     async def stream(self, search: AdmittedSearch) -> AsyncGenerator[Progress | ServedAnswer]:
-        """Run a search. Yield its progress as it happens, and at the end its answer.
+        """Run a search. Yield its progress as it happens, and finally its answer.
 
         Raises:
             Problem: If the search fails, or if its time ends in the queue.
@@ -218,10 +221,10 @@ class Service(LimitedService):
 
     @asynccontextmanager
     async def step(self, path: str, where: Where | None = None) -> AsyncIterator[Corpus]:
-        """Yield the corpus for a single step, which takes a slot as a search does.
+        """Yield the corpus for a single step. The step takes a slot, as a search does.
 
         Raises:
-            Problem: As `admit`, or if the time of the step ends in the queue.
+            Problem: If `admit` would raise it, or if the time of the step ends in the queue.
         """
         search = self.admit(SearchRequest("", 1, path, where))
         try:
@@ -251,7 +254,7 @@ class Service(LimitedService):
 
     @asynccontextmanager
     async def _running(self, search: AdmittedSearch) -> AsyncIterator[SearchAgent]:
-        """Wait for the search's turn, then yield the agent. Failures of the block are raised as `Problem`."""
+        """Wait for the search's turn, and then yield the agent. If the block fails, raise the failure as `Problem`."""
         self._deadlines.add(search.deadline)
         try:
             await self._wait_for_turn(search)
@@ -297,7 +300,7 @@ class Service(LimitedService):
 
 
 class _CurrentState(Collector):
-    """The gauges of a service. They are read when Prometheus asks for them."""
+    """The gauges of a service. Their values are read when Prometheus asks for them."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -316,7 +319,7 @@ class _CurrentState(Collector):
 
 
 def check_effort(policy: Policy, effort: str | None) -> None:
-    """Raise `Problem` for an effort that the policy does not have."""
+    """Raise `Problem` if the policy does not have this effort."""
     if effort is None:
         return
     try:
@@ -326,7 +329,7 @@ def check_effort(policy: Policy, effort: str | None) -> None:
 
 
 def check_filter(where: Where | None) -> None:
-    """Raise `Problem` for a filter beyond the limits of `check_where`, or one that Chroma refuses."""
+    """Raise `Problem` if a filter exceeds the limits of `check_where`, or if Chroma refuses it."""
     if where is None:
         return
     from chromadb.api.types import validate_where

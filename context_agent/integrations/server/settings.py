@@ -13,20 +13,21 @@ class Settings:
 
     Attributes:
         token: The bearer token that clients must send, or None if they need none.
-        hosts: The names that a Host header may have. If there are none, programs may use any name. Without a token as
-            well, web pages may use only addresses and the names of the loopback: the owner of any other name could
+        hosts: The names that a Host header may have. If there are none, programs may use any name. If there is no token
+            either, web pages may use only addresses and the names of the loopback. The owner of any other name could
             make it resolve to this machine.
-        origins: Web pages that may call the server besides its own, such as `https://app.example`.
+        origins: Further web pages that may call the server, such as `https://app.example`.
         concurrency: Searches that run at a time.
         queue: Searches that may wait for their turn.
-        deadline: The time limit of a search, the wait in the queue included.
+        deadline: The time limit of a search, including the wait in the queue.
         max_body: The largest body of a request, in bytes.
-        max_connections: The number of open connections. There are fewer if the process has too few file descriptors.
+        max_connections: The most open connections. If the process has too few file descriptors, there are fewer.
         grace: The time that running searches have to finish when the server shuts down.
-        check: The time between two checks for a changed index. 0 turns them off.
+        check: The time between two checks for a changed index. If it is 0, the index is not checked.
         heartbeat: The silence after which a stream sends a heartbeat.
         model: The agent's name as a chat model.
-        title: What is searched, in words for the page. Empty for the corpus's own name.
+        title: A name for the searched documents, shown on the page. If it is empty, the page shows the name of the
+            corpus.
 
     Raises:
         ConfigError: If a limit is too small to serve a request.

@@ -1,4 +1,4 @@
-"""Server-sent events: the progress of a search, its answer, and heartbeats while nothing happens."""
+"""Server-sent events for the progress of a search and its answer, with heartbeats while nothing happens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ T = TypeVar("T")
 class EventResponse(StreamingResponse):
     """A response that streams server-sent events.
 
-    At its end it calls `leave`, with True if every event was sent. It does so even if the stream never began.
+    When the response ends, it calls `leave`, with True if every event was sent. It calls `leave` even if the stream
+    never began.
     """
 
     def __init__(self, events: AsyncGenerator[bytes], leave: Callable[[bool], None]) -> None:
@@ -51,7 +52,7 @@ class EventResponse(StreamingResponse):
 async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerator[T | None]:
     """Yield the items of a source, and None after each `every` seconds of silence.
 
-    At most `MAX_BUFFERED_EVENTS` items wait for the reader. Beyond that the source waits for the reader, too. Closing
+    At most `MAX_BUFFERED_EVENTS` items wait for the reader. If there are more, the source waits for the reader. Closing
     the generator closes the source.
     """
     queue: asyncio.Queue[tuple[T] | tuple[()]] = asyncio.Queue()
@@ -85,7 +86,7 @@ async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerat
 def search_events(item: Progress | ServedAnswer) -> Iterator[bytes]:
     """Yield the server-sent event for a step of a search or for its answer.
 
-    Some steps have no event for clients. They yield nothing.
+    If a step has no event for clients, yield nothing.
     """
     if isinstance(item, ServedAnswer):
         yield _event("end", item.to_json())

@@ -50,13 +50,13 @@ END_MARGIN = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerWorker:
-    """A worker, as its own process sees it.
+    """A worker, from the point of view of its own process.
 
     Attributes:
         number: The number of the worker.
         bound: The socket for clients, which all workers share.
         listener: The socket on which the other workers call this one.
-        addresses: The addresses of the workers' sockets, by number.
+        addresses: The socket addresses of the workers, by number.
         started: The pipe that tells the supervisor when the worker listens.
     """
 
@@ -67,23 +67,25 @@ class ServerWorker:
     started: Connection
 
     def peers(self) -> WorkerPeers:
-        """Return the workers of the server, as this one calls them."""
+        """Return the workers of the server, which this worker can call."""
         return WorkerPeers(self.number, self.addresses, self.listener)
 
     def serve(self, service: LimitedService, app: ASGIApp, description: Any) -> None:
-        """Serve until SIGTERM comes or the supervisor ends.
+        """Serve until SIGTERM arrives or the supervisor ends.
 
         Args:
             service: The service, which has the settings and the metrics.
             app: The application.
-            description: What the supervisor is sent once the worker listens.
+            description: A description that the worker sends to the supervisor when it listens.
         """
         server = _WorkerServer(service, app, lambda url: self.started.send(description), accept_batch=1)
         server.run(sockets=[self.bound])
 
 
 class _WorkerServer(ServerProcess):
-    """Drains at SIGTERM, however often it comes. Only the supervisor ends a worker at once, by killing it."""
+    """A server that drains at SIGTERM, no matter how often the signal arrives. Only the supervisor can end a worker at
+    once, by killing it.
+    """
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         supervisor = parent_process()
@@ -106,7 +108,7 @@ WorkerTarget = Callable[[ServerWorker], None]
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """A worker, as the supervisor sees it."""
+    """A worker, from the point of view of the supervisor."""
 
     number: int
     process: BaseProcess
@@ -115,7 +117,10 @@ class _Child:
 
 
 class ServerSupervisor:
-    """Runs workers until a signal comes, and restarts those that end before. It is used from the main thread."""
+    """A supervisor that runs workers until a signal arrives. If a worker ends before that, the supervisor restarts it.
+
+    Use it from the main thread.
+    """
 
     def __init__(self, target: WorkerTarget, count: int, grace: float, on_ready: Callable[[Any], None]) -> None:
         """Prepare to run the workers.
@@ -124,10 +129,10 @@ class ServerSupervisor:
             target: The function that each worker's process runs.
             count: The number of workers.
             grace: The seconds that the workers' settings grant to running searches.
-            on_ready: Called with a worker's description once all of them listen.
+            on_ready: A function that is called with a worker's description when all workers listen.
 
         Raises:
-            ConfigError: On Windows, which has no sockets for the calls between workers.
+            ConfigError: If the system is Windows, which has no sockets for the calls between workers.
         """
         if not hasattr(socket, "AF_UNIX"):
             raise ConfigError(
@@ -148,7 +153,7 @@ class ServerSupervisor:
         """Serve on a bound socket.
 
         Returns:
-            The exit code: 0, or 130 after SIGINT, or that of a worker that cannot start.
+            The exit code. It is 0, or 130 after SIGINT. If a worker cannot start, it is the exit code of the worker.
 
         Raises:
             ConfigError: If the sockets for the calls between workers cannot be made.
@@ -173,7 +178,7 @@ class ServerSupervisor:
         return self._signal is not None or self._failure is not None
 
     def _step(self) -> None:
-        """Start the workers that are due, and handle what happens within a tick."""
+        """Start the workers that are due, and handle the events that occur within a tick."""
         now = time.monotonic()
         for number in [number for number, due in list(self._due.items()) if due <= now]:
             self._start(number)
@@ -261,7 +266,7 @@ def _work(target: WorkerTarget, worker: ServerWorker) -> None:
 
 
 def _events(child: _Child) -> list[Any]:
-    """Return what the supervisor waits for: the end of the process, and before that its start."""
+    """Return the events that the supervisor waits for: the end of the process, and before that its start."""
     return [child.process.sentinel] if child.listens else [child.process.sentinel, child.started]
 
 

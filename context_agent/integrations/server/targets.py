@@ -1,8 +1,9 @@
-"""The request targets that `ctx1 proxy` relays: paths that no server can read as one outside its base path.
+"""The request targets that `ctx1 proxy` relays. No server can read such a path as a path outside its base path.
 
-Servers read a path in different ways. Some decode it twice, take a backslash for a slash, cut a segment at a semicolon,
-or fold a character that only looks like a dot. The proxy does not guess which of them it stands before. It refuses a
-path if one of these readings has a parent segment, and sends every other path byte for byte.
+Servers read a path in different ways. Some decode it twice, take a backslash for a slash, or cut a segment at a
+semicolon. Some replace a character that only looks like a dot by a dot. The proxy does not know how its upstream reads
+a path. If one of these readings has a parent segment, the proxy refuses the path. It sends every other path byte for
+byte.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _EMPTY_FIRST_SEGMENT = re.compile(r"/(?:\.(?:;[^/]*)?/)*(?:;[^/]*)?/")
 
 
 def path_fault(path: bytes) -> str:
-    """Return why a server could read the path as one outside its base path, or an empty text.
+    """Return the reason why a server could read the path as one outside its base path, or an empty string.
 
     Args:
         path: The raw path of a request's target, without the query.
