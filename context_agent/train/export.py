@@ -126,7 +126,7 @@ def _tokenizer(found: TrainedModel) -> Any:
 
 
 def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, base: str) -> ExportedModel:
-    """Write the folder completely, or leave nothing behind."""
+    """Write the folder completely. If that fails, leave no files behind."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not empty: name another folder with --out")
     try:

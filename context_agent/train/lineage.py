@@ -28,8 +28,8 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
 
     Args:
         run: The run. It is not changed.
-        source: The folder of an earlier run, or of one of its models. From a run, the model with the best evaluation is
-            used. If there was no evaluation, the last model is used.
+        source: The folder of an earlier run, or of one of its models. If it is a run, the model with the best
+            evaluation is used. If there was no evaluation, the last model is used.
 
     Returns:
         The changed run.
@@ -55,7 +55,7 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
 
 
 def base_name(name: str) -> str:
-    """Return the name by which adapters know their base model. For a folder this is the absolute path."""
+    """Return the name of the base model as adapters record it. For a folder, it is the absolute path."""
     return str(Path(name).resolve()) if name and Path(name).is_dir() else name
 
 
@@ -66,8 +66,8 @@ def check_start(run: RunConfig) -> None:
         run: The run that is about to start.
 
     Raises:
-        ConfigError: If a folder next to the run's has finished supervised training of the same base model. The message
-            says how to start from it.
+        ConfigError: If the parent of the run's folder also contains a finished supervised run of the same base model.
+            The message says how to start from that run.
     """
     if run.model.adapter is not None:
         return
@@ -89,7 +89,7 @@ def run_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _lessons_beside(out: Path) -> Iterator[TrainedModel]:
-    """Yield the finished supervised runs in the folders next to the run's own, oldest first."""
+    """Yield the finished supervised runs that share the parent folder of `out`, oldest first."""
     folders = [path.parent for path in out.parent.glob(f"*/{RUN_FILE}")]
     for folder in sorted(folders, key=lambda path: (path / RUN_FILE).stat().st_mtime):
         about = run_settings(folder)

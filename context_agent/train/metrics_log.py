@@ -14,11 +14,11 @@ from context_agent.errors import DataError
 class MetricsLog:
     """A metrics file that grows by one line per step.
 
-    When a run resumes, the lines of the steps that it will repeat are removed.
+    If a run resumes and will repeat some steps, the lines of these steps are removed.
     """
 
     def __init__(self, path: Path, *, first: int = 0) -> None:
-        """Open the file and remove the lines from step `first` on, which is the first step of this run."""
+        """Open the file. Remove the lines from step `first` on, because this run begins with that step."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         lines = [line for line in read_metrics(path) if line["step"] < first] if path.is_file() else []

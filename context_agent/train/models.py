@@ -90,7 +90,7 @@ def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
         The model in evaluation mode, without gradients.
 
     Raises:
-        ConfigError: If the model cannot be loaded, or its vocabulary is another one.
+        ConfigError: If the model cannot be loaded, or its vocabulary differs from the run's.
     """
     if chosen.renderer is RendererKind.WORDS:
         _check_words(folder, tokenizer)
@@ -104,7 +104,7 @@ def trains_all_weights(chosen: ModelConfig) -> bool:
 
 
 def autocast_dtype(chosen: ModelConfig) -> torch.dtype | None:
-    """Return the type that forward passes compute in, both in training and in sampling.
+    """Return the number type of forward passes, both in training and in sampling.
 
     If the passes compute in the type of the weights, return None.
     """

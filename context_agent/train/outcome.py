@@ -1,4 +1,4 @@
-"""The outcome of an episode: the measures that are taken from its unedited record.
+"""The outcome of an episode: the measures that the reward needs, taken from the unedited record.
 
 `measure_outcome` is the only function of training that reads an episode. `train.rewards` turns its result into a
 reward.
@@ -46,7 +46,7 @@ class EpisodeOutcome:
         answered: True if a shown chunk contains the answer. None if no answer is known.
         answer_ranked: True if a gold chunk of a document that the policy ranked contains the answer. None if no answer
             is known.
-        ranked: The facts that each document of the ranking covers, as indices below `needs`.
+        ranked: For each document of the ranking, the facts that it covers, as indices below `needs`.
         needs: Number of facts that the question needs.
         cited: Number of documents at the head of `ranked` that the policy named. The profile added the others. None if
             `precision` and `recall` describe the policy's own documents.
@@ -58,9 +58,9 @@ class EpisodeOutcome:
         pruned: Number of chunks that were ever pruned.
         pruned_gold: Number of pruned chunks that are gold.
         clutter: Number of shown chunks that are not gold.
-        cleared: Number of these that the final view lacks.
+        cleared: Number of the `clutter` chunks that the final view does not contain.
         gold_shown: Number of shown chunks that are gold.
-        gold_kept: Number of these that the final view contains.
+        gold_kept: Number of the `gold_shown` chunks that the final view contains.
         mistakes: Number of calls that could not run.
         spent: The share of the budget of turns and tokens that the episode spent, from 0 to 1.
         has_gold: True if the question has gold.

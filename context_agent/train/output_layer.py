@@ -20,7 +20,7 @@ HEAD_TILE = 32_768
 
 
 class Float32Head(torch.nn.Linear):
-    """An output layer that computes in 32 bits, whatever the type of its weights.
+    """An output layer that computes in 32 bits, even if its weights have fewer bits.
 
     Logits in 16 bits are rounded by up to 1/16 where they are about 20. The trainer's loss computes logits in 32 bits,
     so the sampler must do the same (MiniMax-M1, arXiv 2506.13585, section 3.2).

@@ -45,7 +45,7 @@ def delegation_of(trajectory: Trajectory) -> Delegation:
 
 
 def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return means over episodes that describe delegation.
+    """Return metrics of delegation, as means over episodes.
 
     The metrics are `spawning`, the share of episodes that start sub-agents, `searchers`, the sub-agents per episode,
     and `critical_steps`. `searchers_finished` is the share of sub-agents that finish. If no sub-agent was started, it
@@ -82,8 +82,8 @@ def with_parl(
 ) -> EpisodeRewardTerms:
     """Return the reward of the performance with PARL's terms added.
 
-    An episode that did not finish keeps its performance reward and earns nothing for delegating. Otherwise starting
-    sub-agents without ever answering would pay.
+    If an episode did not finish, it keeps its performance reward and earns nothing for delegating. Otherwise a policy
+    could earn rewards by starting sub-agents without ever answering.
 
     Args:
         performance: The reward of the performance.
@@ -92,8 +92,8 @@ def with_parl(
         settings: PARL's settings at this point of training (`ParlConfig.at`).
 
     Returns:
-        The new total. Its terms include what each of PARL's terms added, and what the form `mixed` took from the
-        performance.
+        The new total with its terms. They include the amount that each of PARL's terms added, and the amount that the
+        form `mixed` subtracted from the performance.
     """
     l1, l2 = settings.parallel, settings.finish
     if outcome.ending is not Ending.FINISHED:

@@ -10,7 +10,7 @@ Under this formula a policy learns that showing gold pays as much as ranking it,
 little.
 
 `default` pays for the ranking alone. `q` is F-beta of the documents that the policy ranked, to the power `exponent`.
-Every other gain counts in proportion to it:
+Every other gain is multiplied by `q`:
 
 `r = clamp((output q + q (trajectory r_trajectory + answer r_answer + ...)) (1 - cost spent) - penalties, floor, ...)`.
 
@@ -83,7 +83,8 @@ class RewardConfig:
         trajectory: Weight of the recall over everything encountered.
         answer: Weight of the answer (default .5; context-1 1). By default it must be in a ranked gold chunk. In
             context-1 any retrieved chunk suffices.
-        beta: F-beta weighs recall `beta**2` times (default 1; context-1 4, which a run halves gradually).
+        beta: The beta of F-beta, which weighs recall `beta**2` times as much as precision (default 1; context-1 4,
+            which a run halves gradually).
         exponent: Power of F-beta (default 3; context-1 1). Above 1, a ranking that is half as good earns less than
             half.
         cost: Share of the gains that an episode loses if it spends its whole budget of turns and tokens (default .2;
@@ -96,8 +97,8 @@ class RewardConfig:
         turn_most: Highest penalty for long episodes (default 0; context-1 .5).
         mistake: Penalty for each call that could not run.
         mistakes_most: Highest penalty for such calls.
-        prune_accuracy: Weight of accurate pruning. It is complete if the final view has all shown gold and nothing else
-            that was shown.
+        prune_accuracy: Weight of accurate pruning. If the final view contains all shown gold and no other shown chunk,
+            the whole weight is earned.
         diversity: Weight of different queries that find evidence.
         parallel: Weight of several calls per turn that find evidence.
         parallel_calls: Number of such calls per turn that earns the whole weight.
@@ -337,7 +338,7 @@ def annealed(start: float, end: float, progress: float) -> float:
         progress: The share of training that is done. It is clamped to [0, 1].
 
     Returns:
-        The present value.
+        The value at that point of training.
     """
     return start + (end - start) * min(1.0, max(0.0, progress))
 

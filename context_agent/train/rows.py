@@ -2,7 +2,7 @@
 
 A row is one sequence for one forward pass. Calls share a row while each prompt extends the call before it. If an edit
 changed the prompt, a new row begins. `loss_mask` marks the sampled ids. Each sampled id is marked in exactly one row.
-There it follows the same ids that the model saw when it sampled the id.
+The ids before it in that row are those that the model saw when it sampled the id.
 """
 
 from __future__ import annotations

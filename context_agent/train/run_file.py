@@ -88,7 +88,9 @@ def _parse_change(text: str) -> tuple[str, Any]:
 
 
 def _suggested_setting(key: str, names: Sequence[str]) -> str:
-    """Suggest the setting whose last part resembles the key's, written out or as initials (`lr`)."""
+    """Suggest the setting that was probably meant. Its last part resembles the key's last part, in full or as initials
+    (`lr`).
+    """
     last = key.rpartition(".")[2]
     endings: dict[str, list[str]] = {}
     for name in names:

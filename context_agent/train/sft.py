@@ -92,9 +92,7 @@ IGNORED = -100
 
 
 class LengthSampler:
-    """The order of rows in an epoch. It depends only on seed and epoch, so a resumed run continues in the same
-    order.
-    """
+    """A sampler of rows in an order that depends only on the seed and the epoch. A resumed run keeps the same order."""
 
     def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
         self._lengths, self._size, self._seed, self._epoch = lengths, size, seed, 0
@@ -287,7 +285,7 @@ def prepare_rows(
         renderer: The renderer of the model's tokenizer.
         note: Receives messages about skipped trajectories.
         world: The toy environment, if any.
-        again: If True, write the rows even if they exist.
+        again: If True, write the rows again if they exist.
         main: True on the rank that writes. The others wait for it.
 
     Returns:

@@ -154,8 +154,8 @@ def tiny_gpt_oss(
         size: Largest number of tokens. None takes gpt-oss's own vocabulary, which vLLM's chat endpoint assumes. The
             model then has 26 million weights.
         hidden: Width of the residual stream, a multiple of 32.
-        yarn: If True, use YaRN with a factor of 32, as gpt-oss does. At short lengths this factor keeps so small a
-            model from learning. If False, use plain RoPE.
+        yarn: If True, use YaRN with a factor of 32, as gpt-oss does. With this factor, such a small model does not
+            learn on short sequences. If False, use plain RoPE.
         seed: Seed of the random weights.
 
     Returns:

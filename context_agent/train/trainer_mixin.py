@@ -56,7 +56,7 @@ class RunRecord:
 
 
 class TrainerMixin:
-    """Metrics and atomic checkpoints for a Trainer. They are active if `record` is set before training.
+    """Metrics and atomic checkpoints for a Trainer. If `record` is set before training, they are active.
 
     The mixin also turns off the Trainer's telemetry.
     """

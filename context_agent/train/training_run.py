@@ -186,7 +186,7 @@ class TrainingRun:
             The result of the run.
 
         Raises:
-            ContextAgentError: If a server or the data stop the run. The state is saved first. The message says how to
+            ContextAgentError: If a server or the data stops the run. The state is saved first. The message says how to
                 continue.
             ConfigError: If the checkpoint to resume from contains code.
         """
@@ -260,7 +260,7 @@ class TrainingRun:
         return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; fix the cause, then {how}")
 
     def consider(self, trainer: Any, metric: str, value: float | None, *, higher: bool) -> None:
-        """Keep the model of this update if its evaluation is the best so far. Every rank must call this.
+        """If the evaluation of this update is the best so far, keep the model. Every rank must call this.
 
         If the model cannot be written, the reason is reported and training continues.
 

@@ -1,7 +1,7 @@
 """The canary of a run: a fixed row that both the sampler and the trainer score with each version of the weights.
 
-It detects a sampler that keeps old weights. Nothing else does: its episodes are as good as before, and its rows carry
-the number of the update that it should have. Two facts are checked:
+The canary detects a sampler that keeps old weights. No other check detects it. Such a sampler plays episodes that are
+as good as before, and its rows have the number of the update that it should use. The canary checks two facts:
 
 - The log-probabilities of sampler and trainer differ by no more than the bound on their mismatch.
 - They change together. If the trainer's log-probabilities have changed by more than the noise between the engines, the
@@ -90,7 +90,7 @@ class Canary:
 
         Args:
             ids: The ids of the row.
-            score: Asks the sampler for its scores.
+            score: A function that asks the sampler for its scores.
             bound: Largest allowed mean difference of log-probabilities.
             timeout: Seconds to wait for the sampler.
         """
@@ -149,7 +149,7 @@ class Canary:
         return {"sampler/canary_difference": difference}
 
     def _problem(self, scores: CanaryScores, difference: float) -> str:
-        """Return what is wrong with the scores. If nothing is wrong, return an empty string."""
+        """Return the problem with the scores. If there is none, return an empty string."""
         about = f"the sampler does not have the weights of update {scores.version}: of a fixed row"
         if not difference <= self._bound:
             return (
@@ -168,8 +168,8 @@ class Canary:
         return ""
 
     def _resemblance(self, scores: CanaryScores) -> str:
-        """Return a hint at the cause: the earlier version whose scores are nearest to the sampler's, if any is
-        nearer.
+        """Return a hint at the cause. If the sampler's scores are nearer to those of an earlier version, name the
+        nearest version.
         """
         distances = {before.version: _size(scores.sampler - before.trainer) for before in self._scores}
         nearest = min(distances, key=distances.__getitem__, default=None)

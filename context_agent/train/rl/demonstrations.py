@@ -1,4 +1,4 @@
-"""Demonstrations in the groups of reinforcement learning: an expert's episodes beside those of the policy.
+"""Demonstrations in reinforcement learning: a group contains episodes of an expert as well as of the policy.
 
 If all episodes of a group fail, their rewards are equal and the group teaches nothing. A demonstration of its question,
 rewarded by the same code, adds a better episode. It counts in the group's mean, as in LUFFY (arXiv 2504.14945), unless
@@ -9,10 +9,11 @@ probability p. Replies that the policy does not know yet, which it should learn,
 is p itself, so the ratio is 1. If the advantage A is positive, the loss of each token is -A log p. If it is negative,
 there is no loss. This is self-imitation learning (arXiv 1806.05635) with the group's mean as the value.
 
-This gradient is biased: it is not that of the policy's expected reward, but imitation weighted by how much better the
-expert is than the group. The bias vanishes as the policy comes to earn the same reward. A demonstration that counts in
-the mean raises it, and so lowers the advantages of sampled episodes, even in groups that would have taught something
-without it. With `sampled`, the policy's episodes are compared only with each other.
+This gradient is biased. It is not the gradient of the policy's expected reward, but imitation of the expert, weighted
+by the expert's advantage over the group. When the policy earns the same reward as the expert, the bias vanishes. If a
+demonstration counts in the mean, it raises the mean and lowers the advantages of sampled episodes. This happens even in
+groups that would teach something without a demonstration. With `sampled`, the policy's episodes are compared only with
+each other.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Demonstrations:
     def join(self, played: PlayedEpisodes) -> PlayedEpisodes:
         """Add the demonstrations of the played groups.
 
-        If no sampled episode of a group was completed, the group gets none, because there is nothing to compare them
-        with.
+        If no sampled episode of a group was completed, the group gets no demonstrations, because there is no episode to
+        compare them with.
 
         Args:
             played: The played episodes of a step.
@@ -84,9 +85,7 @@ class Demonstrations:
         return demonstrated_rows(episode.trajectory, self._renderer, group_id=episode.question.id)
 
     def _episodes(self, group: str, question: Question) -> list[tuple[RolloutRequest, Trajectory]]:
-        """Return the group's demonstrations under the ids of the rollouts that they replace, which are the last
-        ones.
-        """
+        """Return the group's demonstrations. They replace the last rollouts of the group and have their ids."""
         episodes = []
         for number, path in enumerate(self._files.get(question.id, ()), self._config.rollouts - self.count(question)):
             request = RolloutRequest(question, 0, f"{group}-{number:03d}", demonstrated=True)

@@ -32,7 +32,7 @@ def table_path(out: Path, rank: int = 0) -> Path:
 
 
 def table_row(episode: ScoredEpisode, advantages: EpisodeAdvantages) -> dict[str, Any]:
-    """Return the table's line for an episode. If the episode is not trained on, its advantage is None."""
+    """Return the line of an episode in the table. If the episode is not trained on, its advantage is None."""
     outcome, advantage = episode.outcome, advantages.by_episode.get(episode.id)
     return {
         "episode": episode.id,

@@ -62,7 +62,7 @@ class ReinforcementLoop:
         weights: Sends new weights to the sampler.
         gamma: The decay of an advantage by step.
         staleness: Largest age of a row that is trained on, in updates.
-        sync_every: Steps between two weight syncs. With 0, weights are sent after every update.
+        sync_every: Steps between two weight syncs. If it is 0, weights are sent after every update.
         demonstrations: Demonstrations that join the groups of their questions.
         canary: Checks that the sampler has the weights that were sent.
         evaluator: Plays the dev questions. None on ranks that do not evaluate.
@@ -228,7 +228,7 @@ class ReinforcementLoop:
         self.rollouts.checkpointed()
 
     def restore(self, folder: Path) -> None:
-        """Load the rows that `save` wrote, so that newer weights do not sample a half-trained step again."""
+        """Load the rows that `save` wrote. A half-trained step is then not sampled again with newer weights."""
         self._pending = StepRows.load(folder, self.rank)
 
     def _push(self, trainer: RowTrainer, update: int) -> None:

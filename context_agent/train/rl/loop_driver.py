@@ -1,7 +1,7 @@
 """A driver that runs a training loop, written as a generator, inside TRL's training.
 
-TRL normally controls the training. With `LoopDriver`, the loop (`train.rl.loop`) does. TRL resumes the loop when it
-needs the rows of an update, and again when the update is done.
+Normally TRL controls the training. With `LoopDriver`, the loop (`train.rl.loop`) controls it. TRL resumes the loop when
+it needs the rows of an update, and again when the update is done.
 """
 
 from __future__ import annotations

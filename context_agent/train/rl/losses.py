@@ -1,4 +1,4 @@
-"""The losses of reinforcement learning, and the measurements that their tokens give of the sampler.
+"""The losses of reinforcement learning, and measurements that compare the sampler with the trainer.
 
 Every loss is one sum over the trained tokens of an update on all ranks, divided by one number. Its gradient therefore
 does not depend on which rows share a forward pass:
@@ -125,7 +125,8 @@ def divergence(reference: torch.Tensor, logps: torch.Tensor) -> torch.Tensor:
 
 
 def masked_rows(inputs: PassInputs, logps: torch.Tensor, most: float) -> torch.Tensor:
-    """Return which rows have a negative advantage and have become less likely by more than `most`, shape (rows, 1).
+    """Return a mask, shape (rows, 1), of the rows with a negative advantage that became less likely by more than
+    `most`.
 
     The fall is the mean over the row's trained tokens (DeepSeek-V3.2, arXiv 2512.02556, section 3.1).
     """
@@ -142,9 +143,7 @@ rows.
 
 
 class PassMeasurements:
-    """The measurements of an update's forward passes on this rank: sums, and the largest difference from the
-    sampler.
-    """
+    """Sums over an update's forward passes on this rank, and the largest difference from the sampler."""
 
     def __init__(self) -> None:
         self.sums = dict.fromkeys(MEASURED, 0.0)

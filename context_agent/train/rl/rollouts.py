@@ -1,7 +1,7 @@
 """Rollouts of a step: which episodes a step requests, and how they are played.
 
-The questions of a step and the seeds of its episodes depend only on the settings and the step. An interrupted run
-therefore samples what it would have sampled, as far as the sampling engine is deterministic.
+The questions of a step and the seeds of its episodes depend only on the settings and the step. If the sampling engine
+is deterministic, a resumed run therefore samples the same episodes as a run without interruption.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ class RolloutSource(Protocol):
         """Return the source's metrics of an update's rows."""
 
     def checkpointed(self) -> None:
-        """Drop what no kept checkpoint needs. The trainer calls this after each checkpoint."""
+        """Drop the episodes that no kept checkpoint needs. The trainer calls this after each checkpoint."""
 
 
 def group_of(episode: str) -> str:
-    """Return the group of an episode, which its id contains: the episodes of one question in one step."""
+    """Return the group in an episode's id. A group is the episodes of one question in one step."""
     return episode.rpartition("-")[0]
 
 
@@ -281,7 +281,7 @@ class Rollouts:
         return PlayedEpisodes(requests, results, time.perf_counter() - started)
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
-        """Return no metrics. The loop measures everything that there is."""
+        """Return no metrics. The loop already measures the rows of this source."""
         return {}
 
     def checkpointed(self) -> None:

@@ -6,14 +6,14 @@ overridden for this:
 - `RowTrainer._prepare_inputs` takes the rows of an update instead of generating completions.
 - `RowTrainer.training_step` runs as many forward and backward passes as the rows need before the optimizer steps.
   Log-probabilities come from TRL's fused output layer, for trained positions only.
-- `RowTrainer.compute_loss` uses the losses of `rl.losses`. TRL averages GRPO within each pass, so that a row's weight
-  depends on the rows that share its pass. TRL's metrics need passes of the same shape on all ranks.
+- `RowTrainer.compute_loss` uses the losses of `rl.losses`. TRL's own loss averages GRPO within each pass, so a row's
+  weight would depend on the rows in the same pass. TRL's metrics would need passes of the same shape on all ranks.
 
 The passes measure how far the trainer's log-probabilities are from the sampler's. For rows that the newest weights
 sampled, only the two engines can cause a difference. If it is larger than `loss.mismatch`, the run stops.
 
-TRL's private interface changes, so its minor version is pinned. A test compares the gradient with the formulas written
-by hand.
+TRL's private interface may change, so its minor version is pinned. A test compares the gradient with formulas that were
+derived by hand.
 """
 
 from __future__ import annotations
@@ -129,10 +129,10 @@ def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
 
 
 class InitialWeights:
-    """The trained weights as they were when training began. The KL divergence is measured from them.
+    """The values of the trained weights when training began. They are the reference of the KL divergence.
 
-    Under new adapters they are those of the base model. If a run continues with adapters, they are those of the
-    adapters.
+    If a run trains new adapters, the reference is the base model. If a run continues to train adapters, the reference
+    includes these adapters.
     """
 
     def __init__(self, model: Any) -> None:
@@ -290,9 +290,9 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
     def compute_loss(
         self, model: Any, inputs: PassInputs, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """Return the share of a pass in the loss of the update, a scalar.
+        """Return the contribution of a pass to the update's loss, a scalar.
 
-        Gradients are averaged over ranks, so the share is multiplied by their number.
+        Gradients are averaged over ranks, so the contribution is multiplied by the number of ranks.
         """
         logps, entropies = self._token_logps(model, inputs)
         self._measured.add(self.row_loss, inputs, logps.detach(), entropies)
@@ -304,7 +304,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         """Return log-probabilities and entropies, shape (rows, longest - 1), in 32 bits at the run's temperature.
 
         Positions that are not trained get no logits, and their values are 0. A filler row still computes one position.
-        Its gradient of 0 then reaches every weight, which ranks that wait for each other need.
+        Every weight then receives a gradient, which is 0. Ranks that wait for each other need this.
         """
         positions = inputs.trained.any(0).nonzero()[:, 0]
         if not len(positions):

@@ -63,7 +63,7 @@ class JudgeTerms:
     """The judge's terms for the episodes of a step.
 
     Attributes:
-        scores: The term of each episode. None if it has no verdict.
+        scores: The term of each episode. If the episode has no verdict, it is None.
         metrics: The metrics of the judge.
         why: The reasons for absent verdicts, with the first detail. Empty if no verdict is absent.
     """

@@ -1,7 +1,7 @@
 """Weight sync: the transfer of the trainer's weights to the sampler after updates.
 
 The sampler uses the trainer's own model, a copy of it, or a vLLM server. A server receives LoRA adapters or all
-weights. The vLLM paths are written for vLLM 0.31 and TRL 1.16. `docs/training.md` states which of them have been run.
+weights. The vLLM paths are written for vLLM 0.31 and TRL 1.16. `docs/training.md` states which paths were run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def full_bytes(model: Any) -> int:
 
 
 class WeightSync(Protocol):
-    """A channel that sends the trainer's weights to an engine. Each version is named by the number of updates."""
+    """A channel that sends the trainer's weights to an engine. The number of updates is the name of each version."""
 
     def attach(self, trainer: Any) -> None:
         """Connect to the trainer. The run calls this once, when the trainer exists."""

@@ -39,8 +39,8 @@ class WorldConfig:
         tasks: Questions of all splits and types.
         seed: Random seed.
         hops: Smallest and largest number of documents in a question's chain.
-        worlds: Environments of consecutive seeds for demonstrations. Reinforcement learning uses the questions of the
-            first.
+        worlds: Number of environments for demonstrations, with consecutive seeds. Reinforcement learning uses the
+            questions of the first one.
         branches: Number of chains that a question asks for at once.
     """
 
@@ -108,7 +108,7 @@ def make_environment(config: WorldConfig) -> ToyEnvironment:
 
 
 def join_questions(questions: Sequence[Question], branches: int, *, seed: int = 0) -> list[Question]:
-    """Return questions that each ask for several chains: `ruler of garth coast , craft of the scene of dark bell ?`.
+    """Join questions, so that each asks for several chains: `ruler of garth coast , craft of the scene of dark bell ?`.
 
     A branch is a chain of documents without the question about its last document. Its words lead to its gold. Questions
     of one document have no branch. The branches of a joined question share no document. At most as many questions are

@@ -3,7 +3,8 @@
 A run file, as `ctx1 train rl` reads it, names the questions, the index, the episode's settings and the rewards.
 `SearchTaskset` has a task for each question. `SearchHarness` plays the episode in this process. Every call of the model
 goes through verifiers' own server, which records it. `SearchTask` rewards the trajectory. An edit of the context
-becomes a new path in verifiers' trace, and prime-rl trains on it as on any other. Written for verifiers 0.4.0.
+becomes a new path in verifiers' trace. prime-rl trains on this path as on any other. The module is written for
+verifiers 0.4.0.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class SearchTasksetConfig(vf.TasksetConfig):  # type: ignore[misc, unused-ignore
 
     Attributes:
         run: The path of a run file.
-        split: The questions of the run that become tasks.
+        split: The split of the run's questions that becomes tasks.
     """
 
     run: str = ""
@@ -120,7 +121,7 @@ class SearchHarnessConfig(vf.HarnessConfig):  # type: ignore[misc, unused-ignore
 
     Attributes:
         id: The id of the environment.
-        tools: How the model calls tools: natively, or as text.
+        tools: The form in which the model calls tools: natively, or as text.
     """
 
     id: str = PLUGIN

@@ -1,7 +1,7 @@
 """Training rows made from verifiers' traces, which any agent may have played. This module does not import verifiers.
 
-A path from a root to a leaf is a training row here, and a sample for verifiers. If paths share nodes, the sampled ids
-of these nodes are trained once, in the first path.
+A path from a root to a leaf becomes one training row. verifiers calls it a sample. If paths share nodes, the sampled
+ids of these nodes are trained once, in the first path.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RecordedRollout:
 
 
 def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
-    """Yield the rollouts of a `traces.jsonl`, whatever agent played them.
+    """Yield the rollouts in a file `traces.jsonl`. Any agent may have played them.
 
     Traces without a sampled message, and traces that verifiers marked as failed, are left out.
 
@@ -109,7 +109,7 @@ def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[Traini
 
 
 def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:
-    """Return a log-probability for each id of a node. It is 0 where the id is not trained."""
+    """Return a log-probability for each id of a node. If an id is not trained, it is 0."""
     mask, values = node["mask"], node.get("logprobs") or []
     if not fresh:
         return [0.0] * len(mask)

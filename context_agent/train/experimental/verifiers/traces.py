@@ -1,11 +1,11 @@
 """Traces in the format of verifiers, made from trajectories. This module does not import verifiers.
 
 A trace is a graph of messages. A node has a message, the token ids that it adds to the conversation, and which of them
-were sampled. A path from a root to a leaf is what the model received and wrote. An edit of the context changes a
-message, so the conversation continues on another path.
+were sampled. A path from a root to a leaf contains the text that the model received and wrote. An edit of the context
+changes a message, so the conversation continues on another path.
 
 verifiers writes `traces.jsonl` with one episode per line, together with its traces. Log-probabilities in it have four
-decimal places. Written for verifiers 0.4.0, schema version 1.
+decimal places. The module is written for verifiers 0.4.0, schema version 1.
 """
 
 from __future__ import annotations

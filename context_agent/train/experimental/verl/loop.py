@@ -2,10 +2,10 @@
 
 verl makes a loop for every rollout of a question and calls `run`. The episode samples through verl's servers and is
 rewarded as in `ctx1 train rl`. Every row carries that reward. verl's V1 trainer takes the last row's reward as the
-episode's and compares episodes. `settings` explains why this is this project's advantage.
+episode's reward, and compares episodes. `settings` explains why the result equals this project's advantage.
 
 A row's prompt is everything before its first sampled token. Its response is the rest, with the tokens of tools masked.
-Written for verl 0.9.1. docs/verl.md lists what has been run.
+The module is written for verl 0.9.1. docs/verl.md lists the configurations that were run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
             options: The options of verl's `AgentLoopBase`.
 
         Raises:
-            ConfigError: If verl's configuration would learn something else than the run file states.
+            ConfigError: If verl's configuration differs from the run file in a setting that affects the result.
         """
         super().__init__(*arguments, **options)
         plain = OmegaConf.to_container(run, resolve=True)
@@ -62,8 +62,8 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
     ) -> list[AgentLoopOutput]:
         """Play the episode and return its rows.
 
-        If this raises `PolicyError`, verl counts the question's group as failed and draws another. A group without any
-        row that did not fail would stop verl.
+        If this method raises `PolicyError`, verl counts the question's group as failed and draws another. If a group
+        had no row and had not failed, verl would stop.
 
         Args:
             sampling_params: The sampling parameters of verl.

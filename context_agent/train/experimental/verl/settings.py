@@ -2,9 +2,9 @@
 
 verl's V1 trainer computes advantages over episodes only for `grpo`. It takes the reward of an episode's last row and
 gives the result to all rows. Registered estimators see rows without their episodes, and would count an edited episode
-once for each row. Therefore `grpo` without its division is this project's advantage. `filter_groups` replaces groups of
-equal rewards. `cispo` on the sampler's own log-probabilities (`bypass_mode`) is its loss, with ratios between 1 - 1 and
-1 + 4.
+once for each row. `grpo` without its division therefore computes this project's advantage. `filter_groups` replaces
+groups with equal rewards. `cispo` on the sampler's own log-probabilities (`bypass_mode`) computes this project's loss.
+With the default cap, its ratios lie between 1 - 1 and 1 + 4.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 verl.
 
 One engine serves the calls of one episode. It sends token ids and receives ids and log-probabilities. All calls use one
-request id and go to one server, so its prefix cache serves them. Routed experts are stored for the row that ends with
+request id and go to one server, so they use the same prefix cache. Routed experts are stored for the row that ends with
 the call.
 """
 
@@ -53,7 +53,7 @@ class VerlEngine:
 
         Args:
             client: verl's client.
-            settings: The sampling parameters that verl gives an agent loop. Those of a call override them.
+            settings: The sampling parameters that verl gives an agent loop. The parameters of a call override them.
             request: The request id of all calls.
             name: The name of the model.
             seeded: If True, send the seed of each call. Without seeds, verl's deterministic mode would give all
