@@ -115,7 +115,8 @@ def equal_share(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     """Return Cohen's kappa of two judges: kappa = (p_o - p_e) / (1 - p_e).
 
-    If there are no pairs, or if the expected agreement is 1, return None.
+    Here p_o is the share of equal judgements, and p_e is the share that is expected by chance. If there are no pairs,
+    or if p_e is 1, return None.
     """
     observed = equal_share(pairs)
     if observed is None:
@@ -128,8 +129,9 @@ def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
     """Return Krippendorff's alpha for nominal values: alpha = 1 - D_o / D_e.
 
-    A unit may have any number of judges. Units with fewer than two values are ignored. If no unit is left, or if all
-    values are equal, return None.
+    Here D_o is the observed disagreement, and D_e is the disagreement that is expected by chance. A unit may have any
+    number of judges. Units with fewer than two values are ignored. If no unit is left, or if all values are equal,
+    return None.
 
     Args:
         units: The values that the judges gave to each unit.

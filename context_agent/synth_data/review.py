@@ -114,7 +114,7 @@ def _distractor(document: str, answer: str, corpus: Corpus) -> DistractorOnPage:
 def _title_and_text(document: str, corpus: Corpus) -> tuple[str, str]:
     """Return the title and text of a document.
 
-    A long text is truncated. If the corpus lacks the document, both are empty.
+    A long text is truncated. If the document is not in the corpus, both are empty.
     """
     chunks = corpus.read(document)
     text = document_text(chunks)

@@ -1,4 +1,4 @@
-"""The cost of loading a file, measured in a separate process. This module needs Linux."""
+"""The cost of loading a file. It is measured in a separate process, which needs Linux."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _run(path: Path, writer: int, max_megabytes: int) -> None:
     """Load the file, report the cost, and end the process."""
     from context_agent.retrieval.loaders import LoadReport, load
 
-    gc.freeze()  # or a collection would walk, and copy, all objects of the process that was forked
+    gc.freeze()  # prevents a collection that copies all objects of the parent
     limit = _status("VmSize") * 1024 + max_megabytes * MB
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM

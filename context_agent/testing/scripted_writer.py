@@ -43,7 +43,7 @@ ENDINGS = ("wick", "spire", "mouth", "lume", "mere", "stein", "fin")
 
 
 def name(group: int, ending: str) -> str:
-    """Return a name that only this group has."""
+    """Return a name that is unique to the group."""
     return SYLLABLES[group] + ending
 
 

@@ -13,7 +13,7 @@ IMPORTED = ["context_agent.train.reinforcement", "context_agent.train.experiment
 
 
 def prepared() -> ForkServerContext:
-    """Start the fork server, which ends with this process, and return the context of its forks."""
+    """Start the fork server, and return the context of its forks. The server ends with this process."""
     forkserver.set_forkserver_preload(IMPORTED)
     forkserver.ensure_running()
     return get_context("forkserver")

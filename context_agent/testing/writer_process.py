@@ -40,7 +40,7 @@ class Served:
     log: Path
 
     def fates(self, fate: str) -> Counter[str]:
-        """Return how often each request had this fate, by the request's digest."""
+        """Return the number of times that each request had this fate, by the request's digest."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return Counter(line["request"] for line in lines if line["fate"] == fate)
 

@@ -188,7 +188,7 @@ class OracleActor:
             if searches:
                 edit = self._prune(view, pressed)
                 self._pruned_in_a_row = self._pruned_in_a_row + 1 if edit else 0
-                # An edit that replaces the explorer's keeps its place, because the explorer knows its calls by index.
+                # The oracle's edit takes the place of the explorer's, because the explorer knows its calls by index.
                 calls = (*edit, *searches) if pressed else (*searches, *edit)
                 return Action(calls=calls)
             self._ending = True

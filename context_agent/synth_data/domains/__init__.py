@@ -133,7 +133,7 @@ def _load_entry_point(entry: EntryPoint) -> Domain:
     try:
         loaded: object = entry.load()
         value: object = loaded() if callable(loaded) else loaded
-    except Exception as error:  # a foreign module may fail in any way
+    except Exception as error:  # A foreign module can raise any error.
         raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(value, Domain):
         raise ConfigError(f"{where} gives a {type(value).__name__}, not a Domain")

@@ -47,7 +47,7 @@ class DocumentExcerpt:
 
 
 async def read_excerpt(corpus: Corpus, document: str, chunk_ids: Sequence[str] = ()) -> DocumentExcerpt:
-    """Return the chunks with these ids. If there are none, return the beginning of the document.
+    """Return the chunks with these ids. If there are no such chunks, return the beginning of the document.
 
     The fences and checks of the prompts withstand text with instructions, but such text does not make a good task.
 

@@ -118,7 +118,7 @@ class CachedEndpoint(Endpoint):
         """
         key = request_key(path, body)
         lock = self._locks.setdefault(key, asyncio.Lock())
-        async with lock:  # the second of two equal requests at once finds the reply of the first
+        async with lock:  # If two equal requests run at once, the second finds the reply of the first.
             events = self._replies.get(key)
             if events is not None:
                 self.ledger.reused += 1

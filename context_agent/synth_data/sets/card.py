@@ -159,7 +159,7 @@ def data_card(
     licence: str = "",
     about: str = "",
 ) -> str:
-    """Return the card as Markdown.
+    """Return the data card as Markdown.
 
     Args:
         splits: The tasks by split.

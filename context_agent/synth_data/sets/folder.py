@@ -68,7 +68,7 @@ def write_folder(
         The report, which is also written to split.json.
 
     Raises:
-        DataError: If the folder has a split of an earlier run that this run would leave behind, or if a check fails.
+        DataError: If the folder has a split of an earlier run that this run does not replace, or if a check fails.
     """
     stale = [path.name for path in folder.glob("queries.*.jsonl") if path.name.split(".")[1] not in parts.splits]
     if stale:

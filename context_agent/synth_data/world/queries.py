@@ -30,7 +30,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Intersection:
-    """A query for the entities of one kind that have two relations, each to a described entity."""
+    """A query for entities of one kind with two relations, each to a described entity."""
 
     kind: str
     first: tuple[Relation, Query]

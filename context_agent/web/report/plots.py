@@ -108,7 +108,7 @@ def recall_by_tokens(summary: EvalSummary, window: int, *, standalone: bool = Tr
 
 
 def prune_accuracy(summary: EvalSummary, window: int, *, standalone: bool = True) -> str:
-    """Plot the share of chunks pruned up to each turn that are not gold.
+    """For each turn, plot the share of all chunks pruned until then that are not gold.
 
     Args:
         summary: The summary of the run.
