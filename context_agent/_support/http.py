@@ -322,10 +322,9 @@ class Endpoint:
         return await self._request("GET", path, None, receive, until)
 
     def json_sync(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Send the body in a POST request, and return the JSON value of the response. Without a body, send a GET
-        request.
+        """Send the body in a POST request, and return the JSON value of the response.
 
-        Any thread may call this method. It raises the same errors as `post`.
+        Without a body, send a GET request. Any thread may call this method. It raises the same errors as `post`.
         """
 
         async def receive(response: httpx.Response) -> Any:

@@ -1,5 +1,6 @@
-"""Files that survive a killed process: append-only logs, atomic replacement, locks between processes. Also private
-files.
+"""Files that survive a killed process: append-only logs, atomic replacement, locks between processes.
+
+Also private files.
 
     with AppendLog(path, busy=ConfigError("…")) as log:      # locks the file and removes an incomplete last line
         done = {record["key"] for record in log.contents.records}

@@ -425,11 +425,10 @@ class WorkerPool(Generic[JobT, ResultT]):
 
 
 def run_worker(setup: WorkerSetup[Any, Any], pipe: Connection, slots: int) -> None:
-    """Run the jobs from the pipe, `slots` at a time, until the pipe closes. This is the main function of a worker
-    process.
+    """Run the jobs from the pipe, `slots` at a time, until the pipe closes.
 
-    Jobs run in threads, so a job that blocks its thread does not stop the other jobs. The parent process measures the
-    time of each job and kills this process if a job is overdue.
+    This is the main function of a worker process. Jobs run in threads, so a job that blocks its thread does not stop
+    the other jobs. The parent process measures the time of each job and kills this process if a job is overdue.
     """
     # Ctrl-C reaches every process of a terminal. Only the parent reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

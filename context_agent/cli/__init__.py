@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `ctx1` with these arguments, and end the process with its exit code. By default, use the process's own
-    arguments.
+    """Run `ctx1` with these arguments, and end the process with its exit code.
+
+    By default, use the process's own arguments.
     """
     from context_agent.cli.app import run
 

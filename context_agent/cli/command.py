@@ -119,8 +119,9 @@ class SectionedCommand(click.Command):
     """Names of the options that `--help` describes, besides `--json`; empty for the command's own and `ESSENTIAL`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each heading. The command's own options come first, and those of every command come
-        last.
+        """Write a section for each heading.
+
+        The command's own options come first, and those of every command come last.
         """
         more: list[tuple[str, str]] = []
         sections = self._by_section(ctx)
@@ -345,8 +346,9 @@ def _parameter(name: str, annotation: Any, default: Any, section: str) -> click.
 
 
 def _metavar(kind: Any, value_type: Any) -> str | None:
-    """Return the placeholder of a value in the help. If click should choose it, return None. For choices, click lists
-    them.
+    """Return the placeholder of a value in the help. If click should choose it, return None.
+
+    For choices, click lists them.
     """
     if isinstance(value_type, click.Path):
         return METAVARS[value_type.name]

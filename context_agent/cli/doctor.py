@@ -50,8 +50,9 @@ MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red"
 
 @dataclass(frozen=True, slots=True)
 class InstallationCheck:
-    """The result of one check. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1). `mend` says how to
-    fix the problem.
+    """The result of one check. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1).
+
+    `mend` says how to fix the problem.
     """
 
     name: str

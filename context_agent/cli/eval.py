@@ -211,8 +211,9 @@ def _run(
     *,
     uses_model: bool,
 ) -> list[EvalRecord]:
-    """Run the questions that have no record in the folder yet. If they wait for a model server, run more of them at
-    once than there are cores.
+    """Run the questions that have no record in the folder yet.
+
+    If they wait for a model server, run more of them at once than there are cores.
     """
     from context_agent.eval.evaluation import evaluate
 

@@ -118,11 +118,10 @@ def index(
 
 @dataclass(slots=True)
 class IndexRun:
-    """The work of `ctx1 index`, which it does once, or repeatedly with --watch. `read` is the report of the last
-    update.
+    """The work of `ctx1 index`, which it does once, or repeatedly with --watch.
 
-    `ids` are the documents that updates have seen since the last complete update. If the next update lacks one of them,
-    that document is removed from the index.
+    `read` is the report of the last update. `ids` are the documents that updates have seen since the last complete
+    update. If the next update lacks one of them, that document is removed from the index.
     """
 
     sources: Sequence[str]
@@ -290,8 +289,9 @@ def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions)
 
 
 def _languages(chunks: Mapping[str, int]) -> str:
-    """Return the language of nearly all chunks, in words. If there is none, return the most frequent languages with
-    their shares.
+    """Return the language of nearly all chunks, in words.
+
+    If there is none, return the most frequent languages with their shares.
     """
     from context_agent.text.languages import LANGUAGES
 
@@ -332,8 +332,9 @@ def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> I
 
 
 def _watched(paths: Sequence[Path], skipped: Path | None, *, no_ignore: bool) -> dict[Path, int]:
-    """Return the folders to watch with their inodes. The inode distinguishes a folder from an earlier one with the same
-    name.
+    """Return the folders to watch with their inodes.
+
+    The inode distinguishes a folder from an earlier one with the same name.
     """
     from context_agent.retrieval.loaders.folders import subfolders
 

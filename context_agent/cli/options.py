@@ -53,8 +53,9 @@ INDEX_FOLDER = Path(".ctx1")
 
 
 class _MetadataFilter(click.ParamType[Any]):
-    """A filter, as KEY=VALUE or as JSON. A VALUE that is a number, `true` or `false` has that type. In quotes it is
-    text.
+    """A filter, as KEY=VALUE or as JSON. A VALUE that is a number, `true` or `false` has that type.
+
+    In quotes it is text.
     """
 
     name = "filter"
@@ -263,8 +264,9 @@ class SavingsOptions:
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """The index to use: a folder or a server, and the collection in it. If neither is set, the folder is
-    `INDEX_FOLDER`.
+    """The index to use: a folder or a server, and the collection in it.
+
+    If neither is set, the folder is `INDEX_FOLDER`.
     """
 
     SECTION: ClassVar[str] = "Index"

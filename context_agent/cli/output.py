@@ -261,8 +261,9 @@ def _show_document(console: Console, rank: int, document: RankedDocument, senten
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return the text in rows of at most `width` columns. A wide character (Chinese, Japanese, Korean) takes two
-    columns.
+    """Return the text in rows of at most `width` columns.
+
+    A wide character (Chinese, Japanese, Korean) takes two columns.
     """
     from rich.console import Console
     from rich.text import Text

@@ -1,8 +1,8 @@
-"""The command `ctx1 proof`, which measures the results table of the README on this machine. It uses a small bundled
-sample.
+"""The command `ctx1 proof`, which measures the results table of the README on this machine.
 
-The folder `proof_data` contains the sample. It has a folder for each set, in the native format of benchmarks, and
-`about.json` states the set's source and license. `scripts/build_proof_sample.py` draws the sample.
+It uses a small bundled sample. The folder `proof_data` contains the sample. It has a folder for each set, in the native
+format of benchmarks, and `about.json` states the set's source and license. `scripts/build_proof_sample.py` draws the
+sample.
 """
 
 from __future__ import annotations
@@ -112,8 +112,9 @@ def proof(*, as_json: Json) -> int:
 
 
 def sample() -> list[Benchmark]:
-    """Return the bundled sets. The sets of Wikipedia articles come first, then those that were written for this
-    project.
+    """Return the bundled sets.
+
+    The sets of Wikipedia articles come first, then those that were written for this project.
     """
     from context_agent.eval.benchmarks.registry import load_native
 

@@ -122,8 +122,9 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class SearchSource:
-    """An agent that answers questions, and the format in which the answers to a file are printed. Worker processes open
-    it.
+    """An agent that answers questions, and the format in which the answers to a file are printed.
+
+    Worker processes open it.
     """
 
     agent_options: options.AgentOptions
@@ -254,8 +255,9 @@ class BatchAnswer:
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that is printed for the row. If the question failed, the keys are the same and `error` is
-        set.
+        """Return the object that is printed for the row.
+
+        If the question failed, the keys are the same and `error` is set.
         """
         if self.result is not None:
             return {**self.result.to_json(), "id": self.row.id}

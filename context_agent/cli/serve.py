@@ -424,8 +424,9 @@ def _update(index: options.CorpusOptions, folder: Path) -> str:
 
 
 def _home(folder: Path) -> Path:
-    """Return the folder of the index in the user's cache. It is named after the source folder, and each path has its
-    own.
+    """Return the folder of the index in the user's cache.
+
+    It is named after the source folder, and each path has its own.
     """
     from context_agent._support.folders import cache_folder
 
@@ -436,8 +437,9 @@ def _home(folder: Path) -> Path:
 
 
 def _port(port: int | None) -> int:
-    """Return the port that the user chose. Without a choice, return the usual port, or 0 (any free one) if it is
-    taken.
+    """Return the port that the user chose.
+
+    Without a choice, return the usual port, or 0 (any free one) if it is taken.
     """
     from context_agent.integrations.server.process import bind_socket
 

@@ -1,8 +1,8 @@
-"""The turns of an episode as text. `TurnLog` shows them while the episode runs, and `show` reads them from trajectory
-files.
+"""The turns of an episode as text.
 
-Each turn has a line for each call, and then a bar for the context. On a terminal, a running turn and its bar move. When
-the turn is over, they are printed, so the log scrolls like any other.
+`TurnLog` shows them while the episode runs, and `show` reads them from trajectory files. Each turn has a line for each
+call, and then a bar for the context. On a terminal, a running turn and its bar move. When the turn is over, they are
+printed, so the log scrolls like any other.
 """
 
 from __future__ import annotations

@@ -238,8 +238,9 @@ def _variables(addresses: Mapping[Provider, str], agent: str) -> dict[str, str]:
 
 
 def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
-    """Return OpenCode's settings with the addresses of the proxies, as JSON. `own` are the settings in the
-    environment.
+    """Return OpenCode's settings with the addresses of the proxies, as JSON.
+
+    `own` are the settings in the environment.
     """
     try:
         settings = parse_json(own) if own.strip() else {}
@@ -253,8 +254,9 @@ def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
 
 
 def _arguments(agent: str, addresses: Mapping[Provider, str]) -> list[str]:
-    """Return the arguments that direct an agent to the proxy. Only Codex needs them, because it reads no base address
-    from the environment.
+    """Return the arguments that direct an agent to the proxy.
+
+    Only Codex needs them, because it reads no base address from the environment.
     """
     if Path(agent).name != "codex":
         return []

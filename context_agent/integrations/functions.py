@@ -166,8 +166,9 @@ class SearchTool:
         self.name, self.description = name, description
 
     def definition(self, provider: Provider) -> dict[str, Any]:
-        """Return an entry for the `tools` of a request. For Gemini, return an entry for the `function_declarations` in
-        it.
+        """Return an entry for the `tools` of a request.
+
+        For Gemini, return an entry for the `function_declarations` in it.
         """
         function = {"name": self.name, "description": self.description}
         schema = self._schema()

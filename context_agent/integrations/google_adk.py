@@ -97,8 +97,9 @@ def _is_text(value: Mapping[str, Any] | None) -> bool:
 
 
 def _rewritten(content: Content, texts: Mapping[int, str]) -> Content:
-    """Return a copy of the content with new texts in some parts. `texts` are the new texts, by the number of
-    the part.
+    """Return a copy of the content with new texts in some parts.
+
+    `texts` are the new texts, by the number of the part.
     """
     parts = list(content.parts or [])
     for number, text in texts.items():

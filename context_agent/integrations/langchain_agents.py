@@ -24,10 +24,10 @@ with extra("langchain-agents"):
 
 
 class ContextPruningMiddleware(AgentMiddleware):  # type: ignore[misc]
-    """A middleware that prunes the messages of each model request. The agent's state and its checkpoints keep all
-    messages.
+    """A middleware that prunes the messages of each model request.
 
-    Any number of threads and conversations can share one middleware.
+    The agent's state and its checkpoints keep all messages. Any number of threads and conversations can share one
+    middleware.
 
     Example:
         ```python

@@ -10,11 +10,10 @@ from typing import BinaryIO
 
 
 class LineIndex:
-    """An index that finds the line for a key in a growing file. Each look-up reads the bytes that were added since the
-    last one.
+    """An index that finds the line for a key in a growing file.
 
-    The index stores two numbers for each key: the hash of the key, and the offset of its line. Several threads may use
-    it.
+    Each look-up reads the bytes that were added since the last one. The index stores two numbers for each key: the hash
+    of the key, and the offset of its line. Several threads may use it.
     """
 
     def __init__(self, path: Path, key_of: Callable[[bytes], str | None], latest: int | None = None) -> None:
@@ -35,8 +34,9 @@ class LineIndex:
         return len(self._offsets)
 
     def line_of(self, key: str) -> bytes:
-        """Return the line for a key. If there is none, return empty bytes. In rare cases it is the line for another key
-        with the same hash.
+        """Return the line for a key. If there is none, return empty bytes.
+
+        In rare cases it is the line for another key with the same hash.
         """
         try:
             with self._lock, self._path.open("rb") as stream:

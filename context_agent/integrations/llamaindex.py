@@ -101,8 +101,9 @@ class ContextAgentRetriever(BaseRetriever):
 
 
 class PruningPostprocessor(BaseNodePostprocessor):
-    """A postprocessor that drops the nodes that the embedded policy would prune. The scores of the other nodes become
-    probabilities.
+    """A postprocessor that drops the nodes that the embedded policy would prune.
+
+    The scores of the other nodes become probabilities.
 
     Attributes:
         threshold: As in `prune`.

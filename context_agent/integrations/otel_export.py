@@ -39,10 +39,10 @@ OTLP_EXPORTERS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Export the spans of this process while the block runs. When the block ends, the spans that are still waiting are
-    sent.
+    """Export the spans of this process while the block runs.
 
-    If a provider is already set, for example by `opentelemetry-instrument`, it stays and exports the spans.
+    When the block ends, the spans that are still waiting are sent. If a provider is already set, for example by
+    `opentelemetry-instrument`, it stays and exports the spans.
 
     Raises:
         ConfigError: If an exporter is not installed.
@@ -82,8 +82,9 @@ def _exporter(name: str) -> SpanExporter:
 
 
 def _otlp(installed: dict[str, EntryPoint]) -> EntryPoint | None:
-    """Return the OTLP exporter for the protocol that the environment names. By default, return the one that is
-    installed.
+    """Return the OTLP exporter for the protocol that the environment names.
+
+    By default, return the one that is installed.
     """
     general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)

@@ -136,8 +136,9 @@ def _answered(message: ModelResponse) -> dict[str, Any]:
 
 
 def _part(part: Any) -> dict[str, Any]:
-    """Return a part of a request as a chat message. If a result has files or is of a special kind, it has no text to
-    prune.
+    """Return a part of a request as a chat message.
+
+    If a result has files or is of a special kind, it has no text to prune.
     """
     if isinstance(part, ToolReturnPart):
         is_opaque = part.tool_kind is not None or bool(part.files)

@@ -1,6 +1,7 @@
-"""The editable context of an episode, and the pruning of any agent's conversation. No store, no network.
+"""The editable context of an episode, and the pruning of any agent's conversation.
 
-The names of the latter are loaded when first used, because they need numpy.
+Both work without a store and without a network. The names for pruning conversations are loaded when they are first
+used, because they need numpy.
 """
 
 from __future__ import annotations

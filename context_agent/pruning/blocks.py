@@ -81,9 +81,9 @@ class Passage:
         text: The content. For a JSON string it has no escapes.
         start: The offset where it begins in the result's text.
         end: The offset after it in the result's text.
-        label: What it belongs to, such as its heading.
+        label: The name of the part that it belongs to, such as its heading.
         form: The form in which it is written.
-        group: A number. Neighbors with the same number can share a stub.
+        group: The number of its group. Neighbors in one group can share a stub.
         tokens: Its size in tokens, or 0 if it was not counted.
         strings: The number of JSON strings that it is nested in.
         cells: The number of cells in a row of its table.
@@ -122,7 +122,7 @@ class Sizes:
 
     @classmethod
     def of(cls, text: str) -> Sizes:
-        """Return the sizes for a text. A very long text gets larger passages, so that their number is bounded."""
+        """Return the sizes for a text. A very long text gets larger passages, so the number of passages is bounded."""
         factor = max(1.0, len(text) / UNSCALED)
         return cls(*(int(size * factor) for size in (TINY, SMALL, TARGET, LARGEST)))
 
@@ -159,7 +159,7 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
 def _section(sections: Sequence[re.Match[str]], starts: Sequence[int], titled: int, position: int) -> str:
     """Return the name of the settings section that contains a position.
 
-    If a title came after its start, return no name.
+    If a title follows the start of the section, return no name.
     """
     row = bisect_right(starts, position) - 1
     if row < 0 or starts[row] < titled:

@@ -1,4 +1,7 @@
-"""Token budgets: the window of an episode with its thresholds, and the budget for another agent's tool results."""
+"""Token budgets. One is the window of an episode with its thresholds.
+
+The other is the budget for another agent's tool results.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,7 @@ _COUNT = re.compile(r"\d{1,3}(?:,\d{3}){1,4}|\d{1,4}(?:_\d{3}){1,4}|\d{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class PruneBudget:
-    """The tokens of tool results that a conversation keeps: a number of tokens, or a share of all tokens.
+    """The tokens of tool results that a conversation keeps, as a number or as a share of all tokens.
 
     Attributes:
         count: The number of tokens, or 0 if the budget is a share.

@@ -24,7 +24,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ResultText:
-    """A text that pruning may change: a part of a tool result, or the large arguments of a call.
+    """A text that pruning may change. It is a part of a tool result, or the large arguments of a call.
 
     Attributes:
         message: The index of its message.
@@ -33,7 +33,7 @@ class ResultText:
         text: The text. For an image it is a digest.
         is_error: True if the tool failed.
         form: The form of the value at the path.
-        is_argument: True if it is the arguments of a call.
+        is_argument: True if the text is the arguments of a call.
         image: The part that contains the image.
         tokens: The tokens of the image.
         text_type: The type of a text part that may replace the image.
@@ -53,7 +53,9 @@ class ResultText:
 
 @dataclass(frozen=True, slots=True)
 class MessageContent:
-    """The content of a message: its author's words, its calls, the calls that it answers, and the texts of results.
+    """The content of a message.
+
+    It has the words of the author, the calls, the answered calls, and the texts of results.
 
     Attributes:
         role: `system`, `user`, `assistant` or `tool`. `unknown` marks a message that is passed through. An empty role

@@ -100,7 +100,7 @@ class _Reading:
     unknown: list[str] = field(default_factory=list)
 
     def add_call(self, call: Call, arguments: Any, path: Path, form: Form) -> None:
-        """Add a call. Its arguments count as words of the agent, and pruning may shorten them at `path`."""
+        """Add a call. Its arguments count as words of the agent. Pruning may shorten them at `path`."""
         self.calls.append(call)
         written = _written(arguments)
         self.words.append(f"{call.name} {written}")
@@ -338,7 +338,7 @@ def _value(path: Path, value: Any) -> list[ResultText]:
 
 
 def _image(path: Path, part: Any, data: Any, kind: MessageKind, text_type: str) -> Iterator[ResultText]:
-    """Yield the image of a part, if pruning can replace the part because it is a dict."""
+    """Yield the image of a part. Pruning can replace the part only if it is a dict, so otherwise nothing is yielded."""
     if not isinstance(part, Mapping):
         return
     data = data if isinstance(data, str | bytes) else ""

@@ -1,4 +1,4 @@
-"""XML in tool results: documents with one root, whose elements become passages."""
+"""XML documents in tool results. A document has one root, and its elements become passages."""
 
 from __future__ import annotations
 

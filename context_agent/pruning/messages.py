@@ -1,4 +1,4 @@
-"""Conversations of any agent: the content of their messages, and copies with other texts in their tool results."""
+"""Conversations of any agent, with the content of their messages. Copies can have other texts in their tool results."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Transcript:
 
     @property
     def hint(self) -> str:
-        """What the agent says it is looking for, in a line `looking for: …` of its latest messages."""
+        """The information that the agent is looking for, from a line `looking for: …` in its latest messages."""
         for content in reversed(self.contents):
             if content.role == "user":
                 break
@@ -123,8 +123,8 @@ class Transcript:
         """Return the messages with other values at some paths.
 
         Args:
-            values: A text of the conversation, the path from its message, and the new value there. The value is a text,
-                the JSON text of a value, or a message part.
+            values: Triples of a text of the conversation, the path from its message, and the new value at that path.
+                The value is a text, the JSON text of a value, or a message part.
 
         Returns:
             The messages. Messages that change are copied; the others are the same objects.

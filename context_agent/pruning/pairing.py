@@ -41,7 +41,8 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
         last_turn: The index of the first message of the last turn. Its calls may still have no result.
 
     Returns:
-        The contents, and a sentence for each result without a call, second result, or call without a result.
+        The contents, and a sentence for each fault. A fault is a result without a call, a second result for a call, or
+        a call without a result.
     """
     calls: list[_OpenCall] = []
     by_id: dict[str, list[_OpenCall]] = {}

@@ -1,7 +1,8 @@
-"""Cutting of tool results into passages: search hits, records, rows, elements, sections, log entries, blocks of code.
+"""The cutting of tool results into passages, such as search hits, records, rows, elements, sections, log entries and
+blocks of code.
 
-A passage is a span of the result's text. What remains around removed passages is the original, byte for byte. Records
-are passages in any format, alone or among text: JSON, lines of JSON, Python, XML, CSV, Markdown tables. The remaining
+A passage is a span of the result's text. The text around removed passages stays the same, byte for byte. Records are
+passages in any format (JSON, lines of JSON, Python, XML, CSV, Markdown tables), alone or among text. The remaining
 records still parse, because a stub replaces a whole record, row or element.
 """
 
@@ -55,8 +56,9 @@ class _Cutter:
         return self._of_run(found[0], "", keys_stay=True) if found and found[0].is_json else []
 
     def of_text(self) -> list[Passage]:
-        """Return the passages of any text: those of its values, elements and tables, and those of the text between
-        them.
+        """Return the passages of any text.
+
+        They come from its values, elements and tables, and from the text between these.
         """
         passages: list[Passage] = []
         position, label = 0, ""
@@ -99,7 +101,7 @@ class _Cutter:
     def _of_plain(self, start: int, end: int, *, is_alone: bool) -> list[Passage]:
         """Return the passages of plain text.
 
-        Beside values or rows, a short text such as a code fence is a frame, and stays.
+        A short text beside values or rows, such as a code fence, is a frame and stays.
         """
         group = 0 if is_alone else next(self._groups)
         while not is_alone and start < end:
@@ -225,7 +227,10 @@ class _Cutter:
         return Passage(own, value.start, value.end, label, "value", next(self._groups), binary=binary)
 
     def _is_record(self, run: Values, value: Value) -> bool:
-        """Return True if a value is kept or removed as a whole: it is not large, and it is not a list of records."""
+        """Return True if a value is kept or removed as a whole.
+
+        Such a value is not large, and it is not a list of records.
+        """
         if value.end - value.start > self._sizes.largest:
             return False
         if not run.is_container(value):
@@ -278,9 +283,9 @@ class _Cutter:
     ) -> list[Passage]:
         """Return the larger members of an object as passages.
 
-        The small members are the frame that says what the larger ones belong to. They stay, unless they are most of the
-        object. An object with many records by name counts as a list of records, and each name is removed with its
-        record.
+        The small members are the frame that says what the larger ones belong to. They stay unless they are most of the
+        object. If an object has many records by name, it counts as a list of records. Each name is then removed with
+        its record.
         """
         sizes = self._sizes
         titles = {run.string(member.key): member for member in members if member.key is not None}
@@ -360,7 +365,7 @@ def _covered(passages: Iterable[Passage]) -> int:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line of a text that has letters, without marks around it."""
+    """Return the last line of a text that contains letters, without the marks around it."""
     for line in reversed(text[-2 * LONGEST_LABEL :].rstrip().split("\n")):
         if line.strip()[:3] not in ("", "```", "~~~"):
             return line.strip(" \t\r#:*>")[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
@@ -397,8 +402,9 @@ def without(text: str, passages: Sequence[Passage], removed: Iterable[int], stub
 
 
 def _framed(stub: str, passage: Passage) -> str:
-    """Return the stub in the form of the passage that it replaces: as a value, an element or a row, escaped inside
-    strings.
+    """Return the stub in the form of the passage that it replaces.
+
+    The form is a value, an element or a row. Inside strings the stub is escaped.
     """
     match passage.form:
         case "value":

@@ -1,4 +1,4 @@
-"""Pruning for any agent: irrelevant passages of tool results are removed when that pays, and can be restored exactly.
+"""Pruning for any agent. Irrelevant passages of tool results are removed if that pays, and can be restored exactly.
 
     pruner = ContextPruner(budget=8_000)
     pruned = pruner.prune(messages)
@@ -59,7 +59,8 @@ class ResultRecord:
         counter: The counter for the tokens of passages.
         ids: The ids of the removed passages, by the index of the passage.
         restored: The indices of passages that were restored. Later prunes leave them.
-        short: The text that replaces the whole result, if all of it is removed and its stub is brief. Otherwise empty.
+        short: The text that replaces the whole result if all of it is removed and its stub is brief. Otherwise it is
+            empty.
         is_brief: True if its stubs contain only the ids.
         counted: The bytes that the record had when `PrunedResults` last counted them.
     """
@@ -369,7 +370,7 @@ class RemovedPassage:
     Attributes:
         id: The id that restores it, such as `p17`.
         message: The index of its message.
-        call_id: The id of the call whose result it was in.
+        call_id: The id of the call that returned it.
         tokens: Its size in tokens.
         score: The score that the strategy gave it.
         reason: Why it was removed.
@@ -414,13 +415,13 @@ class PruneReport:
         tokens_after: Tokens of the tool results after this prune.
         freed: Tokens that leave the context, less the tokens of stubs.
         cached_lost: Cached tokens after the first change, which the server must read again.
-        savings: What the freed tokens would cost over the turns to come, in fresh input tokens. It is also reported for
-            a prune that does not pay.
-        loss: What it costs to read the `cached_lost` tokens again, in fresh input tokens. The cost of restored passages
+        savings: The cost of the freed tokens over the turns to come, in fresh input tokens. It is also reported if the
+            prune does not pay.
+        loss: The cost of reading the `cached_lost` tokens again, in fresh input tokens. The cost of restored passages
             is left out.
         removed: The passages that were removed.
         restored: Ids of passages that were restored because a message asked for them.
-        protected: How many passages stay whatever their score, by reason.
+        protected: The number of passages that stay whatever their score, by reason.
         warnings: Faults of the conversation, and other facts that a user should know.
         tokens_original: Tokens of the tool results before any prune.
     """
@@ -451,7 +452,7 @@ class Pruned:
 
     Attributes:
         messages: Messages of the same kind as the input.
-        report: What the prune did.
+        report: The gain and the cost of the prune.
         conversation: The number of the conversation, from 1, that `ConversationPruners` assigned. Otherwise 0.
     """
 
@@ -524,8 +525,9 @@ class ContextPruner:
 
         Args:
             messages: The conversation. It is not changed. If an item is not a message, the list is returned unchanged.
-            task: What the agent works on. Defaults to the last user message.
-            hint: What the agent is looking for. A line `looking for: …` in its latest message has the same effect.
+            task: The task of the agent. Defaults to the last user message.
+            hint: The information that the agent is looking for. A line `looking for: …` in its latest message has the
+                same effect.
             prices: Prices for this prune. Defaults to the prices of the pruner.
 
         Returns:
@@ -563,7 +565,7 @@ class ContextPruner:
         return confirmed
 
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
-        """Restore passages where they were. Later prunes leave them.
+        """Restore passages at their original places. Later prunes do not remove them.
 
         Args:
             messages: The messages that `prune` returned, or the agent's original messages, which contain the passages
@@ -829,8 +831,9 @@ class _Prune:
     def _least_relevant(
         self, candidates: Sequence[Candidate], scores: Scores, staying: Mapping[int, str], costs: StubCosts
     ) -> frozenset[int]:
-        """Return the rows to remove, the least relevant first, until the rest and its stubs fit or nothing more can be
-        removed.
+        """Return the rows to remove, the least relevant first.
+
+        The method stops when the rest and its stubs fit, or when nothing more can be removed.
         """
         removed = self._removed(candidates)
         rows: frozenset[int] = frozenset()
@@ -876,8 +879,8 @@ class _Prune:
     def _brief(self, ids: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
         """Return the texts of older results with brief stubs, by the number of the result.
 
-        If no passage of a result remains, its frame is removed too. Of neighboring results without passages, the first
-        names the ids of all, and each of the others names its own.
+        If no passage of a result remains, its frame is removed too. If neighboring results have no passages, the first
+        names the ids of all of them, and each other result names its own ids.
         """
         texts: dict[int, str] = {}
         groups: list[list[int]] = []

@@ -1,5 +1,6 @@
-"""Values written in a text: JSON, lines of JSON, and Python literals as `repr` writes them, alone or among lines of
-text.
+"""Values in a text: JSON, lines of JSON, and Python literals as `repr` writes them.
+
+They may be the whole text, or stand among lines of text.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Value:
 
 @dataclass(slots=True)
 class Values:
-    """Values that follow each other in a text, with access to their parts.
+    """Consecutive values in a text, with access to their parts.
 
     Attributes:
         text: The text.
@@ -159,10 +160,10 @@ def _closers(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def value_runs(text: str, *, whole: bool = False) -> list[Values]:
-    """Return the values in a text, with values that follow each other in one run.
+    """Return the values in a text. Consecutive values are in one run.
 
     A value counts if it is the whole text, or if it fills lines. A long value may also follow a name on its first line.
-    Text that does not parse is read at most as often as the text is long.
+    For values that do not parse, about as many characters as the text has are read at most.
 
     Args:
         text: The text.

@@ -1,8 +1,8 @@
-"""The relevance of a conversation's passages to its task: the judges that a pruner can use, by name.
+"""Judges of the relevance of a conversation's passages to its task. A pruner finds a judge by its name.
 
-`reader` compares words, their meaning and sentence embeddings. The shipped cross-encoder then reads the passages that
-these leave undecided. The other judges are baselines. `age` prefers the latest passages, `bm25` compares the words of
-the task alone, `embedding` compares embeddings, and `random` draws the scores.
+`reader` compares words, their meaning and sentence embeddings. The shipped cross-encoder then reads the passages whose
+relevance is still undecided. The other judges are baselines. `age` prefers the latest passages, `bm25` compares the
+words of the task alone, `embedding` compares embeddings, and `random` draws the scores.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Goal:
     """The task and the latest steps of an agent, which passages are judged against.
 
     Attributes:
-        task: What the agent works on.
+        task: The task of the agent.
         steps: The agent's latest messages, the latest first.
         room: The number of tokens that fit beside the passages that are `staying`.
         staying: The indices of the passages that stay whatever their score.
@@ -212,7 +212,7 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
 
     If one of them scores a passage far above the others, the passage stays. In a domain that the reader does not know,
     the other scores therefore decide. Similarity is computed with all-MiniLM-L6-v2 for the passages that score best by
-    words. The reader reads the passages whose rank by the other scores is nearest to the limit of what fits.
+    words. The reader reads the passages that the other scores rank nearest to the limit of the room.
 
     Args:
         passages: The passages.
@@ -250,7 +250,7 @@ class _Excerpts:
         return self._texts[row]
 
     def gist(self, row: int) -> str:
-        """Return a short text of a passage: the part that has most of the task's words, and the longest part.
+        """Return a short text of a passage. It has the part with most of the task's words, and the longest part.
 
         In a record, a part that is not about the task loses its numbers, so that similar records have the same text.
         """

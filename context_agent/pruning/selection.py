@@ -1,4 +1,7 @@
-"""The choice of passages to remove: what stays whatever its score, the least relevant of the others, and the prices."""
+"""The choice of passages to remove, and the prices that decide whether removing them pays.
+
+Protected passages stay whatever their score. Of the others, the least relevant are removed.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ class Prices:
         fresh: The price of an input token that is not cached.
         cached: The price of a cached input token.
         turns: The number of requests still to come. Each reads the whole conversation.
-        write: The price of writing a token to the cache. Defaults to the price of a fresh token. Anthropic's price is
-            1.25 times that for five minutes and twice that for an hour.
+        write: The price of writing a token to the cache. Defaults to the price of a fresh token. Anthropic charges 1.25
+            times the fresh price for five minutes, and twice the fresh price for an hour.
         lifetime: Seconds after which an unused cache is lost. After that everything is read again, so a prune loses
             nothing.
 
@@ -72,7 +75,7 @@ class Prices:
         return self.fresh if self.write is None else self.write
 
     def savings(self, freed: int, *, cold: bool = False) -> float:
-        """Return what the freed tokens would have cost, in fresh input tokens.
+        """Return the cost that the freed tokens would have had, in fresh input tokens.
 
         Args:
             freed: The number of freed tokens.
@@ -81,7 +84,7 @@ class Prices:
         return freed * (self.turns * self.cached + (self.writing if cold else 0.0)) / self.fresh
 
     def loss(self, recomputed: int, *, cold: bool = False) -> float:
-        """Return what it costs to read tokens again whose cached prefix changed, in fresh input tokens.
+        """Return the cost of reading tokens again after their cached prefix changed, in fresh input tokens.
 
         Args:
             recomputed: The number of tokens to read again.
@@ -123,7 +126,7 @@ class OwnWords:
                 break
 
     def sources(self, candidates: Sequence[Candidate]) -> set[int]:
-        """Return the rows of the passages that introduced a phrase or a name which a later message uses."""
+        """Return the rows of the passages with a phrase or a name that the user or the agent first used after them."""
         rows: set[int] = set()
         by_name: dict[str, list[int]] = {}
         for row, candidate in enumerate(candidates):
@@ -181,13 +184,13 @@ def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[i
 
 @dataclass(frozen=True, slots=True)
 class StubCosts:
-    """Estimates of what stubs cost, in tokens.
+    """Estimates of the tokens that stubs take.
 
     Attributes:
         stub: The tokens of a stub between two passages that stay.
         gone: The tokens of the text that replaces a result without remaining passages.
-        frames: The tokens around the passages of a result, by its number. They are removed with the last of its
-            passages.
+        frames: The tokens around the passages of a result, by the number of the result. They are removed with the last
+            of its passages.
     """
 
     stub: int = 16
@@ -249,10 +252,10 @@ def select(
     limit: int,
     costs: StubCosts = FULL_STUBS,
 ) -> set[int]:
-    """Return the rows to remove so that the tool results fit: copies first, and then the passages with the lowest
-    scores.
+    """Return the rows to remove so that the tool results fit.
 
-    Of passages with equal scores, the earlier one is removed first.
+    Copies come first, then the passages with the lowest scores. Of passages with equal scores, the earlier one is
+    removed first.
 
     Args:
         candidates: All passages of the conversation.

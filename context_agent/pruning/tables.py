@@ -1,4 +1,4 @@
-"""Tables in tool results: delimited tables such as CSV, and Markdown tables. Each has a header and rows."""
+"""Tables in tool results. A table is delimited, such as CSV, or a Markdown table. It has a header and rows."""
 
 from __future__ import annotations
 

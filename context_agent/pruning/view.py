@@ -1,7 +1,8 @@
-"""The editable context: segments, the view of them that a policy sees, edits, and the events that a record consists of.
+"""The editable context of an episode.
 
-A view is the record of an episode minus the blocks that edits removed. `fold` is the only function that turns an event
-into the next view, in a live episode and in replay. This module has values and pure functions, and no I/O.
+It consists of segments, the view that a policy sees, edits, and the events of the record. A view is the record of an
+episode minus the blocks that edits removed. `fold` is the only function that turns an event into the next view, in a
+live episode and in replay. This module has values and pure functions, and no I/O.
 
 Nothing is ever deleted from the record. An edit changes only what it names. If a block is restored that a summary
 covers, the summary stays until it is pruned. If a summary is pruned, the blocks that it covers stay hidden. An edit
@@ -175,7 +176,7 @@ class EditCost:
 
     Attributes:
         freed: Tokens that left the view, minus the tokens of new summaries. If more was restored, it is negative.
-        recomputed: Tokens in the view after the first change, which no cached prefix covers now.
+        recomputed: Tokens in the view after the first change. No cached prefix covers them any longer.
     """
 
     freed: int = 0
@@ -213,7 +214,8 @@ class View:
         turn: The number of the current turn, from 0.
         tools: The tools that the episode's profile has.
         protected: Keys that no summary may replace, because the policy named them to stay or restored them.
-        changed: Keys that the latest edit hid or restored. It invalidated the cached prefix from the first of them on.
+        changed: Keys that the latest edit hid or restored. The edit invalidated the cached prefix from the first of
+            these keys on.
     """
 
     question: str
@@ -360,7 +362,7 @@ class View:
             all_but: Ids to keep while everything else is pruned. If it is given, `chunk_ids` is ignored.
 
         Returns:
-            What leaves the view, and what the call names to stay.
+            The segments that leave the view, and the segments that the call names to stay.
         """
         blocks: dict[int, Editable] = {}
         unchanged: list[str] = []
@@ -377,7 +379,7 @@ class View:
         return (selection, ()) if all_but is None or misnamed else self._all_but(selection)
 
     def _all_but(self, selection: Selection) -> tuple[Selection, tuple[Editable, ...]]:
-        """Return what leaves the view, and what stays.
+        """Return the segments that leave the view, and the segments that stay.
 
         The selected segments stay. If a selected chunk is hidden, the summaries that cover it stay.
         """
@@ -468,7 +470,7 @@ class View:
 
 
 def replaced_keys(keys: Iterable[int], summaries: Mapping[int, Editable]) -> set[int]:
-    """Return the keys, and the keys that the summaries among them replaced, directly or through other summaries.
+    """Return the keys and the keys that they replaced. A summary can replace keys directly or through other summaries.
 
     Each key is visited once, so the search ends even if summaries in a record refer to each other in a circle.
     """
@@ -490,7 +492,7 @@ def named_id(name: str, known: Container[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SubAgentRecord:
-    """A sub-agent as the episode that started it records it.
+    """A sub-agent in the record of the episode that started it.
 
     Attributes:
         id: The id of its trajectory. It is empty if no trajectory was begun.

@@ -1,4 +1,4 @@
-"""The words of a conversation's passages, and comparisons by them: BM25, rare words, resemblance."""
+"""The words of a conversation's passages, and comparisons of passages by BM25, rare words and resemblance."""
 
 from __future__ import annotations
 
@@ -148,10 +148,9 @@ class PassageWords:
         return found
 
     def resemblance(self, rows: Sequence[int]) -> Scores:
-        """Return the cosine of each passage with the nearest of these rows by their words, shape (n_passages,), from 0
-        to 1.
+        """Return the resemblance of each passage to these rows, shape (n_passages,), from 0 to 1.
 
-        Each word is weighted by its rarity.
+        It is the cosine of the passage with the nearest row by their words. Each word is weighted by its rarity.
         """
         squares = self._rarity() ** 2
         norms = np.sqrt(np.maximum(self._summed(squares[self._columns]), 1e-12))

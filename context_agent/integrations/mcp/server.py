@@ -92,8 +92,9 @@ class SharedToken(TokenVerifier):
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the access that the token grants. For a wrong token, return None. The comparison takes
-        constant time.
+        """Return the access that the token grants. For a wrong token, return None.
+
+        The comparison takes constant time.
         """
         is_valid = hmac.compare_digest(token.strip().encode("latin-1", "replace"), self._token)
         return AccessToken(token=token, client_id="shared", scopes=[]) if is_valid else None

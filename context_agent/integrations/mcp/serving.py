@@ -75,8 +75,9 @@ def serve_http(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
 ) -> bool:
-    """Serve over HTTP until a signal arrives. Running searches finish after the first signal, and end at once at the
-    second.
+    """Serve over HTTP until a signal arrives.
+
+    Running searches finish after the first signal, and end at once at the second.
 
     Args:
         service: The service, which has the settings and the index.

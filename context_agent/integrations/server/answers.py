@@ -41,8 +41,9 @@ class ServedAnswer:
 
     @property
     def trajectory(self) -> str | None:
-        """The id of the first trajectory, or None if no trajectory was written. The id is the file's name without the
-        suffix.
+        """The id of the first trajectory, or None if no trajectory was written.
+
+        The id is the file's name without the suffix.
         """
         return self.result.trajectory.stem if self.result.trajectory else None
 

@@ -86,8 +86,9 @@ def _finish_reason(answer: ServedAnswer) -> str:
 
 
 def _usage(answer: ServedAnswer) -> dict[str, int]:
-    """Return the tokens of the search. The completion tokens are those that the policy wrote; all others are prompt
-    tokens.
+    """Return the tokens of the search.
+
+    The completion tokens are those that the policy wrote; all others are prompt tokens.
     """
     total, written = answer.result.tokens, answer.output_tokens
     return {"prompt_tokens": total - written, "completion_tokens": written, "total_tokens": total}

@@ -25,8 +25,9 @@ class JsonLines(logging.Formatter):
     """
 
     def __init__(self, worker: int | None = None) -> None:
-        """Make a formatter for the records of one process. If several processes serve one address, `worker` is its
-        number.
+        """Make a formatter for the records of one process.
+
+        If several processes serve one address, `worker` is its number.
         """
         super().__init__()
         self._worker = {} if worker is None else {"worker": worker}

@@ -1,5 +1,6 @@
-"""The layer that every request passes. It gives the request its id, checks host, origin and token, and writes the log
-line and the metrics.
+"""The layer that every request passes.
+
+It gives the request its id, checks host, origin and token, and writes the log line and the metrics.
 """
 
 from __future__ import annotations

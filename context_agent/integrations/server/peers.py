@@ -74,8 +74,9 @@ class WorkerPeers:
         return reply["answer"]
 
     async def call_all(self, name: str, request: Any, *, seconds: float) -> list[Any]:
-        """Return the answers of all workers, ordered by number. If a worker raises `Problem`, its answer is
-        left out.
+        """Return the answers of all workers, ordered by number.
+
+        If a worker raises `Problem`, its answer is left out.
         """
 
         async def answer(worker: int) -> list[Any]:

@@ -195,10 +195,10 @@ class BodyPruner:
 
 
 def _cache_ttl(body: bytes) -> str:
-    """Return the lifetime of cache entries that the body's `cache_control` asks for. Without one, return an empty
-    string.
+    """Return the lifetime of cache entries that the body's `cache_control` asks for.
 
-    Inside a JSON string the quotes would be escaped, so no text can imitate a `cache_control`.
+    Without one, return an empty string. Inside a JSON string the quotes would be escaped, so no text can imitate a
+    `cache_control`.
     """
     if not re.search(rb'"cache_control"\s*:\s*\{', body):
         return ""
@@ -242,8 +242,9 @@ def path_problem(scope: Scope) -> Problem | None:
 
 
 class Proxy(LimitedService):
-    """A proxy that relays requests to one upstream, within the limits of its settings. Only one event loop
-    may use it.
+    """A proxy that relays requests to one upstream, within the limits of its settings.
+
+    Only one event loop may use it.
     """
 
     def __init__(
@@ -490,8 +491,9 @@ def caller_of(headers: Headers, query: bytes = b"") -> bytes:
 
 
 def _environment_proxy(url: httpx.URL) -> str | None:
-    """Return the proxy for an address from the environment (`HTTPS_PROXY`, `NO_PROXY`). If there is none,
-    return None.
+    """Return the proxy for an address from the environment (`HTTPS_PROXY`, `NO_PROXY`).
+
+    If there is none, return None.
     """
     return None if proxy_bypass(url.host) else getproxies().get(url.scheme)
 

@@ -83,8 +83,9 @@ class ServerWorker:
 
 
 class _WorkerServer(ServerProcess):
-    """A server that drains at SIGTERM, no matter how often the signal arrives. Only the supervisor can end a worker at
-    once, by killing it.
+    """A server that drains at SIGTERM, no matter how often the signal arrives.
+
+    Only the supervisor can end a worker at once, by killing it.
     """
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
