@@ -197,12 +197,12 @@ class EpisodeConfig:
             episodes use `window`. A call may show as many tokens as in `window`.
         per_call: Number of tokens that a call may show. 0 means the profile's share of the window, usually an eighth.
         turns: Largest number of turns.
-        seconds: Time limit, in seconds. None for no limit.
+        seconds: Time limit, in seconds. None means no limit.
         calls: Largest number of tool calls in a turn.
         workers: Number of calls that run concurrently.
-        swarm: Number of sub-agents that one turn may start. 0 for none.
+        swarm: Number of sub-agents that one turn may start. 0 means none.
         searchers: Folder of a frozen model that plays the sub-agents. If it is None, the trained policy plays them.
-        shown: Number of hits that a search shows. 0 for the profile's number.
+        shown: Number of hits that a search shows. 0 means the profile's number.
     """
 
     profile: Literal["default", "context-1", "summary", "lean"] = "default"
@@ -270,14 +270,14 @@ class RolloutConfig:
             episodes.
         substeps: Optimizer updates of a step.
         concurrency: Number of episodes that run concurrently.
-        seed: Random seed for drawing questions and sampling. 0 for the run's seed.
+        seed: Random seed for drawing questions and sampling. 0 means the run's seed.
         baseline: The quantity that is subtracted from each reward (`advantages.Baseline`).
         baseline_members: The episodes that the baseline is computed from: `all`, or `sampled`, which leaves out
             demonstrations.
         refill: How often a step may replace a question if all of its episodes earn the same reward (dynamic sampling,
             DAPO, arXiv 2503.14476). 0 means never.
         keep_negative: Of the episodes with a negative advantage, the share that is trained on.
-        save_every: Steps between two saved sets of trajectories, for `ctx1 view`. 0 for none.
+        save_every: Steps between two saved sets of trajectories, for `ctx1 view`. 0 means none.
         save_groups: Number of questions whose trajectories are saved.
     """
 
@@ -370,7 +370,7 @@ class JudgeConfig:
         base_url: Address of the server.
         api_key_env: Environment variable that contains the API key.
         questions: The questions that the judge scores: those without gold, or all.
-        rubric: A TOML file with criteria. None for the rubric that ships.
+        rubric: A TOML file with criteria. None means the rubric that ships.
         reference: If True, the judge reads the question's answer.
         passages: Number of passages of a ranking that the judge reads.
         characters: Number of characters of each passage that the judge reads.
@@ -591,7 +591,7 @@ class EvaluationConfig:
     """Evaluation on the dev questions during reinforcement learning.
 
     Attributes:
-        every: Steps between two evaluations. 0 for none.
+        every: Steps between two evaluations. 0 means none.
         questions: Number of dev questions that are used.
         temperatures: Sampling temperatures. 0 is greedy.
         best: The metric that decides which model is best, measured at the first temperature.
@@ -623,7 +623,7 @@ class LoggingConfig:
     Attributes:
         to: Names of the trackers. If trackio is installed, it is the default. It writes to this machine only.
         project: Project name in the trackers.
-        run: Run name in the trackers. None for the name of the run's folder.
+        run: Run name in the trackers. None means the name of the run's folder.
     """
 
     to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] | None = None
@@ -667,8 +667,8 @@ class RunConfig:
     Attributes:
         out: Folder of the run.
         seed: Random seed.
-        threads: Number of torch threads. 0 for torch's default.
-        minutes: Time limit. The run stops after the update that reaches it, and saves its state. 0 for no limit.
+        threads: Number of torch threads. 0 means torch's default.
+        minutes: Time limit. The run stops after the update that reaches it, and saves its state. 0 means no limit.
         model: The model that is trained.
         data: The questions and the index.
         episodes: The harness of an episode.

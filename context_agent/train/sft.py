@@ -38,7 +38,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
 
     Args:
         folder: The folder of rows.
-        longest: Longest row that the model takes, in ids. None for no limit.
+        longest: Longest row that the model takes, in ids. None means no limit.
         vocabulary: Size of the model's vocabulary. None to skip the check of ids.
 
     Returns:

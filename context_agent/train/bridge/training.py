@@ -113,7 +113,7 @@ def train(
         sources: The sources.
         policy: The policy that explores in the first round. By default it follows rules of thumb.
         effort: The effort of the exploring policies. Defaults to that of `policy`.
-        windows: Sizes of the window, in tokens, in which each question is played. 0 for the default.
+        windows: Sizes of the window, in tokens, in which each question is played. 0 means the default.
         rounds: Number of rounds of episodes and training.
         recipe: The hyperparameters of the networks.
         seed: The seed of training.

@@ -97,7 +97,7 @@ class DemoRecipe:
         targets: The targets of the whole demo.
         quick: The targets of the quick demo.
         temperatures: Sampling temperatures of evaluations.
-        questions: Number of held-out questions, of the whole demo and of the quick one. None for all.
+        questions: Number of held-out questions, of the whole demo and of the quick one. None means all.
         tasks: Number of train questions, in each window, from which the oracle makes lessons.
     """
 
@@ -149,7 +149,7 @@ class DemoOptions:
         trajectory_reward: If False, train without the trajectory reward.
         quick: True for the quick demo.
         model: The model.
-        data: The folder of a language model's documents and questions. None for an invented world.
+        data: The folder of a language model's documents and questions. None means an invented world.
     """
 
     out: Path
@@ -177,7 +177,7 @@ class DemoPlan:
         rl: The run of reinforcement learning.
         judged: The reward settings of every evaluation. They do not depend on the training reward, so figures are
             comparable.
-        questions: Number of test questions. None for all.
+        questions: Number of test questions. None means all.
         ablation: True for the demo without the trajectory reward.
         targets: The targets.
         temperatures: Sampling temperatures of the evaluations.
@@ -311,9 +311,9 @@ def _read_demo_run(name: str, changes: Mapping[str, Any]) -> RunConfig:
 def half_window(placed: Sequence[int], episodes: EpisodeConfig) -> EpisodeConfig:
     """Return the harness settings with a smaller window.
 
-    The window is half of what the median episode would have filled without prunes. It is never smaller than the reserve
-    allows, and never larger than the current one. If the hard cutoff allows it, a call may return as many tokens as
-    before.
+    The window is half of the tokens that the median episode would have without prunes. It is never smaller than the
+    reserve allows, and never larger than the current one. If the hard cutoff allows it, a call may return as many
+    tokens as before.
 
     Args:
         placed: For each episode, the tokens that it would have had without prunes.

@@ -66,7 +66,7 @@ class ReinforcementLoop:
         demonstrations: Demonstrations that join the groups of their questions.
         canary: Checks that the sampler has the weights that were sent.
         evaluator: Plays the dev questions. None on ranks that do not evaluate.
-        evaluate_every: Updates between two evaluations. 0 for none.
+        evaluate_every: Updates between two evaluations. 0 means none.
         evaluated: Receives the metrics after each evaluation. It is called on every rank. Only the rank that evaluated
             has metrics.
         folder: Receives the trajectories of some steps.

@@ -37,7 +37,7 @@ class RolloutRequest:
         seed: The sampling seed.
         episode: The id of the trajectory.
         demonstrated: True if an expert has played the episode. The policy then does not play it.
-        budget: The window of the episode. None for the agent's.
+        budget: The window of the episode. None means the agent's.
     """
 
     question: Question
@@ -143,7 +143,7 @@ def episode_request(
         step: The step.
         group: The index of the question in the step.
         rollout: The index of the rollout in the group.
-        budget: The window of the episode. None for the agent's.
+        budget: The window of the episode. None means the agent's.
 
     Returns:
         The request.

@@ -1,6 +1,6 @@
 """A trainer on rows. It extends TRL's GRPO trainer, which provides the optimizer, accelerate and checkpoints.
 
-TRL expects one completion per prompt. Here an episode whose context was edited has several rows. Three methods are
+TRL expects one completion per prompt. Here an episode with an edited context has several rows. Three methods are
 overridden for this:
 
 - `RowTrainer._prepare_inputs` takes the rows of an update instead of generating completions.
@@ -177,7 +177,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             tokenizer: The tokenizer of the model.
             loss: The loss settings.
             mismatch: Largest allowed mean difference from the sampler's log-probabilities for the same weights.
-            peft_config: The configuration of new adapters. None to train the model as it is.
+            peft_config: The configuration of new adapters. If it is None, the model is trained as it is.
             callbacks: Callbacks of the Trainer.
 
         Raises:

@@ -38,7 +38,7 @@ BATCH_WAIT = 0.05
 
 @contextmanager
 def subagent_engine(run: RunConfig, tokenizer: Any, device: torch.device | str = "cpu") -> Iterator[Engine | None]:
-    """Open the engine of sub-agents whose model is frozen.
+    """Open the engine of sub-agents that use a frozen model.
 
     Args:
         run: The run.

@@ -185,8 +185,8 @@ def _first_error(results: Sequence[EpisodeResult]) -> str:
 def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
     """Return means over episodes: the reward and each of its terms, recall, pruning, turns and calls.
 
-    Recall and precision are means over episodes whose question has gold. If no question has gold, they are absent. If
-    the episodes could start sub-agents, the metrics include `delegation_metrics`.
+    Recall and precision are means over the episodes of questions with gold. If no question has gold, they are absent.
+    If the episodes could start sub-agents, the metrics include `delegation_metrics`.
 
     Args:
         episodes: The episodes. There must be at least one.

@@ -66,7 +66,7 @@ class WeightSync(Protocol):
             step: The number of updates so far.
 
         Returns:
-            The size of what was sent.
+            The number of bytes that were sent.
 
         Raises:
             PolicyError: If the sampler does not accept the weights.

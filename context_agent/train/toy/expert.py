@@ -1,11 +1,11 @@
-"""The noisy expert of the toy environment, whose episodes are demonstrations.
+"""The noisy expert of the toy environment. Its episodes are demonstrations.
 
-The expert searches the chain of documents name by name, prunes, and ranks what it retrieved. It states the relation
-that it follows before it searches for the name at its end. Each word of a demonstration can therefore be derived from
-the words before it. The expert is noisy on purpose, because a perfect expert would leave nothing to learn from rewards.
-In each turn it may stop early, search for something else in view, or skip a prune. If a question has several branches,
-it searches them one after another, or it leads. To lead, it starts a sub-agent for each branch and ranks their results.
-Sometimes it first searches for documents that they missed.
+The expert searches the chain of documents name by name, prunes, and ranks the documents that it retrieved. It states
+the relation that it follows before it searches for the name at its end. Each word of a demonstration can therefore be
+derived from the words before it. The expert is noisy on purpose, because a perfect expert would leave nothing to learn
+from rewards. In each turn it may stop early, search for something else in view, or skip a prune. If a question has
+several branches, it searches them one after another, or it leads. To lead, it starts a sub-agent for each branch and
+ranks their results. Sometimes it first searches for documents that they missed.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class RankingJudge:
             raise InvalidReply(*problem)
 
     def _named(self, reply: JudgeReply) -> dict[str, float]:
-        """Return the scores under the rubric's names, whatever case the judge used."""
+        """Return the scores under the rubric's names. The judge may write the names in any case."""
         return {
             criterion.name: reply.scores[criterion.name.lower()]
             for criterion in self.rubric.criteria
@@ -245,7 +245,7 @@ def spending_cap(settings: JudgeConfig, ranks: int = 1) -> SpendingCap:
 
 
 def judge_identity(settings: JudgeConfig, rubric: Rubric, prompts: str) -> dict[str, Any]:
-    """Return the settings that verdicts depend on: the model, what it reads, the rubric and the prompt."""
+    """Return the settings that verdicts depend on: the model, its input, the rubric and the prompt."""
     return {
         **{name: getattr(settings, name) for name in CALIBRATED_SETTINGS},
         "rubric": rubric.digest,

@@ -117,7 +117,7 @@ def prepare(
         note: Receives messages about skipped questions.
 
     Returns:
-        The counts of what was written.
+        The folder, with the numbers of questions and rows in it.
 
     Raises:
         ConfigError: If verl cannot carry out the run, or a question has no gold.
