@@ -1,4 +1,4 @@
-"""Actions and rankings as text: how a reply of a policy is written and read."""
+"""Actions and rankings as text. This module writes and reads the replies of a policy."""
 
 from __future__ import annotations
 

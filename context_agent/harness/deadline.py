@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 
 
 class Deadline:
-    """When searches end with what they have, in addition to their agent's own limit.
+    """A deadline for searches, in addition to their agent's own limit.
+
+    At the deadline, a search ends with its best ranking so far.
 
     Several searches may share a deadline. Call `expire` in the event loop that runs them to end them at once.
 
     Args:
-        seconds: Seconds from the creation of the deadline. None: only a call of `expire` ends the searches.
+        seconds: Seconds from the creation of the deadline. If it is None, only a call of `expire` ends the searches.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -28,7 +30,7 @@ class Deadline:
         return max(0.0, self._ends - self._clock())
 
     def expire(self) -> None:
-        """End running searches now, and later ones before their first turn."""
+        """End all running searches now. Searches that start later end before their first turn."""
         self._ends = min(self._ends, self._clock())
         for timeout in self._running:
             if not timeout.expired():

@@ -1,13 +1,16 @@
-"""One question from first view to ranking. The production harness and the RL environment are this object.
+"""An episode takes one question from the first view to the ranking. Production and RL training use the same class.
 
 A turn has four steps. Another order would change what a trained policy has learned:
 
-1. The action enters the view. An action that the window cannot hold ends the episode. 2. The edits of the turn are
-applied together: prunes, then summaries, then restores. 3. The other calls run at the same time. What each may show is
-decided in call order, so the trace does not depend on which call returned first. A call past the hard cutoff is
-refused. The cutoff counts what earlier calls showed. 4. The usage line closes the turn.
+1. The action enters the view. If the window cannot hold the action, the episode ends.
+2. The edits of the turn are applied together: prunes, then summaries, then restores.
+3. The other calls run at the same time. The episode decides in call order which results each call may show. The trace
+therefore does not depend on which call returned first. A call past the hard cutoff is refused, and results of earlier
+calls count.
+4. The usage line closes the turn.
 
-A policy's mistake becomes a result that says so. Exceptions are for mistakes of the caller and failures outside.
+A policy's mistake becomes a result with an error text. Exceptions report mistakes of the caller and failures of other
+systems.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ LEAST_OUTPUT = 8
 
 
 class StopReason(StrEnum):
-    """Why an episode ended."""
+    """The reason why an episode ended."""
 
     FINISHED = "finished"
     """The policy gave its ranking."""
@@ -83,13 +86,13 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an episode may spend.
+    """The limits of an episode.
 
     Attributes:
-        turns: The most turns; None for as many as the profile allows.
+        turns: The most turns. If None, the limit of the profile applies.
         seconds: The most seconds of wall clock.
         tokens: The most tokens that are ever placed in the context, pruned or not.
-        calls: Calls of one turn that run. The others are refused.
+        calls: The most calls that run in one turn. Further calls are refused.
 
     Raises:
         ConfigError: If a limit is not positive.
@@ -125,7 +128,7 @@ DEFAULT_K = 10
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRequest:
-    """What differs from one episode of an agent to the next.
+    """The settings that differ between the episodes of an agent.
 
     Attributes:
         question: What to search for.
@@ -157,7 +160,7 @@ class EpisodeRequest:
 
 
 class Episode:
-    """Drives one question over a corpus. Single use.
+    """An episode of one question over a corpus. Use each object for a single episode.
 
     Give it actions with `step` until it is `done`.
 
@@ -167,7 +170,7 @@ class Episode:
         profile: The tools and texts of the episode. Defaults to the profile `default`.
         budget: The size of the context. Defaults to that of the profile. A budget in the request replaces it.
         limits: What the episode may spend. Without a limit on turns, that of the profile applies.
-        renderer: Writes the blocks. The episodes of one profile and counter may share it.
+        renderer: The renderer that writes the blocks. Episodes with the same profile and counter may share it.
         counter: Counts tokens, if no renderer is given. Defaults to o200k_harmony.
         instructions: Replaces the profile's prompt. An empty string means no prompt.
         executor: Runs the reads of a corpus that waits for disk or network.
@@ -276,7 +279,7 @@ class Episode:
 
     @property
     def trajectory(self) -> Trajectory:
-        """The record so far."""
+        """The record of the episode so far."""
         return Trajectory(self.header, tuple(self._events))
 
     async def step(self, action: Action) -> View:

@@ -1,7 +1,7 @@
-"""How the episodes of an agent begin, and how each is driven to its end.
+"""The runs of an agent's episodes, from the beginning to the end.
 
-`EpisodeFactory` begins episodes. `EpisodeRun` drives an episode whatever ends it: the policy, a deadline, a failing
-policy or corpus, or the caller. Sub-agents of a swarm run their episodes in the same way.
+`EpisodeFactory` begins episodes. `EpisodeRun` runs an episode until the policy, a deadline, a failure of the policy or
+the corpus, or the caller ends it. Sub-agents of a swarm run their episodes in the same way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EpisodeRun:
             deadline: Ends the episode early. The episode's own limit on seconds applies as well.
 
         Returns:
-            The error of a policy or corpus that failed on the way; None if neither failed.
+            The error of the policy or the corpus if one of them failed, otherwise None.
         """
         episode = self.episode
         try:
@@ -72,17 +72,17 @@ class EpisodeRun:
 
 
 class EpisodeStarter(Protocol):
-    """Begins the episodes of an agent."""
+    """An object that begins the episodes of an agent."""
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
-        """Return an episode that is ready to be driven. Raises what its policy raises, and what `Episode` does."""
+        """Return the run of a new episode. Raise the errors of its policy and of `Episode`."""
 
 
 class EpisodeExtension(Protocol):
-    """Changes how an agent's episodes begin, as a swarm does."""
+    """An object that changes how an agent's episodes begin. A swarm is one."""
 
     def over(self, factory: EpisodeFactory) -> EpisodeStarter:
-        """Return what begins the episodes of an agent.
+        """Return the object that begins the episodes of an agent.
 
         The `factory` begins the episodes of the agent without the extension.
         """
@@ -90,7 +90,7 @@ class EpisodeExtension(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeFactory:
-    """What the episodes of an agent have in common.
+    """The settings that all episodes of an agent share.
 
     Attributes:
         corpus: What the episodes search.
@@ -115,7 +115,7 @@ class EpisodeFactory:
     observers: Sequence[Observer] = ()
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
-        """Return an episode that is ready to be driven. See `EpisodeStarter`."""
+        """Return the run of a new episode. See `EpisodeStarter`."""
         policy = self.policy if request.effort is None else with_effort(self.policy, request.effort)
         if isinstance(policy, AdjustableRanking):
             policy = policy.with_ranking(request.k)

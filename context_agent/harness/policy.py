@@ -1,4 +1,7 @@
-"""Who decides: a `Policy` opens an `Actor` for each episode, and the actor turns views into actions."""
+"""The policies, which make the decisions.
+
+A `Policy` opens an `Actor` for each episode, and the actor turns views into actions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Instructions:
 class Actor(Protocol):
     """The decisions of one episode.
 
-    Single use. An actor may keep notes between turns, as a language model keeps its reasoning.
+    Each actor is used for a single episode. It may keep notes between turns, as a language model keeps its reasoning.
     """
 
     async def act(self, view: View) -> Action:
@@ -40,7 +43,10 @@ class Actor(Protocol):
 
 @runtime_checkable
 class PartialRanker(Protocol):
-    """An actor that can rank at any moment. It is called if a limit ends the episode before the policy does."""
+    """An actor that can rank at any moment.
+
+    If a limit ends the episode before the policy does, the episode asks it for a ranking.
+    """
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
         """Return the ranking that the actor would give for this view."""
@@ -48,7 +54,7 @@ class PartialRanker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """How good the evidence is.
+    """An assessment of the evidence.
 
     Attributes:
         confidence: The probability that the corpus answers the question, judged by the evidence. None if it is not
@@ -69,7 +75,7 @@ class EvidenceAssessor(Protocol):
 
 
 class Policy(Protocol):
-    """Opens actors. It holds weights, connections and settings, and concurrent episodes share it.
+    """A policy opens actors. It holds weights, connections and settings, and concurrent episodes share it.
 
     Example:
         A policy that searches the question once and ranks what it finds:
@@ -99,7 +105,7 @@ class Policy(Protocol):
 
     @property
     def counter(self) -> TokenCounter | None:
-        """Counts tokens as the policy's model does. None for the default, o200k_harmony."""
+        """A counter that counts tokens as the policy's model does. None means the default, o200k_harmony."""
 
     def instructions(self, profile: Profile) -> str | Instructions:
         """Return the text that precedes the question in the view. It counts against the budget.
@@ -141,7 +147,7 @@ class AdjustableRanking(Protocol):
     """A policy that can return a longer ranking if a caller wants more documents."""
 
     def with_ranking(self, documents: int) -> Policy:
-        """Return this policy with rankings of at least `documents`, as far as it has seen and kept so many."""
+        """Return a copy of this policy that ranks at least `documents` documents, if it has seen and kept that many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,7 @@ class SwarmPlayer(Protocol):
     """A policy with roles of its own in a swarm. It needs no prompt about sub-agents."""
 
     def swarm_roles(self, breadth: int) -> SwarmRoles:
-        """Return the roles for one episode, whose orchestrator may start `breadth` sub-agents."""
+        """Return the roles for one episode. Its orchestrator may start `breadth` sub-agents."""
 
 
 def with_effort(policy: Policy, name: str) -> Policy:

@@ -1,4 +1,4 @@
-"""Show chunks and summaries to a policy.
+"""The text in which a policy sees chunks and summaries.
 
 A document's text is data. Some markers in it would read as the harness's own words or as a model's control tokens. They
 are escaped where a chunk is rendered, never in the stored text. A summary's text, which a model wrote, is escaped as
@@ -34,7 +34,7 @@ class Rendered:
 
 
 class Renderer:
-    """Renders chunks for one profile and token counter, each chunk once."""
+    """A renderer of chunks for one profile and one token counter. It renders each chunk only once."""
 
     def __init__(self, profile: Profile, counter: TokenCounter) -> None:
         self.profile = profile
@@ -122,7 +122,7 @@ class Renderer:
 
 
 def _start(text: str, share: float) -> str:
-    """Return the first `share` of the text. It ends at a word boundary if there is one near."""
+    """Return the first part of the text, as long as `share` says. If a word boundary is near, the part ends there."""
     part = text[: int(len(text) * share)]
     space = part.rfind(" ")
     return part[:space] if space > len(part) * 0.8 else part

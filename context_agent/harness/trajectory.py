@@ -31,7 +31,7 @@ TRAJECTORY_SCHEMA = 4
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an episode started from. It has the whole profile, so a replay needs nothing else."""
+    """The settings that an episode started with. A header has the whole profile, so a replay needs no other file."""
 
     id: str
     question: str
@@ -73,7 +73,7 @@ class Trajectory:
 
     @property
     def end(self) -> EpisodeEnded | None:
-        """The closing event; None if the trajectory was cut."""
+        """The closing event. If the trajectory is truncated, None."""
         last = self.events[-1] if self.events else None
         return last if isinstance(last, EpisodeEnded) else None
 
@@ -81,7 +81,7 @@ class Trajectory:
     def encountered(self) -> tuple[str, ...]:
         """Every document that was shown, pruned or not, in the order first shown.
 
-        Trajectory recall is measured on it.
+        Trajectory recall is measured on these documents.
         """
         blocks = (s for e in self.events if isinstance(e, ToolResult) for s in e.segments if isinstance(s, Block))
         return tuple(dict.fromkeys(block.document_id for block in blocks))

@@ -51,9 +51,11 @@ _BLOCK_FIELDS = ("key", "header", "body", "tokens", "turn", "call")
 
 
 class TrajectoryWriter:
-    """Appends one line for each event and flushes it, so a killed process loses no completed turn.
+    """A writer of trajectory files.
 
-    The file has whole questions and passages, so only its owner may read it.
+    It appends one line per event and flushes it, so a killed process loses no completed turn.
+
+    The file contains full questions and passages, so only its owner may read it.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
@@ -65,7 +67,8 @@ class TrajectoryWriter:
     def __call__(self, event: Event, view: View | None = None) -> None:
         """Write one event.
 
-        After `EpisodeEnded` the file is closed. The view is not used; a listener of an episode gets it.
+        After `EpisodeEnded`, the file is closed. The view is not used. It is an argument because the episode passes it
+        to every listener.
         """
         self._line(encode(event))
         if isinstance(event, EpisodeEnded):
@@ -82,7 +85,9 @@ def write(trajectory: Trajectory, path: Path) -> None:
 
 
 def read(path: str | Path) -> Trajectory:
-    """Return the trajectory of a file. A file that was cut gives the events before the cut, and `end` is None.
+    """Return the trajectory in a file.
+
+    If the file is truncated, the trajectory has the complete events, and `end` is None.
 
     Raises:
         TrajectoryError: If the file is missing or too large, has no header, or has another schema.
@@ -106,7 +111,7 @@ def _as_line(data: dict[str, Any]) -> str:
 def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
     """Return the trajectory of a file's lines.
 
-    `path` names them in errors. Raise `TrajectoryError` if they are not valid.
+    Errors name the file as `path`. If the lines are not valid, raise `TrajectoryError`.
     """
     try:
         header = decode_header(parse_json(rows[0]))
@@ -132,7 +137,7 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
 
 
 def _size(event: Event) -> int:
-    """Return how much work an event adds to a replay."""
+    """Return the work that an event adds to a replay."""
     match event:
         case PromptShown(segments=segments) | ToolResult(segments=segments):
             return 1 + len(segments)
@@ -151,7 +156,8 @@ def encode_header(header: Header) -> dict[str, Any]:
 def decode_header(data: dict[str, Any]) -> Header:
     """Return the header of a first line's data.
 
-    Raises `TrajectoryError` for another schema, and `KeyError` or `ValueError` for data that are not a header.
+    If the schema is another one, raise `TrajectoryError`. If the data are not a header, raise `KeyError` or
+    `ValueError`.
     """
     if data["kind"] != "header":
         raise ValueError(f"kind is {data['kind']!r}")
@@ -204,7 +210,7 @@ def encode(event: Event) -> dict[str, Any]:
 def decode(data: dict[str, Any]) -> Event:
     """Return the event of a line's data.
 
-    Raise `KeyError`, `TypeError` or `ValueError` for data that are not an event.
+    If the data are not an event, raise `KeyError`, `TypeError` or `ValueError`.
     """
     match data["kind"]:
         case "prompt":

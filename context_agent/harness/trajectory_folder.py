@@ -1,4 +1,4 @@
-"""Read the trajectories of several files and folders.
+"""The trajectories of several files and folders.
 
 Some files may be cut, of another version, or still being written. A file that cannot be read is reported with the
 reason, and the others are read. Files that are not trajectories are counted.
@@ -28,7 +28,7 @@ class LoadedTrajectory:
         path: The file.
         run: A short name of its folder.
         trajectory: The trajectory.
-        problem: Why it does not replay; None if it does.
+        problem: The reason why the trajectory does not replay. If it replays, None.
     """
 
     path: Path
@@ -102,7 +102,7 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_user_file(path: Path) -> bool:
-    """Return whether the user made the file: it is not hidden, and not a page that `ctx1 view` wrote."""
+    """Return True if the user made the file. Hidden files and pages that `ctx1 view` wrote do not count."""
     return path.is_file() and path.suffix != PAGE_SUFFIX and not path.name.startswith(".")
 
 
@@ -131,7 +131,7 @@ def is_trajectory(path: Path) -> bool:
 
 
 def _replay_problem(trajectory: Trajectory) -> str | None:
-    """Return why the trajectory does not replay; None if it does."""
+    """Return the reason why the trajectory does not replay. If it replays, return None."""
     try:
         trajectory.verify()
     except TrajectoryError as error:

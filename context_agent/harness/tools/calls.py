@@ -1,4 +1,4 @@
-"""Tool calls as a policy writes them: their number is bounded, batches are unwrapped, arguments are checked."""
+"""Tool calls as a policy writes them. This module limits their number, unwraps batches and checks arguments."""
 
 from __future__ import annotations
 

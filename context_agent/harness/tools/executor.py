@@ -1,7 +1,7 @@
-"""How the calls of a turn run: checked, edits first, then reads at the same time.
+"""The execution of a turn's calls. The calls are checked, then the edits run, and then the reads run at the same time.
 
-The outcome does not depend on timing. Once all calls have returned, the executor decides in call order what each may
-show.
+The outcome does not depend on timing. When all calls have returned, the executor decides in call order which results
+each call may show.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RefusedCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutor:
-    """Runs the calls of one episode.
+    """An object that runs the calls of one episode.
 
     Attributes:
         context: What reads may use. It remembers the chunks shown, and the query that first brought up each document.
@@ -161,7 +161,7 @@ class ToolExecutor:
         return outputs
 
     def result(self, view: View, call: CheckedCall | RefusedCall, answer: ToolOutput | EditReply) -> ToolResult:
-        """Return the result of a call as it enters the view. What fits depends on all that is in the view by now."""
+        """Return the result of a call in the form that enters the view. The room for it depends on the current view."""
         segments: tuple[Text | Block, ...]
         mistake = answer.mistake
         if isinstance(answer, EditReply):

@@ -1,4 +1,4 @@
-"""What a tool is: its arguments, what it may use, what it returns.
+"""The kinds of tools, their arguments, their contexts and their outputs.
 
 There are four kinds. A `ReadTool` adds chunks to the view, an `EditTool` removes, replaces or restores them, a
 `SpawnTool` hands tasks to sub-agents, and a `BatchTool` wraps several calls.
@@ -57,7 +57,7 @@ class ToolArguments(BaseModel):
 
 
 class SubAgents(Protocol):
-    """Starts the sub-agents of one episode."""
+    """An object that starts the sub-agents of one episode."""
 
     async def search(
         self, requests: Sequence[Sequence[str]], *, tokens_left: int | None, shown_ids: frozenset[str]
@@ -75,7 +75,7 @@ class SubAgents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """What a call that reads may use. `shown_ids` does not change while the calls of a turn run."""
+    """The objects that a reading call may use. `shown_ids` does not change while the calls of a turn run."""
 
     corpus: Corpus
     profile: Profile
@@ -94,7 +94,7 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a call returned, before the executor decides how much of it fits the view.
+    """The output of a call, before the executor decides how much of it fits in the view.
 
     Attributes:
         source: The tool that the hits come from.
@@ -106,7 +106,7 @@ class ToolOutput:
         message: A text for the policy.
         mistake: The kind of mistake that the policy made; None without one.
         seconds: How long the call ran.
-        calls: The output may fill the room of so many calls.
+        calls: The number of calls that share this output. It may fill the room of all of them.
         room: The output's own bound in tokens, if it has one.
         delegated: The sub-agents behind the output. Room for the message about them is kept free of chunks.
     """

@@ -56,7 +56,7 @@ SEEDS = 2**31
 
 
 class VocabularyCounter:
-    """Counts tokens by the renderer's vocabulary."""
+    """A token counter that uses the renderer's vocabulary."""
 
     def __init__(self, renderer: TokenRenderer) -> None:
         self._renderer = renderer
@@ -71,12 +71,12 @@ class TokenPolicy:
     """A language model that is driven by exact token ids.
 
     Args:
-        engine: Runs the model. Its owner closes it.
-        renderer: Spells prompts and reads replies. Defaults to harmony with gpt-oss's vocabulary.
+        engine: The engine that runs the model. The caller closes it.
+        renderer: The renderer that spells prompts and reads replies. Defaults to harmony with gpt-oss's vocabulary.
         temperature: Sampling temperature. The defaults are the settings that the published weights were trained with.
         top_p: Probability mass for nucleus sampling.
         max_tokens: The most tokens of one reply.
-        record_experts: Keep the routing of a mixture of experts.
+        record_experts: If true, record the experts that a mixture of experts chooses.
 
     Raises:
         ConfigError: If the sampling settings are not valid.

@@ -88,7 +88,8 @@ class HarmonyMessage:
 def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Action:
     """Return the action of a reply: its calls, or its final message.
 
-    The analysis channel is the reasoning. Without a final message the text is the commentary.
+    The reasoning is read from the analysis channel. If there is no final message, the text is read from the commentary
+    channel.
     """
     calls: list[ToolCall] = []
     texts: dict[str, list[str]] = {name: [] for name in _CHANNELS}
@@ -139,7 +140,7 @@ def _call(recipient: str, text: str, index: int) -> ToolCall:
 
 
 def _wrapped(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return OpenAI's format for several calls as that of this harness."""
+    """Convert OpenAI's format for several calls to the format of this harness."""
     uses = arguments.get("tool_uses")
     if not isinstance(uses, list):
         return arguments
@@ -161,7 +162,7 @@ LONGEST_NAME = 64
 
 
 class HarmonyRenderer(VocabularyRenderer):
-    """Prompts and replies in harmony.
+    """A renderer of prompts and replies in harmony.
 
     With `parallel=False` a reply stops at `<|call|>`, as in stock sampling. A model then calls several tools at once
     with `multi_tool_use`. With `parallel=True` a reply stops only at `<|return|>`, so it may hold several calls. The
@@ -195,7 +196,7 @@ class HarmonyRenderer(VocabularyRenderer):
 
     @property
     def stop(self) -> Ids:
-        """`<|return|>`, and `<|call|>` unless calls may be parallel."""
+        """The tokens that end a reply: `<|return|>` and, unless calls may be parallel, `<|call|>`."""
         return (self._marks.ret,) if self.parallel else (self._marks.ret, self._marks.call)
 
     def opening(self, profile: Profile) -> Opening:

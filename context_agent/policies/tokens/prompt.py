@@ -46,12 +46,15 @@ class Opening:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the prompt except the question."""
+        """The number of tokens of the prompt except the question."""
         return len(self.before) + len(self.after)
 
 
 class TokenRenderer(Protocol):
-    """Spells prompts and reads replies for one kind of model. It knows no episodes, and concurrent ones share it."""
+    """A renderer that spells prompts and reads replies for one kind of model.
+
+    It has no state of an episode, so concurrent episodes share it.
+    """
 
     @property
     def name(self) -> str:
@@ -157,7 +160,7 @@ class TokenCall:
 
 
 def first_recorded(reused: int) -> int:
-    """Return the position at which the experts of a call begin that reuses so many ids."""
+    """Return the position at which the experts of a call begin if the call reuses `reused` ids."""
     return max(0, reused - 1)
 
 
@@ -203,7 +206,10 @@ def expand(token_calls: Iterable[TokenCall]) -> Iterator[WholeCall]:
 
 
 def _continued(before: Experts | None, call: TokenCall, positions: int) -> Experts | None:
-    """Return the experts up to a call's last position but one, given those up to the previous call's."""
+    """Return the experts up to a call's last position but one.
+
+    `before` has the experts up to the same position of the previous call.
+    """
     if not call.experts:
         return None if before is None else _resized(before[: call.reused], positions)
     fresh = unpack(call.experts)
@@ -228,7 +234,10 @@ Piece = tuple[Key, Ids]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An action of the view as its prompt spells it. `owner` maps each flattened call to the call that holds it."""
+    """An action of the view in the form that the prompt has.
+
+    `owner` maps each flattened call to the call that holds it.
+    """
 
     index: int
     action: Action
@@ -356,7 +365,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Vocabulary(Protocol):
-    """Turns text into token ids and back."""
+    """A vocabulary, which turns text into token ids and back."""
 
     @property
     def name(self) -> str:

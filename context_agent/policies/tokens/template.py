@@ -2,7 +2,7 @@
 
 The template is rendered with placeholders for content, and cut there. Its own text is encoded with special tokens.
 Content is encoded as ordinary text and inserted. A document therefore cannot close a message, whatever special tokens
-the model has. One cost: a template that edits content, for example trims it, cannot do so.
+the model has. As a consequence, a template cannot edit content, for example trim it.
 
 `TemplateRenderer`: calls have the format of Qwen and Hermes models. A template that declares tools in this format
 receives them. For any other template, the system message explains the tools and the format, and results are user
@@ -43,12 +43,12 @@ _CALL = ("<tool_call>", "</tool_call>")
 
 
 class TemplateRenderer(VocabularyRenderer):
-    """Prompts by the chat template of a transformers tokenizer.
+    """A renderer that builds prompts with the chat template of a transformers tokenizer.
 
     `options` are passed to the template, such as `{"enable_thinking": False}`. `stop` adds to the stop tokens, which
     are the token that closes the assistant's message in the template, and the tokenizer's end of sequence.
 
-    Raise `ConfigError` for a tokenizer without a chat template, or a template that drops content.
+    If the tokenizer has no chat template, or the template drops content, raise `ConfigError`.
     """
 
     name = "template"
@@ -92,9 +92,9 @@ class TemplateRenderer(VocabularyRenderer):
         return Opening(before, after, self.decode(before))
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """Return the template between a reply and the next.
+        """Return the template tokens between one reply and the next.
 
-        If the reply sampled its first token, that token is left out.
+        If the model already sampled the first of these tokens, leave it out.
         """
         if len(names) not in self._frames:
             self._frames[len(names)] = self._parts(self._conversation(len(names)))[2:]
@@ -149,7 +149,7 @@ class TemplateRenderer(VocabularyRenderer):
         return [{"role": "user", "content": f"{system}\n\n{question}"}]
 
     def _conversation(self, results: int, *, tool_role: bool | None = None) -> list[Message]:
-        """Question, reply and results, as placeholders."""
+        """Return a conversation of a question, a reply and its results, with placeholders as content."""
         messages = [_message("user", 0), _message("assistant", 1)]
         result_messages = [_message("tool", 2 + number) for number in range(results)]
         tool_role = self._has_tool_role if tool_role is None else tool_role
@@ -188,9 +188,9 @@ _LABEL = re.compile(r"#\d{1,9}")
 
 
 def _names(text: str) -> list[str]:
-    """Return the passages that a line names, each ending in a label.
+    """Return the passages that a line names. Each name ends in a label.
 
-    A bare number counts as a label without its sign.
+    A number alone counts as a label.
     """
     if ends := [match.end() for match in _LABEL.finditer(text)]:
         return [_text(text[start:end]).lstrip(",; ") for start, end in pairwise([0, *ends])]
@@ -215,14 +215,14 @@ ANSWER = "answer"
 
 
 class LinesRenderer(TemplateRenderer):
-    """Prompts by a tokenizer's chat template, replies as lines of commands."""
+    """A renderer with prompts in a tokenizer's chat template, and replies as lines of commands."""
 
     name = "lines"
 
     def opening(self, profile: Profile) -> Opening:
         """Return the template around the first question, with the profile's instructions and nothing else.
 
-        Raise `ConfigError` for a profile that shows ids, because lines cannot name them.
+        If the profile shows ids, raise `ConfigError`, because lines cannot name ids.
         """
         if not profile.numbered:
             raise ConfigError(f"the profile {profile.name!r} is not for replies in lines. Use the profile lean.")

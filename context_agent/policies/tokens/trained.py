@@ -1,4 +1,4 @@
-"""Trained models in folders: what a training run leaves, a copy of it, or any model of transformers.
+"""Trained models in folders. A folder is the output of a training run, a copy of it, or any model of transformers.
 
 A run's folder has `final/`, the last model, and after evaluations `best/`. Each has the weights (all of them or LoRA
 adapters), the tokenizer, and `policy.json`, which says how to prompt the model and in which harness it was trained.
@@ -46,7 +46,7 @@ class PolicyDescription:
     max_tokens: NonNegativeInt = 0
 
     def save(self, folder: Path) -> None:
-        """Write the description next to the weights."""
+        """Write the description into the folder of the weights."""
         (folder / POLICY_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
@@ -63,7 +63,7 @@ class TrainedModel:
 
 
 def trained_model(folder: str | Path) -> TrainedModel:
-    """Read what a folder holds, without its weights.
+    """Find the model in a folder and read its description, without its weights.
 
     Args:
         folder: A training run, one of its models, a copy of one, or any model of transformers. Of a run, the model with

@@ -1,4 +1,4 @@
-"""What the token policy needs from an engine, which runs the model on a server or in this process.
+"""The engines of the token policy. An engine runs the model on a server or in this process.
 
 `FakeEngine` has no model. It plays scripted ids and keeps the requests, for tests of this package and of users.
 
@@ -45,7 +45,7 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was sampled on one prompt.
+    """The reply that was sampled for one prompt.
 
     `logprobs` are natural logarithms, one for each id, of the distribution before top-p, at the request's temperature.
     At temperature 0 they are those of temperature 1. vLLM reports temperature 1 unless it is started otherwise.
@@ -63,7 +63,7 @@ class Sample:
 
 
 class Engine(Protocol):
-    """Samples replies. Concurrent episodes share it, and may run on different event loops."""
+    """An engine samples replies. Concurrent episodes share it, and may run on different event loops."""
 
     @property
     def name(self) -> str:
@@ -104,7 +104,9 @@ ReplyFunction = Callable[[SampleRequest], Sequence[int]]
 
 
 class FakeEngine:
-    """Plays `replies` in the order of the calls, whichever episode makes them. A single function answers every call.
+    """An engine that plays `replies` in the order of the calls, whichever episode makes them.
+
+    A single function answers every call.
 
     A reply is its ids, or a function from the request to them. As with a model, it ends at the first stop token and at
     `max_tokens`. `requests` and `samples` record all calls. Log-probabilities are invented and differ from id to id, so

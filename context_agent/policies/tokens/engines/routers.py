@@ -1,4 +1,6 @@
-"""Record which experts the routers of a mixture of experts choose, and make them choose recorded ones.
+"""The routers of a mixture of experts.
+
+This module records which experts they choose, and makes them choose recorded experts.
 
 A router of transformers is a module that scores the experts of each token, takes the `top_k` best with `torch.topk`,
 and returns logits, weights, and the numbers of the experts. Replay answers that one call with the recorded experts and
@@ -154,8 +156,9 @@ def _choice(chosen: torch.Tensor) -> Any:
 
 
 def check_experts(experts: Experts, found: Sequence[Any], positions: int) -> None:
-    """Check that recorded experts fit a row of so many positions. The last position may be missing, since the model has
-    not read it.
+    """Check that recorded experts fit a row of so many positions.
+
+    The last position may be missing, since the model has not read it.
 
     Raises:
         DataError: If they are from another model, or for other positions.

@@ -51,7 +51,7 @@ class _Entry:
 
 
 def supported(model: Any) -> bool:
-    """Return whether every layer of the model attends to all earlier tokens and nothing else."""
+    """Return True if every layer of the model attends to all earlier tokens and to nothing else."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
@@ -155,10 +155,12 @@ class NewWeights(Protocol):
 
 
 class StagedWeights:
-    """New values for some of a model's parameters. A trainer puts them at any time, and the sampler takes them later.
+    """New values for some of a model's parameters.
 
-    The trainer need not wait for the current batch, which may take longer than an update. The price is a second copy of
-    what is trained. Hold `lock` to put and to take; both only copy.
+    A trainer may store them at any time, and the sampler takes them later.
+
+    The trainer does not wait for the current batch, which may take longer than an update. In return, memory holds a
+    second copy of the trained parameters. Hold `lock` to store or to take values. Both only copy.
     """
 
     def __init__(self, model: Any, indices: Sequence[int], *, lock: Any, version: Any) -> None:
@@ -178,7 +180,7 @@ class StagedWeights:
         return sum(slot.nbytes for slot in self._slots)
 
     def take(self, model: Any) -> str:
-        """Copy what was put last into the model. Return its version."""
+        """Copy the values that were stored last into the model. Return their version."""
         if self._version.value != self._taken_version:
             self._copy(self._slots, self._parameters(model))
             self._taken_version = self._version.value
@@ -210,12 +212,12 @@ class PendingSample:
 
     @property
     def done(self) -> bool:
-        """True if its last token is sampled."""
+        """True if the last token of the sample is sampled."""
         return len(self.ids) >= self.request.max_tokens or self.stopped
 
     @property
     def stopped(self) -> bool:
-        """True if a stop token ended it."""
+        """True if a stop token ended the sample."""
         return bool(self.ids) and self.ids[-1] in self.request.stop
 
     def finish(self, version: str) -> None:
@@ -234,7 +236,7 @@ class PendingScore:
 
 
 class TransformersEngine:
-    """A causal language model of transformers. Close it, or let it end with the process.
+    """An engine with a causal language model of transformers. Close it, or let it end with the process.
 
     `version` names the weights, and a trainer that updates them sets it. `lock` is held while the model generates: take
     it to change weights in place. A trainer with a copy of its own delivers weights through `staged`.
@@ -540,8 +542,10 @@ class Sampler:
         return torch.tensor([pending.done for pending in self._batch], device=input_ids.device)
 
     def _choose(self, logprobs: torch.Tensor) -> list[int]:
-        """Return a token for each row: the likeliest at temperature 0, padding for a row that is done, else a random
-        one.
+        """Return a token for each row.
+
+        At temperature 0 it is the most likely token. For a row that is done it is padding. Otherwise it is a random
+        token.
         """
         tokens = [self._pad_id] * len(self._batch)
         active = [row for row, pending in enumerate(self._batch) if not pending.done]
@@ -558,7 +562,7 @@ class Sampler:
         return tokens
 
     def _draw(self, rows: Sequence[int], logprobs: torch.Tensor) -> list[int]:
-        """Draw a token for each row from the fewest likeliest that hold its `top_p` of the mass."""
+        """Draw a token for each row from the smallest set of most likely tokens whose probabilities add up to `top_p`."""
         import torch
 
         # Rows draw one by one: each has its own seed.
@@ -603,9 +607,9 @@ LIKELIEST = 64
 
 
 def likeliest(logprobs: torch.Tensor, top_p: Sequence[float]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the fewest likeliest tokens that hold each row's `top_p` of the mass.
+    """Return the smallest set of most likely tokens whose probabilities add up to `top_p`, for each row.
 
-    Sorting a whole vocabulary takes longer than a small model's forward pass.
+    The function avoids sorting the whole vocabulary, which takes longer than a small model's forward pass.
 
     Args:
         logprobs: Natural logarithms, shape (rows, vocabulary).
@@ -629,5 +633,5 @@ def likeliest(logprobs: torch.Tensor, top_p: Sequence[float]) -> tuple[torch.Ten
 
 
 def _rows(values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-    """Return the given rows, without a copy if they are all of them."""
+    """Return the given rows. If they are all rows, return them without a copy."""
     return values if len(rows) == len(values) else values[list(rows)]
