@@ -1,4 +1,7 @@
-"""SearchAgent: answer questions with a corpus and a policy. Async inside, with a thin synchronous face."""
+"""`SearchAgent` answers questions with a corpus and a policy.
+
+It is asynchronous, and has synchronous methods as well.
+"""
 
 from __future__ import annotations
 
@@ -85,12 +88,15 @@ class SearchResult:
 
     @property
     def critical_steps(self) -> int:
-        """Actions that had to wait for each other. Of several rollouts, the largest number."""
+        """The number of actions that had to wait for each other.
+
+        If there are several rollouts, it is the largest number of them.
+        """
         return max((trajectory.critical_steps for trajectory in self.trajectories), default=0)
 
     @property
     def trajectory(self) -> Path | None:
-        """The file of the first trajectory; None if none was written."""
+        """The file of the first trajectory. If no trajectory was written, None."""
         return self.paths[0] if self.paths else None
 
     def to_json(self) -> dict[str, Any]:
@@ -140,7 +146,7 @@ class SearchOptions(TypedDict, total=False):
 
 
 class SearchAgent:
-    """Answers questions with ranked documents.
+    """An agent that answers questions with ranked documents.
 
     An agent may be shared between threads and tasks. Close it, or use it in a `with` statement.
 
@@ -220,9 +226,9 @@ class SearchAgent:
         self._starter: EpisodeStarter = factory if swarm is None else swarm.over(factory)
 
     def on(self, corpus: Corpus) -> SearchAgent:
-        """Return an agent like this one on another corpus.
+        """Return a copy of this agent that searches another corpus.
 
-        Both share the policy. The new agent must be closed by itself.
+        Both agents share the policy. Close each agent separately.
         """
         return SearchAgent(
             corpus,
@@ -284,7 +290,7 @@ class SearchAgent:
     ) -> AsyncGenerator[Progress | SearchResult, None]:
         """Yield the events of all rollouts as they happen, and the `SearchResult` last.
 
-        Leaving the loop early cancels what still runs.
+        If you leave the loop early, the rollouts that are still running are canceled.
 
         Args:
             question: What to search for.
@@ -323,7 +329,7 @@ class SearchAgent:
         return [replace(request, seed=seed + rollout, budget=budget) for rollout in range(self.rollouts)]
 
     def close(self) -> None:
-        """End the worker threads. The corpus stays open: it belongs to the caller."""
+        """End the worker threads. The corpus belongs to the caller and stays open."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
@@ -380,7 +386,7 @@ def _document(document: RankedDocument) -> dict[str, Any]:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also if the calling thread already runs an event loop, as in a notebook."""
+    """Run a coroutine to its end. The calling thread may already run an event loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Answer a question with a language model that reads the ranked passages and cites them. Its citations are checked.
+"""Answers from a language model that reads the ranked passages and cites them. The citations are checked.
 
     result = agent.search(question)
     model = AnswerModel("gpt-oss-20b", base_url="http://localhost:8000/v1")
@@ -158,7 +158,7 @@ def _delta(event: Mapping[str, Any]) -> str:
 
 @dataclass
 class _CheckedStream:
-    """Shows an answer as it arrives, in pieces that can be checked on their own, without keys and reasoning."""
+    """A stream that shows an answer as it arrives, without keys and reasoning. Each piece can be checked separately."""
 
     passages: Sequence[NumberedPassage]
     show: Show
@@ -204,7 +204,7 @@ class _CheckedStream:
 
 
 def _without_thoughts(text: str, *, complete: bool = False) -> str:
-    """Return the text behind its reasoning. Return an empty text while it may still be the start of reasoning."""
+    """Return the text after the reasoning. While the text may still be the start of reasoning, return an empty text."""
     start = text.lstrip()
     if start.startswith(THOUGHTS):
         return split_thoughts(start)[1]

@@ -36,8 +36,9 @@ class ContextAgentError(Exception):
     """Base of all errors of this package. Catch it to catch whatever the package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle needs to send the error to another process: its message, without the arguments of its
-        class.
+        """Return the values from which pickle restores the error in another process.
+
+        They include its message, but no arguments of its class.
         """
         return _unpickled, (type(self), self.args), self.__dict__
 
@@ -95,7 +96,10 @@ class CorpusCorruptError(CorpusError):
 
     @classmethod
     def of(cls, file: Path, error: BaseException) -> Self:
-        """Return the error for damaged bytes in a file, or a folder, of a snapshot, which `error` is about."""
+        """Return the error for a damaged file or folder of a snapshot.
+
+        `error` is the error that a library raised for it.
+        """
         return cls(
             f"{file} is damaged ({str(error)[:200]}): delete the folder {file.parent}; it is made again from the "
             "collection when the index is next opened"
@@ -104,9 +108,9 @@ class CorpusCorruptError(CorpusError):
     @classmethod
     @contextmanager
     def reading(cls, folder: Path) -> Iterator[None]:
-        """Raises this for whatever a library raises that reads damaged files of a snapshot in the block.
+        """Convert the errors of a library that reads damaged files of a snapshot in the block into this error.
 
-        Tantivy panics on some, which Python sees as a `BaseException`.
+        Tantivy panics on some damaged files, and Python receives the panic as a `BaseException`.
         """
         try:
             yield

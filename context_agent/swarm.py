@@ -1,4 +1,6 @@
-"""A swarm: an orchestrator that splits a question over sub-agents, each an episode with its own bounded context.
+"""A swarm is an orchestrator and its sub-agents.
+
+The orchestrator splits a question, and each sub-agent has its own episode and context.
 
 The design follows Kimi K2.5 (arXiv 2602.02276). Give `SearchAgent` a `Swarm`, and its policy may start sub-agents. They
 start at the same time, and their rankings are fused by rank. If a sub-agent fails, its failure is reported and
@@ -108,7 +110,7 @@ class Swarm:
             object.__setattr__(self, "budget", Budget(self.budget))
 
     def over(self, factory: EpisodeFactory) -> Orchestrator:
-        """Return what begins the episodes of an agent with this swarm.
+        """Return the object that begins the episodes of an agent with this swarm.
 
         The `factory` begins the episodes of the agent without it.
         """
@@ -116,7 +118,7 @@ class Swarm:
 
 
 class Orchestrator:
-    """Begins the episodes of an agent with a swarm.
+    """An object that begins the episodes of an agent with a swarm.
 
     Their profile has one more tool, and each has its own sub-agents.
     """

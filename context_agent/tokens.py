@@ -1,4 +1,4 @@
-"""Count the tokens of a text: one protocol, and counters that need no download.
+"""Token counters: a protocol, and counters that need no download.
 
 The default vocabulary is o200k_harmony, which oss-harmony contains.
 """
@@ -27,7 +27,7 @@ class TokenCounter(Protocol):
 
 
 class HarmonyCounter:
-    """Counts in o200k_harmony, the vocabulary of gpt-oss and Context-1."""
+    """A counter of tokens in o200k_harmony, the vocabulary of gpt-oss and Context-1."""
 
     name = "o200k_harmony"
 
@@ -41,7 +41,10 @@ class HarmonyCounter:
 
 
 class CharCounter:
-    """Counts one token for every four characters, rounded up. For tests, and for models without a known tokenizer."""
+    """A counter of one token for every four characters, rounded up.
+
+    Use it in tests, and for models without a known tokenizer.
+    """
 
     name = "chars/4"
 
@@ -51,7 +54,7 @@ class CharCounter:
 
 
 def counter_named(name: str) -> TokenCounter | None:
-    """Return the counter with this name. Return None if it belongs to a model, whose tokenizer then has it."""
+    """Return the counter with this name. If the name belongs to a model's tokenizer, return None."""
     return next(
         (counter_class() for counter_class in (HarmonyCounter, CharCounter) if counter_class.name == name), None
     )

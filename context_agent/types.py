@@ -1,4 +1,6 @@
-"""The values that pass between the layers: frozen dataclasses that stand on the standard library alone.
+"""The values that pass between the layers.
+
+They are frozen dataclasses, and this module imports only the standard library.
 
 Ids are strings. A chunk's id is `<document id>_<chunk index>`. Tokens are counted in o200k_harmony unless a policy
 brings its own tokenizer. A higher score is better everywhere.
@@ -119,7 +121,9 @@ class RankedId:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a policy answers to a view: tool calls, or the final ranking. An action without calls ends the episode.
+    """A policy's answer to a view.
+
+    It is a set of tool calls, or the final ranking. An action without calls ends the episode.
 
     Attributes:
         calls: The tool calls.
@@ -140,7 +144,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class RankedChunk:
-    """A passage for which its document is in the ranking."""
+    """A passage of a document in the ranking."""
 
     id: str
     text: str

@@ -562,7 +562,7 @@ class Sampler:
         return tokens
 
     def _draw(self, rows: Sequence[int], logprobs: torch.Tensor) -> list[int]:
-        """Draw a token for each row from the smallest set of most likely tokens whose probabilities add up to `top_p`."""
+        """Draw a token for each row from the smallest set of tokens with a total probability of `top_p`."""
         import torch
 
         # Rows draw one by one: each has its own seed.
