@@ -78,7 +78,7 @@ class EvalRecord:
         stop_reason: Why the episode ended.
         error: Why the question failed, or None if it did not.
         broken: Errors that ended some of the rollouts. The question was scored with the others.
-        seconds: Wall time in seconds.
+        seconds: The wall time in seconds.
         curve: The state after each turn.
         ranking: Document ids, best first.
         trajectories: Paths of the trajectories, relative to the run's folder.

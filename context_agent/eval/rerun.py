@@ -1,4 +1,4 @@
-"""Checks whether a recorded episode would still look the same, by repeating its actions on today's corpus and harness.
+"""A check whether a recorded episode would still look the same. It repeats the actions on today's corpus and harness.
 
 Training rows are made of recorded views. After a change of the corpus or the harness, no policy will see those views
 again. `rerun` repeats the recorded actions in a new `Episode` with the recorded profile, budget, limits and filter. It

@@ -1,4 +1,4 @@
-"""Running of systems on benchmarks: planning the jobs, and answering them in worker processes.
+"""The running of systems on benchmarks. Jobs are planned, and then answered in worker processes.
 
 If an episode hangs, or its process dies again and again, the question gets the record of a failure.
 

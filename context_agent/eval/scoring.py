@@ -244,9 +244,9 @@ def _answer_found(result: SearchResult | None, answer: str) -> float:
 
 
 def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None) -> dict[str, float | None]:
-    """Return what the episodes spent, including those of sub-agents.
+    """Return the costs of the episodes, including those of sub-agents.
 
-    A one-shot search has no episode, so its only cost is the tokens of what it returned.
+    A one-shot search has no episode, so its only cost is the tokens of its results.
     """
     if not replays:
         return {"tokens": float(result.tokens)} if result.tokens else {}
