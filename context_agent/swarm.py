@@ -67,7 +67,7 @@ class Swarm:
         breadth: The most sub-agents that one turn may start.
         tokens: The most tokens in the contexts of all sub-agents of an episode together. What is left is shared out
             evenly. The agent's own limit on tokens counts them too.
-        budget: The context of a sub-agent. Defaults to that of the agent that starts it.
+        budget: The context of a sub-agent. Defaults to the budget of the agent that starts it.
         turns: The most turns of a sub-agent. Defaults to what its policy needs.
         seconds: The most seconds of a sub-agent.
         documents: The most documents that a sub-agent returns.
@@ -437,7 +437,7 @@ def _hits(group: Sequence[_SubAgent], documents: int) -> tuple[Hit, ...]:
     """Return the passages of the fused ranking.
 
     The best passage of every document comes first, by rank, then the second ones, and so on. Each sub-agent returns at
-    most `documents`. If several found a passage, the hit of the first one is returned. The score is that of the
+    most `documents`. If several found a passage, the hit of the first one is returned. A passage gets the score of its
     document.
     """
     episodes = [sub_agent.run.episode for sub_agent in group if sub_agent.run is not None]

@@ -14,10 +14,10 @@ T = TypeVar("T")
 class TextCache(Generic[T]):
     """A cache of values, found by the digest of the text that they were computed from. Threads may share it.
 
-    No text is stored. If there are more than `limit` values, those that were used least recently are dropped.
+    No text is stored. If there are more than `limit` values, the least recently used ones are dropped.
 
     Args:
-        limit: The most values to keep.
+        limit: The maximum number of values to keep.
     """
 
     def __init__(self, limit: int) -> None:

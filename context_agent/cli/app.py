@@ -132,7 +132,7 @@ click.version_option(package_name="context-agent", prog_name="ctx1", message="%(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, and return its exit code. Print errors on stderr, in one line each."""
+    """Run a command line, and return its exit code. Each error is one line on stderr."""
     debug = "--debug" in (sys.argv if arguments is None else arguments)
     return run_guarded(lambda: cli.main(arguments, prog_name="ctx1", standalone_mode=False), debug=debug)
 
@@ -140,7 +140,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
     """Run a command's work, and return the exit code. If the work returns an integer, it is the exit code.
 
-    Errors are printed on stderr, in one line each.
+    Each error is printed as one line on stderr.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -3,10 +3,10 @@
     @command
     def grep(pattern: Annotated[str, Argument("PATTERN")], *, k: Annotated[int, Option("Hits.")] = 5) -> int:
 
-An option's name, type, default and help are thus in one place. A parameter whose annotation is a dataclass stands for
-an option per field, and the command receives one value; the class's `SECTION` is the heading in the help.
+An option's name, type, default and help are thus in one place. If a parameter's annotation is a dataclass, each field
+is an option, and the command receives one value. The class's `SECTION` is the heading in the help.
 
-A config file is TOML. A key at the top level is an option of any command that has it; a table named after a command
+A config file is TOML. A key at the top level sets an option of every command that has it. A table named after a command
 holds that command's own options and overrides the top level. Flags override both. Names are the flags' without the
 dashes in front: `time-limit` (or `time_limit`).
 
@@ -261,7 +261,7 @@ def essential(names: str) -> Callable[[SectionedCommand], SectionedCommand]:
 
 
 def flag_of(option: click.Parameter) -> str:
-    """Return the flag that stands for an option in the help, in errors and in config files.
+    """Return the flag that names an option in the help, in errors and in config files.
 
     It is the option's first flag with two dashes.
     """

@@ -85,7 +85,7 @@ def _json_filter(text: str) -> Any:
 def _equality(text: str) -> Any:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f'{text!r} is no filter: write KEY=VALUE, or JSON like {{"year": {{"$gte": 2020}}}}')
+        raise ConfigError(f'{text!r} is not a filter. Write KEY=VALUE, or JSON like {{"year": {{"$gte": 2020}}}}')
     try:
         parsed = parse_json(value)
     except ValueError:

@@ -1,6 +1,6 @@
 """The commands `ctx1 search` and `ctx1 ask`.
 
-`ctx1 search` answers one question with a ranking, or the questions of a file with one line each. With `ctx1 ask`, a
+`ctx1 search` answers one question with a ranking, or writes one line for each question of a file. With `ctx1 ask`, a
 language model answers from the ranked passages. Without a model, the passages are printed.
 """
 

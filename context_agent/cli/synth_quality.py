@@ -235,7 +235,7 @@ def review(
 
     if more and not verdicts.judgements:
         raise click.UsageError(
-            f"{more[0]}: files after TASKS.jsonl are judgements and need --judgements before the first of them"
+            f"{more[0]}: files after TASKS.jsonl hold judgments. Put --judgements before the first of them"
         )
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)

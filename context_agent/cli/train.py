@@ -433,9 +433,9 @@ def pruner(
       ctx1 proxy --upstream URL --adapted pruner.safetensors
 
     Each line of a RECORD.jsonl has a task and the text of a passage, and may have its heading as "label". A line with
-    "needed": false says that the task did not need the passage. Fits the last layer of the reader, and compares it
-    with the shipped one on tasks that were held out. If it is no better there, no file is written and the exit code
-    is 1.
+    "needed": false says that the task did not need the passage. The command fits the last layer of the reader, and
+    compares the result with the shipped reader on held-out tasks. If the shipped reader is as good or better, no file
+    is written and the exit code is 1.
     """
     from context_agent._support.journal import replace_file
     from context_agent.train.pruner import adapt, read_record

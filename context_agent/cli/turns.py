@@ -79,7 +79,7 @@ class TurnLog:
             self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Add an event."""
+        """Add an event to the turns on the terminal."""
         view = progress.view
         lines = self._pending[progress.rollout]
         lines += _event_lines(progress.event, view)

@@ -425,7 +425,7 @@ def _after(record: EvalRecord, turns: int) -> tuple[TurnState, bool]:
 
 
 def _within(record: EvalRecord, tokens: int) -> tuple[TurnState, bool]:
-    """Return the last state that had placed at most `tokens` tokens, and whether the episode went on to place more."""
+    """Return the last state with at most `tokens` tokens placed, and whether the episode placed more tokens later."""
     reached = [turn for turn in record.curve if turn.tokens <= tokens]
     return (reached[-1] if reached else _START), len(reached) < len(record.curve)
 

@@ -133,9 +133,9 @@ class EpisodeRequest:
     Attributes:
         question: What to search for.
         where: A filter on metadata, which no call of the policy can lift.
-        seed: The seed of the policy's decisions; None for that of the agent.
+        seed: The seed of the policy's decisions. If it is None, the agent's seed is used.
         question_id: An id that the trajectory stores.
-        id: The id of the episode; None for a new one.
+        id: The id of the episode. If it is None, the episode gets a new id.
         parent: The id of the episode that started this one as a sub-agent.
         sub_agents: Starts sub-agents, if the profile has the tool for it.
         excluded_ids: Chunks that other episodes show. No search of this episode returns them.
@@ -168,8 +168,8 @@ class Episode:
         request: The question, or a request with more about this episode.
         corpus: What to search.
         profile: The tools and texts of the episode. Defaults to the profile `default`.
-        budget: The size of the context. Defaults to that of the profile. A budget in the request replaces it.
-        limits: What the episode may spend. Without a limit on turns, that of the profile applies.
+        budget: The size of the context. Defaults to the profile's budget. A budget in the request replaces it.
+        limits: What the episode may spend. If it has no limit on turns, the profile's limit applies.
         renderer: The renderer that writes the blocks. Episodes with the same profile and counter may share it.
         counter: Counts tokens, if no renderer is given. Defaults to o200k_harmony.
         instructions: Replaces the profile's prompt. An empty string means no prompt.

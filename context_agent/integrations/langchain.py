@@ -30,7 +30,7 @@ class ContextAgentRetriever(BaseRetriever):
     """A retriever for LangChain. `invoke(question)` also accepts `k=` and `where=`.
 
     It returns a `Document` for each ranked document, with the best passage. `Document.id` is the id of the chunk. The
-    metadata is that of the store. Entries with names that begin with `ctx1_` contain the score, the rank, the title,
+    store's metadata is kept. Entries with names that begin with `ctx1_` contain the score, the rank, the title,
     the document's id and the path of the trajectory.
 
     Attributes:

@@ -420,7 +420,7 @@ class PruneReport:
         loss: The cost of reading the `cached_lost` tokens again, in fresh input tokens. The cost of restored passages
             is left out.
         removed: The passages that were removed.
-        restored: Ids of passages that were restored because a message asked for them.
+        restored: Ids of passages that were restored because a message requested them.
         protected: The number of passages that stay whatever their score, by reason.
         warnings: Faults of the conversation, and other facts that a user should know.
         tokens_original: Tokens of the tool results before any prune.

@@ -45,7 +45,7 @@ class IntervalEstimate:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """The judgements of one judge, and how often the automatic verification agrees.
+    """The judgments of one judge, and how often the automatic verification agrees.
 
     Attributes:
         judged: The number of tasks that the judge judged.
@@ -115,7 +115,7 @@ def equal_share(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     """Return Cohen's kappa of two judges: kappa = (p_o - p_e) / (1 - p_e).
 
-    Here p_o is the share of equal judgements, and p_e is the share that is expected by chance. If there are no pairs,
+    Here p_o is the share of equal judgments, and p_e is the share that is expected by chance. If there are no pairs,
     or if p_e is 1, return None.
     """
     observed = equal_share(pairs)

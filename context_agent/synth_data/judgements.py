@@ -1,4 +1,4 @@
-"""Judgements of people on tasks: loading them from the review page's downloads, and applying them to the tasks."""
+"""Judgments of people on tasks: loading them from the review page's downloads, and applying them to the tasks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ VERDICTS = {"accept": True, "reject": False}
 
 @dataclass(slots=True)
 class Judgements:
-    """The judgements of people on tasks.
+    """The judgments of people on tasks.
 
     Attributes:
         verdicts: The verdicts by judge and task. True means accepted.
         comments: The comments by judge and task.
         counts: The number of lines with a problem, by kind. `unknown`: the task is not under review. `changed`: a
             judge's second verdict on a task, which replaces the first. `undecided`: a comment without a verdict. `bad`:
-            not a judgement.
+            not a judgment.
         problems: A description of each line with a problem.
     """
 
@@ -42,14 +42,14 @@ class Judgements:
 
 
 def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgements:
-    """Read the files, and return their judgements on these tasks.
+    """Read the files, and return their judgments on these tasks.
 
     Args:
         paths: The files. If a row has no judge's name, the file name is the judge.
         task_ids: The ids of the tasks under review.
 
     Raises:
-        DataError: If a file cannot be read, or if no file has a judgement on one of the tasks.
+        DataError: If a file cannot be read, or if no file has a judgment on one of the tasks.
     """
     judgements = Judgements()
     names = [str(path) for path in paths]
@@ -59,7 +59,7 @@ def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgeme
                 _add_judgement(judgements, line, f"{name}:{number}", Path(name).stem, task_ids)
     if not judgements.verdicts:
         detail = f" ({judgements.problems[0]})" if judgements.problems else ""
-        raise DataError(f"none of these tasks has a judgement in {', '.join(names)}{detail}")
+        raise DataError(f"none of these tasks has a judgment in {', '.join(names)}{detail}")
     return judgements
 
 
@@ -70,7 +70,7 @@ def apply_judgements(
 
     Args:
         tasks: The tasks.
-        judgements: The judgements on them.
+        judgements: The judgments on them.
         rule: With `any`, one rejection rejects a task. With `majority`, more than half of the judges must accept it. A
             task without a verdict stays.
     """

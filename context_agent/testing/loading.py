@@ -22,7 +22,7 @@ class LoadingCost:
 
     Attributes:
         seconds: Processor time from the first byte to the last document, including child processes.
-        megabytes: Peak memory above that of the idle process, including child processes.
+        megabytes: Peak memory in addition to the memory of the idle process, including child processes.
         documents: The number of documents.
         characters: Characters of all documents and their metadata, counted up to the memory limit of the measurement.
         reason: The loader's first notice. Empty if there is none.

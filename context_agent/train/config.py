@@ -439,7 +439,7 @@ class ParlForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ParlConfig:
-    """Weights of PARL's terms. With the defaults, the reward is that of the answer alone.
+    """Weights of PARL's terms. With the defaults, only the answer is rewarded.
 
     Attributes:
         form: The formula that combines the terms.

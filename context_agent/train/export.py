@@ -44,7 +44,7 @@ def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> E
     Args:
         source: The folder of a run, or of one of its models.
         out: The new folder. It must not exist, or must be empty.
-        dtype: Type of the merged weights, such as `bfloat16`. Defaults to that of the base model.
+        dtype: Type of the merged weights, such as `bfloat16`. Defaults to the type of the base model.
 
     Returns:
         The model that was written.

@@ -61,7 +61,7 @@ class PrunerAdaptation:
     """The adapted reader, and how it compares with the shipped reader.
 
     Attributes:
-        reader: The adapted reader. None if it is no better than the shipped one.
+        reader: The adapted reader. If it is not better than the shipped reader, it is None.
         tasks: The number of tasks in the record.
         needed: The number of passages that were needed.
         held_out: The number of held-out tasks on which the readers were compared. Each task is held out once.

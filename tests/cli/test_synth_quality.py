@@ -219,7 +219,7 @@ def test_what_cannot_work_is_refused(inside, tmp_path, six, index):
     write_judgements(tmp_path / "ann.jsonl", unknown="accept")
     review_run = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl")
     assert review_run.returncode == 1
-    assert "none of these tasks has a judgement" in review_run.stderr
+    assert "none of these tasks has a judgment" in review_run.stderr
     assert not (tmp_path / "kept.jsonl").exists()
     review_run = inside("synth", "review", six, "ann.jsonl", "--out", "kept.jsonl")
     assert review_run.returncode == 2

@@ -69,7 +69,7 @@ def test_a_comment_alone_decides_nothing(tmp_path):
 def test_files_without_a_judgement_on_these_tasks_are_refused(tmp_path):
     with pytest.raises(DataError, match="not among those reviewed"):
         load_judgements([write_rows(tmp_path / "ann.jsonl", verdict_row("gone"))], {"a"})
-    with pytest.raises(DataError, match="none of these tasks has a judgement"):
+    with pytest.raises(DataError, match="none of these tasks has a judgment"):
         load_judgements([write_rows(tmp_path / "empty.jsonl")], {"a"})
     with pytest.raises(DataError, match="cannot be read"):
         load_judgements([tmp_path / "none.jsonl"], {"a"})

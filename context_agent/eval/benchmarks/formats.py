@@ -87,8 +87,8 @@ def tables_from_folder(
     Args:
         name: The name of the benchmark.
         folder: The folder.
-        files: The published file names of each role. The first one that exists is read. `{split}` stands for the split,
-            and `{domain}` for the part of the split before its last underscore.
+        files: The published file names of each role. The first one that exists is read. `{split}` is replaced by the
+            split, and `{domain}` by the part of the split before its last underscore.
         split: The split.
         fallback: Tables that provide the roles without a file.
     """

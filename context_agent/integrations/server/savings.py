@@ -96,7 +96,7 @@ class PrunedRequest:
         sent: The tokens of tool results that were sent.
         withheld: The tokens of tool results that were not sent, including those that earlier requests removed.
         cached_lost: The cached tokens after the first change.
-        restored: The number of passages that were restored because a message asked for them.
+        restored: The number of passages that were restored because a message requested them.
     """
 
     conversation: int

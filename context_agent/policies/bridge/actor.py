@@ -100,7 +100,7 @@ class SharedParts(Protocol):
 class BridgeActor:
     """The decisions of one episode.
 
-    `notes` holds what the actor has seen. The effort defaults to that of the policy.
+    `notes` holds what the actor has seen. The effort defaults to the policy's effort.
     """
 
     def __init__(self, policy: SharedParts, question: str, corpus: Corpus, effort: Effort | None = None) -> None:

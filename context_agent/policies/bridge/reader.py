@@ -141,7 +141,7 @@ class Readings:
         return rows
 
     def _evidence(self, candidate: int, order: Sequence[int]) -> tuple[int, ...]:
-        """Return the best candidates of other documents, one from each document."""
+        """Return the best candidate of each of the first `EVIDENCE` other documents."""
         candidates = self._notes.candidates
         own = candidates[candidate].document_id
         chosen: dict[str, int] = {}

@@ -1,10 +1,10 @@
 """The roles of the embedded policy in a swarm: the orchestrator, and the sub-agents that it starts.
 
 The orchestrator searches for the question and for its names. Then it distributes the names that its best candidates
-mention, the most promising first. A task lists names, one on each line. The sub-agents look up their names at the same
-time, and each returns the passages that it scores highest. A sub-agent adds the question's open words to each name. The
-task does not repeat these words, so they do not fill the orchestrator's context. At the end the orchestrator ranks all
-passages together.
+mention, the most promising first. A task lists the names on separate lines. The sub-agents look up their names at the
+same time, and each returns the passages that it scores highest. A sub-agent adds the question's open words to each
+name. The task does not repeat these words, so they do not fill the orchestrator's context. At the end the orchestrator
+ranks all passages together.
 
 A sub-agent gets the orchestrator's candidates as notes, not as context, so that it scores a passage together with the
 passages that name it. All its searches are one action. Then its turn limit ends its episode, with a ranking by score. A

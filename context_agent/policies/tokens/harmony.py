@@ -1,14 +1,15 @@
 """The harmony format of gpt-oss and Context-1: prompts as oss-harmony renders them, and the reading of replies.
 
 oss-harmony renders messages with empty content, so it alone spells the headers. Content is encoded separately, as
-ordinary text. For another vocabulary, such as that of a small model, each run of text is encoded again, and each
-special token is looked up by its spelling.
+ordinary text. For another vocabulary, such as a small model's, each run of text is encoded again, and each special
+token is looked up by its spelling.
 
-A reply is messages between special tokens. The first one's `<|start|>assistant` was part of the prompt. The recipient
-may come before or after the channel: gpt-oss samples `<|channel|>commentary to=functions.x <|constrain|>json`, and some
-servers render `to=functions.x<|channel|>commentary json`. Reading is linear in the length of the reply and never
-raises. It ends at the first message that is not the assistant's, so a model that invents the result of its tool has not
-made a call by it.
+A reply consists of messages between special tokens. The prompt already contains the first message's
+`<|start|>assistant`. The recipient may come before or after the channel: gpt-oss samples
+`<|channel|>commentary to=functions.x <|constrain|>json`, and some servers render
+`to=functions.x<|channel|>commentary json`. Reading takes time linear in the length of the reply and never raises. It
+ends at the first message that is not the assistant's. If a model invents the result of a tool, a call in that invented
+text is therefore not made.
 """
 
 from __future__ import annotations

@@ -177,8 +177,8 @@ def index_documents(
         url: The address of a Chroma server. The lock then holds on this machine only.
         collection: The name of the collection.
         embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. It cannot change between
-            runs. By default that of the index stays, and a new index gets `static`.
-        chunk_size: Tokens of a chunk at most. By default 512.
+            runs. By default an index keeps its embedder, and a new index gets `static`.
+        chunk_size: The maximum number of tokens in a chunk. By default 512.
         overlap: Tokens that a chunk repeats from the one before it.
         counter: Counts tokens.
         remove_missing: Whether to remove documents that are not among `documents`. A collection of ids limits the

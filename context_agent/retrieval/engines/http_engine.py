@@ -40,7 +40,7 @@ class HttpEngine:
         """Prepare the endpoint. Nothing is sent yet.
 
         Args:
-            url: The address. `{query}` and `{limit}` in it stand for the query and the number of passages.
+            url: The address. `{query}` and `{limit}` in it are replaced by the query and the number of passages.
             body: The body of the request, with the same placeholders in its strings. A string that is only `{limit}`
                 becomes a number.
             api_key_env: The environment variable whose key is sent as a bearer token.

@@ -1,7 +1,7 @@
 """How a search function, or a retriever or store of a framework, is called.
 
-No framework is imported: its objects are known by their methods. A retriever whose call takes no number of passages
-returns as many as it was made with. A vector store or an index is asked for the number that is needed.
+No framework is imported, because its objects are recognized by their methods. If a retriever's call takes no number of
+passages, it returns as many as its own settings say. A vector store or an index receives the number that is needed.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class SnapshotWriter:
                 write_graph(graph_file(self._folder / segment.name), segment.vectors, progress)
 
     def _document_count(self, rows: SegmentRows) -> int:
-        """Return the number of documents, counted from that of the base and the documents that changed."""
+        """Return the number of documents, computed from the number in the base and the documents that changed."""
         if self._base is None:
             return len(self._changed_documents)
         earlier = self._base.rows

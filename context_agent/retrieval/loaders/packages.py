@@ -73,7 +73,7 @@ class Package:
     def relationships(self, part: str = "") -> dict[str, Relationship]:
         """Return the relationships of a part by id, without those that lead out of the package.
 
-        The name "" stands for the package itself.
+        The name "" means the package itself.
         """
         folder, name = posixpath.split(part)
         file = posixpath.join(folder, "_rels", f"{name}.rels")

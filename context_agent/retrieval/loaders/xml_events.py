@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
 
 def grammar(**children: str) -> Grammar:
-    """Return a grammar from the children of each element, separated by spaces. `root` stands for the document."""
+    """Return a grammar from the children of each element, separated by spaces. `root` means the document."""
     return {name if name != "root" else "": frozenset(names.split()) for name, names in children.items()}
 
 

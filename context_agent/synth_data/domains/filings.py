@@ -87,7 +87,7 @@ def read_filing(reading: Reading) -> Iterator[Document]:
 
 
 def _part(reading: Reading, part: str, fields: Mapping[str, str]) -> Iterator[Document]:
-    """Yield the documents of one `<DOCUMENT>`. Its tags have one line each, and its text follows them."""
+    """Yield the documents of one `<DOCUMENT>`. Each tag has a line of its own, and the text follows the tags."""
     kind, sequence = _tagged(part, "TYPE"), _tagged(part, "SEQUENCE")
     body = _BODY.search(part)
     if body is None or _UNREADABLE.match(kind) or body[1].lstrip().startswith(("begin 6", "<PDF>", "<ZIP>")):

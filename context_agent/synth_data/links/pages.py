@@ -303,7 +303,7 @@ class Page:
     def kind(self) -> str:
         """The noun phrase for the subject in the first sentence, such as `American film director`.
 
-        Empty if there is none.
+        If there is none, it is empty.
         """
         if not self.sentences or not self.name:
             return ""

@@ -63,7 +63,7 @@ class BridgeEpisode:
         gold: Number of gold documents of its question.
         documents: The document of each candidate passage.
         labels: 1 for a candidate of a gold document, otherwise 0, shape (n,).
-        judgement: The policy's judgement of the candidates.
+        judgement: The policy's judgment of the candidates.
         direct: Inputs of the first network, shape (n, inputs).
         lookups: Inputs of the expansion network for each lookup, shape (lookups, inputs).
         found: 1 for a lookup that found gold, otherwise 0, shape (lookups,).

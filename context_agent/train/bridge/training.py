@@ -231,7 +231,7 @@ class _NetworkTrainer:
         }
 
     def folds(self) -> dict[int, dict[str, Network]]:
-        """Return for each fold the networks that did not learn from it, with one member each.
+        """Return for each fold the networks that did not learn from it. Each network has one member.
 
         These networks play the next round of episodes and measure the recall.
         """

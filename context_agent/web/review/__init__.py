@@ -24,7 +24,7 @@ _BODY = """<header>
 <h1>{title}</h1>
 <div class="controls">
 <label>Judge <input id="judge" autocomplete="off" placeholder="your name"></label>
-<button type="button" id="download">Download judgements</button>
+<button type="button" id="download">Download judgments</button>
 <label>Continue from <input type="file" id="import" accept=".jsonl"></label>
 <span id="count"></span>
 </div>

@@ -241,8 +241,8 @@ class TransformersEngine:
     `version` names the weights, and a trainer that updates them sets it. `lock` is held while the model generates: take
     it to change weights in place. A trainer with a copy of its own delivers weights through `staged`.
 
-    `autocast` is the type in which the trainer's forward pass computes, or None for that of the weights. A sampler that
-    computes in another type finds other log-probabilities than the trainer.
+    `autocast` is the type in which the trainer's forward pass computes. If it is None, the type of the weights is used.
+    A sampler that computes in another type finds other log-probabilities than the trainer.
 
     A batch collects requests for `wait` seconds, at most `max_batch` of them. Raise `MissingExtraError` without torch,
     and `ConfigError` for invalid settings.
