@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from context_agent.cli import output
 
 if TYPE_CHECKING:
-    from context_agent.pruning.pruner import PruneReport
+    from context_agent.pruning.report import PruneReport
 
 CONFIRM_SECONDS = 20.0
 """Seconds until the answer is yes: the agent waits for it."""

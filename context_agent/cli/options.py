@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from context_agent.harness.policy import Policy
     from context_agent.integrations.server.savings import SavingsReport
     from context_agent.pruning import ContextPruner
-    from context_agent.pruning.pruner import Confirm, RestoredPassage
+    from context_agent.pruning.report import Confirm, RestoredPassage
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.corpus import Corpus
 

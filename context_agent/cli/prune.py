@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from context_agent.integrations.server.savings import SavingsReport
-    from context_agent.pruning.pruner import PruneReport, RemovedPassage
+    from context_agent.pruning.report import PruneReport, RemovedPassage
 
 SHOWN = 12
 """Messages that the report lists without `--verbose`, those of which most was removed."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from context_agent._support.journal import AppendLog
 from context_agent.errors import DataError
-from context_agent.pruning.pruner import RestoredPassage
+from context_agent.pruning.report import RestoredPassage
 
 LOGGER = logging.getLogger(__name__)
 

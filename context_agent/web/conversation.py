@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.pruner import ContextPruner, PruneReport, RemovedPassage
+from context_agent.pruning.pruner import ContextPruner
+from context_agent.pruning.report import PruneReport, RemovedPassage
 from context_agent.web.page import escape, page
 
 STYLE = """

@@ -12,7 +12,8 @@ import pytest
 
 from context_agent.cli.confirm import TerminalConfirmation
 from context_agent.errors import ConfigError
-from context_agent.pruning.pruner import ContextPruner, PruneReport
+from context_agent.pruning.pruner import ContextPruner
+from context_agent.pruning.report import PruneReport
 from tests.support.conversations import rendered
 from tests.support.long_conversation import LONG, noises, search
 

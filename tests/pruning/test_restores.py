@@ -12,8 +12,9 @@ import pytest
 from context_agent.errors import DataError
 from context_agent.integrations.restores import RestoreLog
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.pruner import ContextPruner, RestoredPassage
+from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.relevance import raised
+from context_agent.pruning.report import RestoredPassage
 from context_agent.pruning.selection import Prices
 from context_agent.pruning.words import PassageWords
 from tests.support.conversations import rendered

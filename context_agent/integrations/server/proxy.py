@@ -56,7 +56,7 @@ from context_agent.integrations.server.service import LimitedService
 from context_agent.integrations.server.settings import Settings
 from context_agent.integrations.server.targets import path_fault
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.pruner import PruneReport
+from context_agent.pruning.report import PruneReport
 
 with extra("serve"):
     from starlette.applications import Starlette

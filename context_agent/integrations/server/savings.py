@@ -24,7 +24,7 @@ from context_agent._support.journal import replace_file
 from context_agent._support.small_files import parse_toml, read_toml
 from context_agent._support.validation import explain
 from context_agent.errors import ConfigError
-from context_agent.pruning.pruner import PruneReport
+from context_agent.pruning.report import PruneReport
 from context_agent.web.page import escape, page
 
 MAX_CONVERSATIONS = 1_000

@@ -1,0 +1,57 @@
+"""The ids of removed passages, as stubs name them and as messages ask to restore them."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+_REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}(?:-p\d{1,9})?(?:, ?p\d{1,9}(?:-p\d{1,9})?)*)", re.I)
+_ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
+
+
+class RequestedIds:
+    """The numbers of the passages that messages ask to restore, as ranges."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        for numbers in sorted((numbers for text in texts for numbers in _requested(text)), key=lambda it: it.start):
+            if self._stops and numbers.start <= self._stops[-1]:
+                self._stops[-1] = max(self._stops[-1], numbers.stop)
+            else:
+                self._starts.append(numbers.start)
+                self._stops.append(numbers.stop)
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def __contains__(self, number: int) -> bool:
+        return self.next_free(number) != number
+
+    def next_free(self, number: int) -> int:
+        """Return the first number, from `number` on, that no message asks for."""
+        position = bisect_right(self._starts, number)
+        return max(number, self._stops[position - 1]) if position else number
+
+
+def _requested(text: str) -> Iterator[range]:
+    """Yield the ranges of numbers that a text asks to restore.
+
+    It must write them as a stub does: `restore: p3-p5, p9`.
+    """
+    for request in _REQUEST.findall(text):
+        for first, last in _ID_RANGE.findall(request):
+            if numbers := range(int(first), int(last or first) + 1):
+                yield numbers
+
+
+def id_ranges(ids: Sequence[str]) -> str:
+    """Return ids as text, with consecutive ids as a range: `p3-p5, p9`."""
+    ranges: list[list[str]] = []
+    for name in ids:
+        if ranges and int(ranges[-1][-1][1:]) + 1 == int(name[1:]):
+            ranges[-1] = [ranges[-1][0], name]
+        else:
+            ranges.append([name])
+    return ", ".join("-".join(bounds) for bounds in ranges)

@@ -1,0 +1,259 @@
+"""The tool results that were pruned: their original texts, the removed passages, and the texts returned for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import partial
+from sys import getsizeof
+from typing import Any
+
+from context_agent.pruning.contents import Path, ResultText
+from context_agent.pruning.passage_ids import id_ranges
+from context_agent.pruning.passages import Passage, cut, without
+from context_agent.tokens import TokenCounter
+
+NUMBER_BYTES, ID_BYTES, DIGEST_BYTES, LIST_BYTES = 32, 96, 49, 88
+"""Bytes of an integer, of a passage's id with its index, of a digest, and of a list with one item."""
+MIN_COVERED = 0.7
+"""The share of a text that its passages must cover before one stub may replace all of it."""
+
+
+@dataclass(eq=False, slots=True)
+class ResultRecord:
+    """A text of a conversation, with the passages that were removed from it.
+
+    Attributes:
+        source: The original text and its place in the conversation.
+        counter: The counter for the tokens of passages.
+        ids: The ids of the removed passages, by the index of the passage.
+        restored: The indices of passages that were restored. Later prunes leave them.
+        short: The text that replaces the whole result if all of it is removed and its stub is brief. Otherwise it is
+            empty.
+        is_brief: True if its stubs contain only the ids.
+        counted: The bytes that the record had when `PrunedResults` last counted them.
+    """
+
+    source: ResultText
+    counter: TokenCounter
+    ids: dict[int, str] = field(default_factory=dict)
+    restored: frozenset[int] = frozenset()
+    short: str = ""
+    is_brief: bool = False
+    counted: int = 0
+    _passages: list[Passage] | None = None
+    _passage_bytes: int = 0
+
+    @property
+    def text(self) -> str:
+        """The original text."""
+        return self.source.text
+
+    @property
+    def passages(self) -> list[Passage]:
+        """The passages of the text, with their sizes. An image is one passage."""
+        if self._passages is None:
+            passages = self._cut()
+            self._passages, self._passage_bytes = passages, getsizeof(passages) + sum(_passage_bytes(passages))
+        return self._passages
+
+    def _cut(self) -> list[Passage]:
+        source = self.source
+        if source.form == "image":
+            return [Passage(source.text, 0, len(source.text), tokens=source.tokens)]
+        passages = cut(source.text, as_json=source.form != "text")
+        return [replace(passage, tokens=self.counter.count(passage.text)) for passage in passages]
+
+    @property
+    def memory(self) -> int:
+        """The bytes of the record, including its text and passages."""
+        ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
+        restored = getsizeof(self.restored) if self.restored else 0
+        texts = getsizeof(self.text) + _text_bytes(self.source.image)
+        return getsizeof(self) + texts + self._passage_bytes + ids + restored
+
+    @property
+    def frame_can_go(self) -> bool:
+        """True if one stub may replace the whole text, because its passages cover nearly all of it."""
+        covered = sum(passage.end - passage.start for passage in self.passages)
+        is_mostly = covered >= MIN_COVERED * len(self.text.strip())
+        return is_mostly and bool(self.passages) and self.source.form == "text" and not self.source.is_argument
+
+    def share_stub(self, index: int, other: int) -> bool:
+        """Return True if one stub may replace both passages, which are neighbors."""
+        return self.passages[index].group == self.passages[other].group
+
+    def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> list[Passage]:
+        """Restore the passages with these ids, and return the passages that were not restored before.
+
+        Args:
+            wanted: Ids of passages to restore.
+            removed: Further ids by passage index, from a text that was returned earlier.
+        """
+        names = {**(removed or {}), **self.ids}
+        back = {index for index, name in names.items() if name in wanted}
+        new = sorted(back - self.restored)
+        if back:
+            self.restored |= back
+            self.ids = {index: name for index, name in self.ids.items() if name not in wanted}
+            self.short = ""
+        return [self.passages[index] for index in new]
+
+    def without(self, ids: Mapping[int, str], *, is_brief: bool = False) -> str:
+        """Return the text with stubs in place of the passages in `ids`.
+
+        If `is_brief`, the stubs contain only the ids.
+        """
+        if not ids:
+            return self.text
+        if self.short and len(ids) == len(self.passages):
+            return self.short
+        stub = partial(self._brief_stub if is_brief or self.is_brief else self._stub, ids)
+        return without(self.text, self.passages, ids, stub)
+
+    def shortened(self, text: str) -> str:
+        """Return `text` in the form in which it can replace this one.
+
+        If this text is JSON, the result is a JSON string.
+        """
+        return text if self.passages[0].form == "text" else json.dumps(text)
+
+    def value(self, result: ResultText, text: str) -> tuple[Path, Any]:
+        """Return the path and the value that put `text` into the message of `result`.
+
+        Args:
+            result: The text as it is in the current messages.
+            text: The record's text with stubs.
+        """
+        source = self.source
+        if source.form != "image":
+            return result.path, text
+        path = result.path if result.form == "image" else result.path[:-1]
+        part = {"type": source.text_type, "text": text} if source.text_type else {"text": text}
+        return path, source.image if text == source.text else part
+
+    @staticmethod
+    def _brief_stub(ids: Mapping[int, str], run: Sequence[int]) -> str:
+        return f"[{id_ranges([ids[index] for index in run])} pruned]"
+
+    def _stub(self, ids: Mapping[int, str], run: Sequence[int]) -> str:
+        tokens = sum(self.passages[index].tokens for index in run)
+        noun = "passage" if len(run) == 1 else "passages"
+        return f"[{len(run)} {noun} pruned, {tokens:,} tokens; restore: {id_ranges([ids[index] for index in run])}]"
+
+
+def _text_bytes(value: Any) -> int:
+    """Return the bytes of all texts in a message part."""
+    if isinstance(value, Mapping):
+        return sum(map(_text_bytes, value.values()))
+    return getsizeof(value) if isinstance(value, str | bytes) else 0
+
+
+def _passage_bytes(passages: Sequence[Passage]) -> Iterator[int]:
+    """Yield the bytes of each passage. Neighbors under one heading share the bytes of its label."""
+    label = ""
+    for passage in passages:
+        own_label = 0 if passage.label == label else getsizeof(passage.label)
+        yield getsizeof(passage) + getsizeof(passage.text) + own_label + 3 * NUMBER_BYTES
+        label = passage.label
+
+
+class PrunedResults:
+    """The records of a pruner's conversations. A record is found by its original text or by any text returned for it.
+
+    Every key is a digest, so a long call id takes no more memory than a short one.
+    """
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._originals: dict[bytes, list[ResultRecord]] = {}
+        self._returned: dict[bytes, tuple[ResultRecord, dict[int, str]]] = {}
+        self._sizes: dict[bytes, int] = {}
+        self._bytes = 0
+        self.last_id = 0
+
+    @property
+    def memory(self) -> int:
+        """The bytes of the records, of the returned texts and of the token counts, as of the last `count_memory`."""
+        tables = (self._originals, self._returned, self._sizes)
+        return self._bytes + sum(getsizeof(table) + DIGEST_BYTES * len(table) for table in tables)
+
+    def count_memory(self, records: Iterable[ResultRecord]) -> None:
+        """Count the bytes of these records again, because they may have changed."""
+        for record in records:
+            self._bytes += (size := record.memory) - record.counted
+            record.counted = size
+
+    def records(self, results: Iterable[ResultText], opening: bytes) -> list[ResultRecord]:
+        """Return the record of each result. A new result gets a new record.
+
+        If several calls with the same id have equal results, each of these results has its own record, in their order.
+
+        Args:
+            results: The results of one conversation.
+            opening: A digest that distinguishes conversations with the same call ids.
+        """
+        return [record or self._new_record(result, opening) for result, record in self.find(results, opening)]
+
+    def _new_record(self, result: ResultText, opening: bytes) -> ResultRecord:
+        record = ResultRecord(replace(result, call_id=""), self._counter)
+        self._originals.setdefault(_key(result, opening), []).append(record)
+        self._bytes += LIST_BYTES
+        return record
+
+    def find(self, results: Iterable[ResultText], opening: bytes) -> list[tuple[ResultText, ResultRecord | None]]:
+        """Return each result with its record. If a result is new, its record is None."""
+        found = [(result, self.removed(result)[0]) for result in results]
+        taken = {id(record) for _, record in found if record is not None}
+        for number, (result, known) in enumerate(found):
+            if known is None:
+                records = self._originals.get(_key(result, opening), ())
+                record = next((record for record in records if id(record) not in taken), None)
+                taken.add(id(record))
+                found[number] = (result, record)
+        return found
+
+    def removed(self, result: ResultText) -> tuple[ResultRecord | None, dict[int, str]]:
+        """Return the record of a text that was returned earlier, and the ids of the passages that the text lacks.
+
+        If the text was never returned, return None and no ids.
+        """
+        return self._returned.get(_key(result), (None, {}))
+
+    def returned(self, result: ResultText, record: ResultRecord, ids: Mapping[int, str] | None = None) -> str:
+        """Return the record's text without the passages in `ids`, and remember this text for the call of `result`.
+
+        By default `ids` are all passages that are removed from the record.
+        """
+        ids = record.ids if ids is None else ids
+        text = record.without(ids)
+        path = (*result.path, "text") if result.form == "image" else result.path
+        if ids and (key := _key(replace(result, path=path, text=text))) not in self._returned:
+            entry = self._returned[key] = (record, dict(ids))
+            self._bytes += getsizeof(entry) + getsizeof(entry[1])
+        return text
+
+    def tokens(self, text: str, record: ResultRecord | None = None) -> int:
+        """Return the tokens of a text.
+
+        Each text is counted once. If the text is the image of `record`, return its known size.
+        """
+        if record is not None and record.source.form == "image" and text == record.text:
+            return record.source.tokens
+        key = digest(text)
+        if key not in self._sizes:
+            self._sizes[key] = self._counter.count(text)
+            self._bytes += NUMBER_BYTES
+        return self._sizes[key]
+
+
+def _key(result: ResultText, opening: bytes = b"") -> bytes:
+    return digest(f"{(opening, result.call_id, result.path)!r}\0{result.text}")
+
+
+def digest(text: str) -> bytes:
+    """Return a digest that distinguishes texts, 16 bytes."""
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
