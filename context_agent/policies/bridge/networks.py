@@ -73,7 +73,7 @@ CLIP = 4.0
 """Scaled inputs are clipped to this many spreads from the mean."""
 
 READING = "reading"
-"""The network that combines the scores with the reader's. Weights without it never read: earlier ones have none."""
+"""The network that combines the scores with the reader's."""
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "first": DIRECT,
     "second": DIRECT + LINKS,
@@ -81,6 +81,17 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     "expansion": EXPANSION,
 }
 """The networks and their inputs: candidates alone, with their links, with what the reader says, and promising names."""
+CALIBRATED = "evidence"
+"""The metadata that says that a file has a calibration."""
+FEATURES: Mapping[str, str] = {
+    "inputs": json.dumps(INPUTS),
+    CALIBRATED: json.dumps(EVIDENCE),
+    RANKER: json.dumps(RANKING),
+}
+"""The features of the networks, the calibration and the ranker, as a file's metadata states them.
+
+A file without a calibration or a ranker does not state their features.
+"""
 
 
 @dataclass(frozen=True)
@@ -148,9 +159,10 @@ def forward(layers: Layers, inputs: Floats) -> Floats:
 class Scorer:
     """The networks by name (see `INPUTS`), a digest of their weights, and the calibration of their scores.
 
-    Weights of earlier versions have no `calibration`. Their scores are used unchanged, and the confidence is unknown.
-    `head` corrects the reader's log-odds. It has a weight for each column of the reader's rows, and a constant, shape
-    (width + 1,). `ranker` makes the final ranking. If there is no `ranker`, the networks make it.
+    Training adds the other parts later, so each of them may be None. `calibration` turns the scores into probabilities.
+    Without it, the scores are used unchanged, and the confidence is unknown. `head` corrects the reader's log-odds. It
+    has a weight for each column of the reader's rows, and a constant, shape (width + 1,). `ranker` makes the final
+    ranking. Without it, the networks make it.
     """
 
     networks: Mapping[str, Network]
@@ -197,23 +209,21 @@ class Scorer:
         try:
             tensors = load(data)
             notes = _metadata(data)
-            stored, evidence, ranking = (parse_json(notes.get(name, "[]")) for name in ("inputs", "evidence", RANKER))
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{origin} has no weights of a bridge policy: {error}") from error
-        reads = isinstance(stored, dict) and READING in stored
-        expected = {name: list(inputs) for name, inputs in INPUTS.items() if reads or name != READING}
-        if notes.get("format") != str(FORMAT) or stored != expected:
+        stored = {name: notes[name] for name in FEATURES if name in notes}
+        if notes.get("format") != str(FORMAT) or "inputs" not in stored or not stored.items() <= FEATURES.items():
             raise ConfigError(f"{origin} was trained on other features. Train it again with `ctx1 train bridge`.")
         trees = {
             name.removeprefix(f"{RANKER}."): tensors.pop(name) for name in list(tensors) if name.startswith(RANKER)
         }
         tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         try:
-            networks = {name: _network(tensors, name, len(inputs)) for name, inputs in expected.items()}
-            ranker = Trees.of(trees, len(RANKING)) if ranking == list(RANKING) else None
+            networks = {name: _network(tensors, name, len(inputs)) for name, inputs in INPUTS.items()}
+            calibration = _calibration(tensors) if CALIBRATED in stored else None
+            ranker = Trees.of(trees, len(RANKING)) if RANKER in stored else None
         except (KeyError, ValueError) as error:
             raise ConfigError(f"{origin} lacks weights ({error}). Train it again with `ctx1 train bridge`.") from error
-        calibration = _calibration(tensors, evidence)
         return cls(networks, _digest(tensors, ranker), calibration, tensors.get(HEAD), ranker)
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
@@ -224,13 +234,13 @@ class Scorer:
         from safetensors.numpy import save
 
         target = Path(path)
-        metadata = {**(notes or {}), "format": str(FORMAT), "inputs": json.dumps(INPUTS)}
+        metadata = {**(notes or {}), "format": str(FORMAT), "inputs": FEATURES["inputs"]}
         if self.calibration is not None:
-            metadata["evidence"] = json.dumps(EVIDENCE)
+            metadata[CALIBRATED] = FEATURES[CALIBRATED]
         tensors = _tensors(self.networks, self.calibration, self.head)
         stored: dict[str, NDArray[Any]] = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
         if self.ranker is not None:
-            metadata[RANKER] = json.dumps(RANKING)
+            metadata[RANKER] = FEATURES[RANKER]
             stored |= {f"{RANKER}.{name}": tensor for name, tensor in self.ranker.tensors().items()}
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -244,19 +254,15 @@ def _metadata(data: bytes) -> dict[str, str]:
     return dict(metadata) if isinstance(metadata, dict) else {}
 
 
-def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> ScoreCalibration | None:
-    """Return the calibration in the tensors.
-
-    If it is missing or was fitted for other features of the evidence, return None.
-    """
-    evidence, relevance = tensors.get("calibration.evidence"), tensors.get("calibration.relevance")
-    if tuple(features) != EVIDENCE or evidence is None or relevance is None:
-        return None
-    if evidence.shape != (2, 1 + len(EVIDENCE)) or relevance.shape != (3,):
-        return None
+def _calibration(tensors: Mapping[str, Floats]) -> ScoreCalibration:
+    """Return the calibration. If tensors are missing or do not fit, raise `KeyError` or `ValueError`."""
+    evidence, relevance = tensors["calibration.evidence"], tensors["calibration.relevance"]
     stopping = tensors.get("calibration.stopping")
-    fits = stopping is not None and stopping.shape == (2, 1 + len(STOPPING))
-    return ScoreCalibration(evidence, relevance, stopping if fits else None)
+    if evidence.shape != (2, 1 + len(EVIDENCE)) or relevance.shape != (3,):
+        raise ValueError("the calibration does not fit its features")
+    if stopping is not None and stopping.shape != (2, 1 + len(STOPPING)):
+        raise ValueError("the decision to stop does not fit its features")
+    return ScoreCalibration(evidence, relevance, stopping)
 
 
 def _tensors(
@@ -384,10 +390,9 @@ class RelevanceJudgement:
     def read(self, scores: Floats) -> Floats:
         """Let the reader read the best candidates, and return the new scores, shape (n_candidates,).
 
-        `scores` are the current scores of the same candidates. If the weights have no network for the reader, they are
-        returned unchanged.
+        `scores` are the current scores of the same candidates. If there are no weights, they are returned unchanged.
         """
-        if self._scorer is None or READING not in self._scorer.networks or not len(scores):
+        if self._scorer is None or not len(scores):
             return scores
         if len(self._odds) < len(scores):
             self.scores()
@@ -399,7 +404,7 @@ class RelevanceJudgement:
 
         It reads the candidates that the networks rank best, and the candidates that the search found first.
         """
-        if self._scorer is not None and READING in self._scorer.networks and len(self._odds):
+        if self._scorer is not None and len(self._odds):
             self._readings.read_alone(asked_order(self.notes, self._odds))
 
     def combined_scores(self) -> Floats:

@@ -18,7 +18,6 @@ The networks are small, and `bridge.listwise` fits them:
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -178,10 +177,8 @@ def _keep(fallback: Scorer, episodes: Sequence[BridgeEpisode], progress: Callabl
     for episode in episodes:
         episode.first = networks["first"](episode.direct)
     _read(episodes, dict.fromkeys(range(FOLDS), networks), {}, progress)
-    head, heads = _heads(episodes, head_penalty(episodes) if READING in networks else math.inf)
-    measured = _by_source(
-        episodes, lambda e: e.recall(networks[READING](e.reading(heads[e.fold])) if READING in networks else e.odds)
-    )
+    head, heads = _heads(episodes, head_penalty(episodes))
+    measured = _by_source(episodes, lambda e: e.recall(networks[READING](e.reading(heads[e.fold]))))
     unread = _by_source(episodes, lambda e: e.recall(e.odds))
     seen = _by_source(episodes, lambda e: e.recall(e.labels, len(e.labels)))
     scorer = Scorer.of(networks, head=head, ranker=fallback.ranker)

@@ -5,6 +5,7 @@ Probabilities of the embedded policy: what they say, what they leave as it is, a
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from context_agent.policies.bridge.calibration import EVIDENCE, Evidence, ScoreC
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
-from context_agent.policies.bridge.networks import INPUTS, Network, Scaling
+from context_agent.policies.bridge.networks import FEATURES, INPUTS, Network, Scaling
 from context_agent.testing.embedders import HashEmbedder
 from tests.support.two_hop_films import TRUSTING, calibrated, world
 
@@ -167,13 +168,26 @@ def test_a_calibration_survives_a_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.calibration.relevance, TRUSTING.relevance, rtol=1e-3)
 
 
-def test_a_calibration_of_other_features_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = calibrated().scorer
+@pytest.mark.parametrize("part", FEATURES)
+def test_weights_of_other_features_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    scorer = Scorer.shipped()
     assert scorer is not None
-    monkeypatch.setattr("context_agent.policies.bridge.networks.EVIDENCE", ("another", "feature"))
+    monkeypatch.setattr("context_agent.policies.bridge.networks.FEATURES", {**FEATURES, part: '["another", "feature"]'})
     scorer.save(tmp_path / "weights")
     monkeypatch.undo()
-    assert Scorer.load(tmp_path / "weights").calibration is None
+    with pytest.raises(ConfigError, match="other features"):
+        Scorer.load(tmp_path / "weights")
+
+
+@pytest.mark.parametrize("part", ["evidence", "relevance", "stopping"])
+def test_a_calibration_that_does_not_fit_is_refused(tmp_path: Path, part: str) -> None:
+    scorer = Scorer.shipped()
+    assert scorer is not None
+    assert scorer.calibration is not None
+    damaged = dataclasses.replace(scorer.calibration, **{part: np.zeros((1, 2), dtype=np.float32)})
+    dataclasses.replace(scorer, calibration=damaged).save(tmp_path / "weights")
+    with pytest.raises(ConfigError, match="does not fit its features"):
+        Scorer.load(tmp_path / "weights")
 
 
 @pytest.mark.parametrize(
