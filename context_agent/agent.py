@@ -217,7 +217,7 @@ class SearchAgent:
             self.policy,
             profile=self.profile,
             budget=self.budget,
-            limits=self.limits if self.limits.turns else replace(self.limits, turns=self.profile.turns),
+            limits=self.limits,
             renderer=Renderer(self.profile, self.policy.counter or HarmonyCounter()),
             executor=self._executor,
             trajectories=self.trajectories,
@@ -324,9 +324,8 @@ class SearchAgent:
         request = EpisodeRequest(question, **options)
         check_question(question)
         check_count(request.k)
-        budget = self.profile.budget(request.budget) if isinstance(request.budget, int) else request.budget
         seed = self.seed if request.seed is None else request.seed
-        return [replace(request, seed=seed + rollout, budget=budget) for rollout in range(self.rollouts)]
+        return [replace(request, seed=seed + rollout) for rollout in range(self.rollouts)]
 
     def close(self) -> None:
         """End the worker threads. The corpus belongs to the caller and stays open."""

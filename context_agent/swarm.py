@@ -133,8 +133,7 @@ class Orchestrator:
         lead, searcher, turns, fresh = self._policies()
         main = replace(self._factory, policy=lead, profile=self._profile)
         limits = replace(self._factory.limits, turns=self._swarm.turns or turns, seconds=self._swarm.seconds)
-        own = main.profile.budget(request.budget) if isinstance(request.budget, int) else request.budget
-        budget = own or self._factory.budget
+        budget = request.budget_in(main.profile) or self._factory.budget
         sub = replace(self._factory, policy=searcher, budget=budget, limits=limits)
         request = replace(request, id=uuid.uuid4().hex)
         sub_agents = SwarmSubAgents(self._swarm, sub, request, self._swarm.fresh or fresh)

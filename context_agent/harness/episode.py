@@ -158,6 +158,20 @@ class EpisodeRequest:
     budget: Budget | int | None = None
     k: int = DEFAULT_K
 
+    def budget_in(self, profile: Profile) -> Budget | None:
+        """Return the budget that replaces the agent's in an episode with this profile; None if it stays.
+
+        Args:
+            profile: The profile, which decides how much of a window one result may take.
+
+        Returns:
+            The budget of the request.
+
+        Raises:
+            ConfigError: If the window is too small.
+        """
+        return profile.budget(self.budget) if isinstance(self.budget, int) else self.budget
+
 
 class Episode:
     """An episode of one question over a corpus. Use each object for a single episode.
@@ -218,8 +232,7 @@ class Episode:
         if where is not None:
             check_where(where)
         self.profile = profile or default()
-        own = self.profile.budget(request.budget) if isinstance(request.budget, int) else request.budget
-        self.budget = own or budget or self.profile.budget()
+        self.budget = request.budget_in(self.profile) or budget or self.profile.budget()
         self.limits = limits if limits and limits.turns else replace(limits or Limits(), turns=self.profile.turns)
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
