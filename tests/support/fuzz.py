@@ -70,7 +70,6 @@ TOKENS = [
     b"PK\3\4", b"<Document id=d1>", b"<|start|>", b"restore: p1", b"---\n", b"```\n", b"e" * 200, b" " * 200,
     b"\n" * 200,
 ]  # fmt: skip
-RULES = [b"[z-a]x", b"*", b"!", b"**/" * 50, b"[", b"\\", b"a*" * 50, b"{" * 99, b"source.*", b""]
 NUMBERS = st.integers(0, 2**31)
 
 

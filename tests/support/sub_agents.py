@@ -15,7 +15,6 @@ from context_agent.swarm import Swarm
 from context_agent.testing.actions import rank_all, search
 
 QUESTION = "which comets met the operas?"
-SENTINEL = "comets"
 
 
 def spawn(*tasks: str) -> Action:
