@@ -109,7 +109,7 @@ def test_tasks_that_one_search_solves_are_dropped(inside, tmp_path, tasks, corpu
     ("flags", "told"),
     [
         (("--passes", 2, "--vary", "seed"), "deterministic and ignores the seed"),
-        (("--passes", 99), "cannot differ"),
+        (("--passes", 99), "cannot all differ"),
         (("--recall", 0), "recall"),
         (("--drop", "sometimes"), "--drop"),
     ],
