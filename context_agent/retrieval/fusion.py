@@ -127,8 +127,8 @@ def gather(
 ) -> list[FusedCandidate]:
     """Search with all retrievers and fuse their hits.
 
-    Each retriever contributes `per_retriever` chunks that are not in `exclude`. To find them, each retriever
-    returns one more hit for each excluded id. A filter that excludes the ids would make a dense query linear in the
+    Each retriever contributes `per_retriever` chunks that are not in `exclude`. To have enough of them, the search
+    requests one more hit for each excluded id. A filter that excludes the ids would make a dense query linear in the
     collection.
 
     Args:
