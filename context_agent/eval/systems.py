@@ -255,9 +255,7 @@ def without_pruning(policy: Policy) -> Policy:
 
     A policy that has no such switch is returned unchanged.
     """
-    if not isinstance(policy, BridgePolicy):
-        return policy
-    return BridgePolicy(policy.scorer, effort=replace(policy.effort, prune=False), untrained=policy.scorer is None)
+    return policy.without_pruning() if isinstance(policy, BridgePolicy) else policy
 
 
 def _find_system(name: str) -> System:

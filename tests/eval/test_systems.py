@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy
+from context_agent._support.onnx import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import score
@@ -158,12 +161,13 @@ def test_rollouts_are_fused_and_saved(corpus: MemoryCorpus, tmp_path) -> None:
 
 
 def test_only_the_bridge_policy_has_its_pruning_switched_off() -> None:
-    policy, scripted = BridgePolicy(), greedy()
+    policy, scripted = BridgePolicy(reader=copy.copy(shipped_reader())), greedy()
     unpruned = without_pruning(policy)
     assert isinstance(unpruned, BridgePolicy)
     assert not unpruned.effort.prune
     assert policy.effort.prune
     assert unpruned.scorer is policy.scorer
+    assert unpruned.reader is policy.reader
     assert without_pruning(scripted) is scripted
 
 

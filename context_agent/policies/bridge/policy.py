@@ -85,16 +85,19 @@ class BridgePolicy:
 
         If there is no effort with this name, raise `ConfigError`.
         """
-        policy = copy.copy(self)
-        policy.effort = Effort.named(name)
-        return policy
+        return self._with(Effort.named(name))
 
     def with_ranking(self, documents: int) -> BridgePolicy:
         """Return a copy of this policy that ranks at least `documents` documents. See `AdjustableRanking`."""
-        if documents <= self.effort.ranking:
-            return self
+        return self if documents <= self.effort.ranking else self._with(replace(self.effort, ranking=documents))
+
+    def without_pruning(self) -> BridgePolicy:
+        """Return a copy of this policy that never edits the view, and plans its searches accordingly."""
+        return self._with(replace(self.effort, prune=False))
+
+    def _with(self, effort: Effort) -> BridgePolicy:
         policy = copy.copy(self)
-        policy.effort = replace(self.effort, ranking=documents)
+        policy.effort = effort
         return policy
 
     def swarm_roles(self, breadth: int) -> SwarmRoles:
