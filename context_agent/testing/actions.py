@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from context_agent import Action, RankedId, ToolCall, View
+from context_agent.policies import rank_view
 
 
 def search(*queries: str, limit: int | None = None) -> Action:
@@ -57,4 +58,4 @@ def rank(*ids: str) -> Action:
 
 def rank_all(view: View) -> Action:
     """Return an action that ends the episode with a ranking of every document in view."""
-    return rank(*dict.fromkeys(block.document_id for block in view.blocks))
+    return rank_view(view)

@@ -23,16 +23,15 @@ class Patcher(Protocol):
         """Set an attribute of the target to the value."""
 
 
-def forced(patch: Patcher, replies: dict[str, Sequence[int]]) -> None:
+def forced(patch: Patcher, ids: Sequence[int]) -> None:
     """Make the engine's sampler take given token ids instead of drawing them. The model still computes their scores.
 
     Args:
         patch: The tool that replaces the sampler's method.
-        replies: A mapping with a single value: the token ids to take.
+        ids: The token ids to take, in order.
     """
     from context_agent.policies.tokens.engines.transformers import Sampler
 
-    (ids,) = replies.values()
     script = iter(ids)
     patch.setattr(Sampler, "_draw", lambda self, rows, logits: [next(script) for _ in rows])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from context_agent import Action, Budget, Document, MemoryCorpus, Profile, RankedId, SearchAgent, ToolCall, View
+from context_agent import Action, Budget, Document, MemoryCorpus, Profile, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
 from context_agent.harness.profile import SUMMARIZE, default
 from context_agent.policies.tokens import TokenActor, TokenPolicy
@@ -14,6 +14,7 @@ from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import Prompt, TokenRenderer
 from context_agent.retrieval.corpus import Corpus
+from context_agent.testing.actions import rank_all
 from context_agent.testing.documents import TOPICS, linked_documents
 from context_agent.testing.embedders import HashEmbedder
 
@@ -69,8 +70,7 @@ def random_turn(view: View, draw: random.Random) -> Action:
 
 def rank_view(view: View) -> Action:
     """Return an action that ends the episode with a ranking of every document in view."""
-    documents = dict.fromkeys(block.document_id for block in view.blocks)
-    return Action(ranking=tuple(RankedId(item) for item in documents), text="", reasoning="done")
+    return replace(rank_all(view), reasoning="done")
 
 
 @dataclass

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_agent.errors import ConfigError
 from context_agent.harness.action_text import parse_ranking, ranking_text
 from context_agent.harness.profile import context_1, default
 from context_agent.harness.rendering import Renderer
@@ -21,6 +24,13 @@ def chunk(text: str, title: str = "A title", tokens: int = 0) -> Chunk:
 def test_the_published_block_is_a_header_line_and_the_text() -> None:
     result = Renderer(context_1(), HarmonyCounter()).chunk(chunk("Some words here.", title=""))
     assert result.header + result.body == "# DOCUMENT ID: doc_0 (4 tokens)\nSome words here."
+
+
+def test_a_file_replaces_the_prompt(tmp_path: Path) -> None:
+    (tmp_path / "prompt.md").write_text("Rank at most {max_ranking} documents.\n", encoding="utf-8")
+    assert default().with_prompt(tmp_path / "prompt.md").instructions() == "Rank at most 30 documents.\n"
+    with pytest.raises(ConfigError, match=r"missing\.md"):
+        default().with_prompt(tmp_path / "missing.md")
 
 
 def test_the_default_block_carries_the_title() -> None:

@@ -40,7 +40,7 @@ CALL_TAG = "<tool_call>"
 UNREADABLE = "unreadable"
 """The name of a call whose own name could not be read."""
 
-HOW = """To call a tool, write it like this:
+CALL_INSTRUCTIONS = """To call a tool, write it like this:
 <tool_call>{"name": "TOOL", "arguments": {"NAME": "VALUE"}}</tool_call>
 Write several to run them at the same time, then stop: the results come as the next message. Do not write results."""
 
@@ -152,7 +152,7 @@ def system_message(view: View, profile: Profile, tool_format: ToolFormat) -> str
 
 def _section(profile: Profile, tool_format: ToolFormat) -> str:
     lines = [compact(tool) for tool in schemas(profile)]
-    return HEADING + "\n".join([*([HOW] if tool_format == "text" else []), *lines]) + "\n"
+    return HEADING + "\n".join([*([CALL_INSTRUCTIONS] if tool_format == "text" else []), *lines]) + "\n"
 
 
 def messages(

@@ -30,7 +30,7 @@ from context_agent.errors import ConfigError
 from context_agent.harness.action_text import compact, ranking_text
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
-from context_agent.policies.chat.messages import HOW, parse_calls, written
+from context_agent.policies.chat.messages import CALL_INSTRUCTIONS, parse_calls, written
 from context_agent.policies.chat.replies import split_thoughts
 from context_agent.policies.tokens.prompt import Ids, Opening, TokenizerVocabulary, VocabularyRenderer
 from context_agent.types import Action, RankedId, ToolCall
@@ -87,7 +87,7 @@ class TemplateRenderer(VocabularyRenderer):
         tools = schemas(profile)
         system = profile.instructions().strip()
         if not self._declares_tools:
-            system = "\n".join([f"{system}\n\n# Tools\n{HOW}\n", *(compact(tool) for tool in tools)])
+            system = "\n".join([f"{system}\n\n# Tools\n{CALL_INSTRUCTIONS}\n", *(compact(tool) for tool in tools)])
         before, after = self._parts(self._first(system), tools)
         return Opening(before, after, self.decode(before))
 

@@ -204,10 +204,10 @@ def test_a_stop_token_is_the_last_id_and_only_the_asked_ones_stop(
 ) -> None:
     model, renderer = tiny
     return_id, call_id = renderer.stop
-    forced(monkeypatch, {"a": [call_id, 50, return_id, 51]})
+    forced(monkeypatch, [call_id, 50, return_id, 51])
     (with_both,) = generate(TransformersEngine(model), {"prompt": [9], "stop": renderer.stop})
     assert (with_both.ids, with_both.finish) == ((call_id,), Finish.STOP)
-    forced(monkeypatch, {"a": [call_id, 50, return_id, 51]})
+    forced(monkeypatch, [call_id, 50, return_id, 51])
     (with_return,) = generate(TransformersEngine(model), {"prompt": [9], "stop": (return_id,)})
     assert with_return.ids == (call_id, 50, return_id), "the model's own end tokens do not stop it"
 
