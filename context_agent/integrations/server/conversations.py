@@ -15,7 +15,7 @@ def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> P
     """Prune the conversation of a request, or restore passages in it.
 
     Raises:
-        ConfigError: If an id to restore is unknown.
+        ConfigError: If an id to restore is unknown, or if the budget is a share of 0.
     """
     options = request.model_dump(include={"budget", "strategy", "effort", "turns", "cached_price"})
     scope = encode(options)

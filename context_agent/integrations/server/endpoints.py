@@ -133,7 +133,9 @@ class Endpoints:
             try:
                 answer = await asyncio.to_thread(prune_conversation, self._pruners, body)
             except ConfigError as error:
-                raise Problem(400, "unknown_passage", str(error), "restore") from None
+                if body.restore:
+                    raise Problem(400, "unknown_passage", str(error), "restore") from None
+                raise Problem(422, "invalid_request", str(error), "budget") from None
         return answer.model_dump()
 
     async def _prune_for_peer(self, fields: Any) -> Any:

@@ -56,6 +56,7 @@ def test_a_broken_conversation_comes_back_with_a_warning(serve: Serve) -> None:
         ({"messages": "hello"}, 422, "invalid_request", "messages"),
         ({"messages": [None]}, 422, "invalid_request", "messages.0"),
         ({"messages": [], "budget": 0}, 422, "invalid_request", "budget"),
+        ({"messages": [], "budget": "0%"}, 422, "invalid_request", "budget"),
         ({"messages": [], "strategy": "embedding"}, 422, "invalid_request", "strategy"),
         ({"messages": [], "cached_price": 2}, 422, "invalid_request", "cached_price"),
         ({"messages": [], "color": 1}, 422, "invalid_request", "color"),
