@@ -10,7 +10,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.integrations.mcp.server import server_on
-from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_foreign_page
+from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_foreign_page, is_loopback
 from context_agent.integrations.server.process import serve
 from context_agent.integrations.server.service import Service
 
@@ -112,11 +112,10 @@ def application(
             another address than the loopback's accepts any name.
         origins: Origins of web pages that may call, such as `https://app.example`.
     """
-    is_loopback = host in ("127.0.0.1", "localhost", "::1")
     names = [*LOOPBACK_NAMES, *hosts]
     pages = [*(f"http://{name}:*" for name in LOOPBACK_NAMES), *(origin.lower() for origin in origins)]
     security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=is_loopback or bool(hosts) or bool(origins),
+        enable_dns_rebinding_protection=is_loopback(host) or bool(hosts) or bool(origins),
         allowed_hosts=[pattern for name in names for pattern in (name, f"{name}:*")],
         allowed_origins=pages,
     )
