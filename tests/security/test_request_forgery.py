@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
@@ -23,7 +22,7 @@ from context_agent.retrieval.engines.corpus import EngineCorpus
 from context_agent.retrieval.engines.http_engine import HttpEngine
 from context_agent.retrieval.engines.mcp_engine import McpEngine
 from context_agent.testing.hostile_indexes import AttackerServer
-from tests.support.http_server import Response, http_server
+from tests.support.http_server import Response, http_server, serving
 from tests.support.raw_http import exchange, get, proxy_before, raw_upstream, status
 from tests.support.served_index import CALL, DOCUMENTS
 from tests.support.servers import listening, one_search
@@ -80,11 +79,8 @@ def redirecting(to: str, code: int) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Silent."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture

@@ -42,13 +42,19 @@ class Server:
 def http_server(*responses: Response | Callable[[Mapping[str, Any]], Response]) -> Iterator[Server]:
     """A server on a free port of this machine."""
     server = Server(list(responses))
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+    with serving(_handler(server)) as server.port:
+        yield server
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Serve with this handler on a free port until the block ends, and yield the port."""
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     listener.daemon_threads = True
-    server.port = listener.server_port
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield server
+        yield listener.server_port
     finally:
         listener.shutdown()
         thread.join()

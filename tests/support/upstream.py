@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.support.http_server import serving
 
 Headers = list[tuple[str, str]]
 
@@ -43,17 +44,9 @@ class Upstream:
 def upstream(answer: Callable[[Received], Reply] = lambda _: Reply()) -> Iterator[Upstream]:
     """Runs the server until the block ends."""
     server = Upstream(answer)
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
-    listener.daemon_threads = True
-    server.url = f"http://127.0.0.1:{listener.server_port}"
-    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with serving(_handler(server)) as port:
+        server.url = f"http://127.0.0.1:{port}"
         yield server
-    finally:
-        listener.shutdown()
-        thread.join()
-        listener.server_close()
 
 
 def _handler(server: Upstream) -> type[BaseHTTPRequestHandler]:

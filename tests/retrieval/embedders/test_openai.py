@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pytest
 from context_agent.errors import ConfigError, EmbedderError
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.embedders.openai import OpenAIEmbedder
+from tests.support.http_server import serving
 
 KEY = "sk-very-secret"
 Reply = tuple[int, dict[str, str], Any]
@@ -68,15 +69,10 @@ def server() -> Iterator[Server]:
         def log_message(self, *args: object) -> None:
             """Silent: a test's output is for failures."""
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{listening.server_port}/v1"
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield state
-    state.release.set()
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with serving(Handler) as port:
+        state.url = f"http://127.0.0.1:{port}/v1"
+        yield state
+        state.release.set()
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import ClassVar
 
 import pytest
@@ -15,6 +14,7 @@ from context_agent.errors import ConfigError
 from context_agent.synth_data.sets.export import dataset, export_splits, features
 from context_agent.synth_data.task import write_tasks
 from tests.support import ctx1_process
+from tests.support.http_server import serving
 from tests.support.tasks import FULL, task, task_in
 
 datasets = pytest.importorskip("datasets")
@@ -107,12 +107,9 @@ def test_what_a_kill_left_is_no_obstacle(tmp_path):
 
 @pytest.fixture
 def hub():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    Thread(target=server.serve_forever, daemon=True).start()
     Hub.asked.clear()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Hub) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(("flags", "private"), [([], True), (["--public"], False)])
