@@ -380,7 +380,7 @@ class WorkerPool(Generic[JobT, ResultT]):
             if not answer.cancelled():
                 error = answer.exception()
                 answered = None if error is not None else answer.result()
-                worker.send(ParentReply(message.number, answered, error and portable(error)))
+                worker.send(ParentReply(message.number, answered, error and picklable_error(error)))
 
         answer = self._answer(message.request)
         self._answers.add(answer)
@@ -494,7 +494,7 @@ class _JobRunner:
             try:
                 self._send(JobEnded(sent.number, run()))
             except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end this thread alone
-                self._send(JobEnded(sent.number, None, portable(error)))
+                self._send(JobEnded(sent.number, None, picklable_error(error)))
 
     def _send(self, message: JobStarted | JobEnded | WorkerFailed | ParentRequest) -> None:
         # If the parent process has ended, this process ends too.
@@ -506,7 +506,7 @@ def _failure(error: Exception) -> WorkerFailed:
     return WorkerFailed(error if isinstance(error, ContextAgentError) else RuntimeError(repr(error)))
 
 
-def portable(error: BaseException) -> BaseException:
+def picklable_error(error: BaseException) -> BaseException:
     """Return the error if another process can unpickle it. Otherwise return a `RuntimeError` that describes it."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - written in this line

@@ -52,13 +52,13 @@ MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red"
 class InstallationCheck:
     """The result of one check. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1).
 
-    `mend` says how to fix the problem.
+    `fix` says how to fix the problem.
     """
 
     name: str
     status: str
     detail: str
-    mend: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ def doctor(*, index: options.CorpusOptions, server: ServerCheckOptions, as_json:
 def _show(check: InstallationCheck) -> None:
     from rich.text import Text
 
-    mark, colour = MARKS[check.status]
-    line = Text.assemble((f"{mark} ", colour), f"{check.name:<14} {output.printable(check.detail)}")
-    if check.mend:
-        line.append(f" — {check.mend}", style="yellow")
+    mark, color = MARKS[check.status]
+    line = Text.assemble((f"{mark} ", color), f"{check.name:<14} {output.printable(check.detail)}")
+    if check.fix:
+        line.append(f" — {check.fix}", style="yellow")
     output.stdout().print(line, soft_wrap=True)
 
 
@@ -119,7 +119,7 @@ def _checks(index: options.CorpusOptions) -> Iterator[InstallationCheck]:
 
 
 def _served(server: ServerCheckOptions) -> Iterator[InstallationCheck]:
-    """Return the results of the checks of the model server. If no server is named, return none."""
+    """Yield the results of the checks of the model server. If no server is named, yield none."""
     from context_agent.policies import from_environment
 
     flags = {"base_url": server.base_url, "model": server.model, "api_key_env": server.api_key_env}
@@ -221,14 +221,14 @@ def _round_trip() -> InstallationCheck:
 
 def _disk(folder: Path) -> InstallationCheck:
     free = shutil.disk_usage(folder).free
-    mend = "" if free >= LEAST_FREE else "free some space before you index more"
+    fix = "" if free >= LEAST_FREE else "free some space before you index more"
     return InstallationCheck(
-        "disk", "ok" if free >= LEAST_FREE else "problem", f"{free / 1e9:.1f} GB free at {folder}", mend
+        "disk", "ok" if free >= LEAST_FREE else "problem", f"{free / 1e9:.1f} GB free at {folder}", fix
     )
 
 
 def _lock(folder: Path) -> InstallationCheck:
-    """Return True if another process is indexing into the folder."""
+    """Report whether another process is indexing into the folder."""
     from filelock import FileLock, Timeout
 
     from context_agent.retrieval.chroma.location import OWN_FOLDER, WRITER_LOCK
@@ -282,7 +282,7 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/\s@]+@")
 
 @dataclass(frozen=True, slots=True)
 class SettingInForce:
-    """An option of a command, with its value and the source of the value. Without a value it is None."""
+    """An option of a command, with its value and the source of the value. If it is not set, the value is None."""
 
     name: str
     value: Any

@@ -348,7 +348,7 @@ def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> 
 
 UI_HOST, UI_PORT = "127.0.0.1", 8320
 """The usual address: past questions are kept by address, so it should rarely change."""
-GRACE = 2.0
+GRACE_SECONDS = 2.0
 """Seconds that a running search has to finish after Ctrl-C."""
 DIGEST_SIZE = 4
 
@@ -398,7 +398,7 @@ def ui(
 
     with SearchAgent(corpus, trajectories=trajectories or home / "episodes") as agent:
         title = folder.resolve().name or str(folder)
-        settings = Settings(hosts=LOOPBACK_NAMES, grace=GRACE, title=title)
+        settings = Settings(hosts=LOOPBACK_NAMES, grace=GRACE_SECONDS, title=title)
         service = Service.of(agent, settings, LiveIndex(agent, index.open))
         serve(service, application_of(service), UI_HOST, _port(port), ready)
     output.note("stopped")

@@ -54,7 +54,7 @@ MAX_TITLES = 4
 NOTHING = "nothing new"
 MAX_EMPTY_CALLS = 2
 """Calls without a new passage that a live turn lists; the others are counted."""
-COLOURS = {Tier.OPEN: "green", Tier.SOFT: "yellow", Tier.HARD: "red"}
+TIER_COLORS = {Tier.OPEN: "green", Tier.SOFT: "yellow", Tier.HARD: "red"}
 VERBS = {"search_corpus": "search", "grep_corpus": "grep", "read_document": "read", SPAWN: "spawn"}
 MARKS = {"soft": "┆", "hard": "│"}
 
@@ -130,7 +130,7 @@ def bar(tokens: int, budget: Budget, cells: int = CELLS, *, marks: bool = True) 
     for cell in range(cells):
         plain = "█" if cell < filled else "░"
         mark = MARKS[thresholds[cell]] if marks and cell in thresholds else plain
-        line.append(mark, style=COLOURS[budget.tier(tokens)] if cell < filled else "dim")
+        line.append(mark, style=TIER_COLORS[budget.tier(tokens)] if cell < filled else "dim")
     return line.append(f" {tokens:,} of {budget.window:,} tokens", style="dim")
 
 
@@ -254,7 +254,7 @@ def _outcome(row: TrajectoryRow) -> str:
     if row.pruned:
         facts += [f"{row.pruned} pruned", f"{row.restored} restored"]
     if row.summarized:
-        facts.append(f"{row.summarized} summarised")
+        facts.append(f"{row.summarized} summarized")
     if row.mistakes:
         facts.append(count(row.mistakes, "mistake"))
     if row.seconds is not None:

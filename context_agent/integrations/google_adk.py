@@ -12,7 +12,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.integrations.pruning import ConversationPruners
-from context_agent.pruning.pruner import BUDGET
+from context_agent.pruning.pruner import DEFAULT_BUDGET
 
 with extra("google-adk"):
     from google.genai.types import Content, FunctionResponse
@@ -31,7 +31,7 @@ class ContentPruningFilter:
         ```
     """
 
-    def __init__(self, budget: int = BUDGET, **options: Any) -> None:
+    def __init__(self, budget: int = DEFAULT_BUDGET, **options: Any) -> None:
         """Make a filter with a pruner for each conversation.
 
         Args:

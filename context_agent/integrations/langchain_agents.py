@@ -13,7 +13,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, SearchTool
 from context_agent.integrations.pruning import ConversationPruners
-from context_agent.pruning.pruner import BUDGET
+from context_agent.pruning.pruner import DEFAULT_BUDGET
 from context_agent.retrieval.filters import Where
 
 with extra("langchain-agents"):
@@ -35,7 +35,7 @@ class ContextPruningMiddleware(AgentMiddleware):  # type: ignore[misc]
         ```
     """
 
-    def __init__(self, budget: int = BUDGET, **options: Any) -> None:
+    def __init__(self, budget: int = DEFAULT_BUDGET, **options: Any) -> None:
         """Make a middleware with a pruner for each conversation.
 
         Args:

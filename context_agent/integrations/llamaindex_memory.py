@@ -10,7 +10,7 @@ from pydantic import PrivateAttr, SerializeAsAny
 
 from context_agent._support.extras import extra
 from context_agent.integrations.pruning import ConversationPruners
-from context_agent.pruning.pruner import BUDGET
+from context_agent.pruning.pruner import DEFAULT_BUDGET
 
 with extra("llamaindex"):
     from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
@@ -34,7 +34,7 @@ class ContextPruningMemory(BaseMemory):
     memory: SerializeAsAny[BaseMemory]
     _pruners: ConversationPruners = PrivateAttr()
 
-    def __init__(self, memory: BaseMemory, budget: int = BUDGET, **options: Any) -> None:
+    def __init__(self, memory: BaseMemory, budget: int = DEFAULT_BUDGET, **options: Any) -> None:
         """Make a memory with a pruner for each conversation.
 
         Args:

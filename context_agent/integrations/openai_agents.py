@@ -12,7 +12,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, TOOL_NAME, SearchTool
 from context_agent.integrations.pruning import ConversationPruners
-from context_agent.pruning.pruner import BUDGET
+from context_agent.pruning.pruner import DEFAULT_BUDGET
 from context_agent.retrieval.filters import Where
 
 with extra("openai-agents"):
@@ -32,7 +32,7 @@ class ContextPruningFilter:
         ```
     """
 
-    def __init__(self, budget: int = BUDGET, **options: Any) -> None:
+    def __init__(self, budget: int = DEFAULT_BUDGET, **options: Any) -> None:
         """Make a filter with a pruner for each conversation.
 
         Args:

@@ -219,7 +219,7 @@ class _Episode:
             self._counts[name] += count
         attributes: dict[str, Any] = {f"ctx1.{name}": count for name, count in counts.items()}
         if edit.replaced:
-            attributes["ctx1.summarised.chunks"] = len(edit.replaced)
+            attributes["ctx1.summarized.chunks"] = len(edit.replaced)
         if self._content:
             blocks = view.by_key()
             attributes["ctx1.pruned.ids"] = [blocks[key].id for key in edit.pruned]

@@ -14,7 +14,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, TOOL_NAME, SearchTool
 from context_agent.integrations.pruning import ConversationPruners
-from context_agent.pruning.pruner import BUDGET
+from context_agent.pruning.pruner import DEFAULT_BUDGET
 from context_agent.retrieval.filters import Where
 
 with extra("pydantic-ai"):
@@ -42,7 +42,7 @@ class HistoryPruner:
     Any number of runs can share one pruner.
     """
 
-    def __init__(self, budget: int = BUDGET, **options: Any) -> None:
+    def __init__(self, budget: int = DEFAULT_BUDGET, **options: Any) -> None:
         """Make a history processor with a pruner for each conversation.
 
         Args:
@@ -74,7 +74,7 @@ class ContextPruning(AbstractCapability[Any]):  # type: ignore[misc]
         ```
     """
 
-    def __init__(self, budget: int = BUDGET, **options: Any) -> None:
+    def __init__(self, budget: int = DEFAULT_BUDGET, **options: Any) -> None:
         """Make a capability with a pruner for each conversation.
 
         Args:

@@ -101,8 +101,8 @@ class Transcript:
     def problems(self) -> tuple[str, ...]:
         """The reasons why nothing in the conversation can be pruned. It is empty if pruning is possible."""
         return tuple(
-            f"message {index} is no message but a value of the type {content.unknown[0]}: expected a dict or an object "
-            'with a role, such as {"role": "user", "content": "…"}'
+            f"message {index} must be a dict or an object with a role, such as "
+            f'{{"role": "user", "content": "…"}}; got {content.unknown[0]}'
             for index, content in enumerate(self.contents)
             if not content.role
         )

@@ -45,12 +45,13 @@ MAX_STUB_SHARE = 0.25
 """The share of the limit above which the tokens of stubs and empty frames make the pruner write brief stubs."""
 LARGE_ARGUMENTS = 1_000
 """The shortest arguments of a call that may be pruned, in characters. Shorter ones are not counted and never change."""
-BUDGET = 8_000
+DEFAULT_BUDGET = 8_000
+"""Tokens of tool results that stay by default."""
 BRIEF_TOKENS, GONE_TOKENS = 8, 5
 """Tokens of a brief stub, and of the text that replaces a result without remaining passages."""
-STEPS = 3
+COMPARED_STEPS = 3
 """The number of the agent's latest messages that passages are compared with, in addition to the task."""
-PREVIEW = 100
+PREVIEW_CHARACTERS = 100
 """Characters of a removed passage that the report quotes."""
 STRATEGIES = (*JUDGES, "none")
 Effort = Literal["careful", "fast"]
@@ -86,7 +87,7 @@ class ContextPruner:
 
     def __init__(
         self,
-        budget: float | str = BUDGET,
+        budget: float | str = DEFAULT_BUDGET,
         *,
         strategy: str | PassageStrategy = "reader",
         effort: Effort = "careful",
@@ -140,7 +141,7 @@ class ContextPruner:
             )
             return Pruned(list(messages), report)
         parts = (transcript.task if task is None else task, transcript.hint, hint.strip())
-        goal = Goal("\n".join(filter(None, parts)), transcript.steps(STEPS))
+        goal = Goal("\n".join(filter(None, parts)), transcript.steps(COMPARED_STEPS))
         prices, now = prices or self.prices, time.monotonic()
         cold = self._used is not None and now - self._used > prices.lifetime
         self._used = now
@@ -556,7 +557,7 @@ class _Prune:
             tokens=passage.tokens,
             score=round(float(score), 4),
             reason="copy of an earlier passage" if is_copy else "less relevant than what stays",
-            preview=" ".join(passage.text[: 2 * PREVIEW].split())[:PREVIEW],
+            preview=" ".join(passage.text[: 2 * PREVIEW_CHARACTERS].split())[:PREVIEW_CHARACTERS],
         )
 
     def _warnings(self) -> tuple[str, ...]:

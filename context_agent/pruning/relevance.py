@@ -165,8 +165,8 @@ class _Words:
         meaning = _meaning(passages, goal.task)
         scores = _reciprocal(_order(words.scores(query))) + _reciprocal(_order(meaning))
         asked = words.term_weights(query_of([(goal.task, 1.0)]))
-        by_words = _standard(alone)
-        standard = by_words + np.maximum(0.0, by_words - OUTSTANDING) + _standard(meaning)
+        said = _standard(alone)
+        standard = said + np.maximum(0.0, said - OUTSTANDING) + _standard(meaning)
         return cls(scores, standard, words.term_weights(query), asked)
 
 
@@ -390,7 +390,7 @@ def by_bm25(passages: Sequence[Passage], goal: Goal) -> Scores:
 @_of_readable
 def by_embedding(passages: Sequence[Passage], goal: Goal) -> Scores:
     """Judge by cosine similarity to the task, with embeddings of all-MiniLM-L6-v2."""
-    return _cosines(shipped_minilm().encode([goal.task, *(f"{passage.label} {passage.text}" for passage in passages)]))
+    return _cosines(shipped_minilm().encode([goal.task, *map(labeled, passages)]))
 
 
 def by_age(passages: Sequence[Passage], goal: Goal) -> Scores:

@@ -20,11 +20,11 @@ from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.words import Scores
 
-QUOTE = 6
+QUOTE_WORDS = 6
 """The number of consecutive words that two texts share only if one quotes the other."""
 OWN_CHARACTERS = 2_000_000
 """The most characters of the user's and the agent's words that are searched. No model's window has more."""
-SOURCES = 2
+MAX_NAMED_PASSAGES = 2
 """The most passages with the same name that the name can protect. A name in more passages protects none."""
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
@@ -136,7 +136,7 @@ class OwnWords:
             for name in self._shared(_names(text)):
                 by_name.setdefault(str(name), []).append(row)
         for name, named in by_name.items():
-            if len(named) <= SOURCES:
+            if len(named) <= MAX_NAMED_PASSAGES:
                 rows |= {row for row in named if self._introduced(name, candidates[row].source.message)}
         return rows
 
@@ -149,9 +149,9 @@ class OwnWords:
 
 
 def _quotes(text: str) -> set[int]:
-    """Return hashes of all sequences of `QUOTE` words in a text."""
+    """Return hashes of all sequences of `QUOTE_WORDS` words in a text."""
     words = _WORD.findall(text.lower())
-    return set(map(hash, zip(*(islice(words, start, None) for start in range(QUOTE)), strict=False)))
+    return set(map(hash, zip(*(islice(words, start, None) for start in range(QUOTE_WORDS)), strict=False)))
 
 
 def _names(text: str) -> set[str]:
@@ -175,7 +175,7 @@ def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[i
     first: dict[str, int] = {}
     rows: dict[int, int] = {}
     for row, candidate in enumerate(candidates):
-        if row not in removed and len(candidate.passage.text) > QUOTE:
+        if row not in removed and len(candidate.passage.text) > QUOTE_WORDS:
             source = first.setdefault(candidate.passage.text, row)
             if source != row:
                 rows[row] = source

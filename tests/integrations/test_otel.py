@@ -142,7 +142,7 @@ def test_a_summary_is_told_with_its_edit(
         agent.search("What of comets?")
     (episode,) = find_spans(exporter, "invoke_agent")
     first, second = (dict(event.attributes or {}) for event in episode.events)
-    assert (first["ctx1.summarised.chunks"], first["ctx1.pruned.chunks"]) == (3, 0)
+    assert (first["ctx1.summarized.chunks"], first["ctx1.pruned.chunks"]) == (3, 0)
     assert second["ctx1.pruned.ids"] == ("summary:1",)
 
 

@@ -36,7 +36,7 @@ from context_agent.integrations.server.errors import Problem, problem_of
 from context_agent.integrations.server.logs import REQUEST_ID, log, request_id
 from context_agent.integrations.server.schema import MAX_MESSAGES, PruneAnswer, PruneRequest
 from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
-from context_agent.pruning.pruner import BUDGET
+from context_agent.pruning.pruner import DEFAULT_BUDGET
 from context_agent.pruning.view import Text, TurnClosed
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.filters import Where
@@ -149,7 +149,7 @@ class Tools:
         context: Context[Any, Any],
         *,
         task: Annotated[BoundedText | None, Field(description="default: the last user message")] = None,
-        budget: Annotated[int, Field(ge=1, description="tokens of tool results to keep")] = BUDGET,
+        budget: Annotated[int, Field(ge=1, description="tokens of tool results to keep")] = DEFAULT_BUDGET,
         effort: Annotated[Literal["careful", "fast"], Field(description="fast: without reading")] = "careful",
         restore: Annotated[
             list[str], Field(max_length=1_000, description="ids that stubs name, to bring back; nothing is pruned then")

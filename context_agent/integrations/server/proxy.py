@@ -67,24 +67,24 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
+CONVERSATION_FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
 """The paths whose requests are pruned, and the field that holds the conversation."""
 ANTHROPIC_PATH = "/v1/messages"
-PATTERNS = (
+MODEL_PATH_FIELDS = (
     (
         re.compile(r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:stream)?generateContent", re.I),
         "contents",
     ),
     (re.compile(r"/model/[^/]{1,400}/converse(?:-stream)?"), "messages"),
 )
-"""The same for paths that name a model: of Gemini's API and of Bedrock's Converse API."""
+"""The paths that name a model, of Gemini's API and of Bedrock's Converse API, with the field of the conversation."""
 SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction")
 """Fields beside the conversation that hold the system text."""
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
 """Warnings in the header, and characters of each."""
 MAX_BODY = 32_000_000
 """Bytes: the limit of Anthropic's API."""
-PAUSE = 600.0
+PAUSE_SECONDS = 600.0
 """Seconds that a model may be silent."""
 REPORT_SECONDS = 60.0
 """Seconds between two times that the report is written."""
@@ -214,9 +214,9 @@ def _system_message(value: Any) -> dict[str, Any]:
 
 def conversation_field(path: str) -> str | None:
     """Return the field that holds the conversation in requests to this path. For any other path, return None."""
-    if path in FIELDS:
-        return FIELDS[path]
-    return next((field for pattern, field in PATTERNS if pattern.fullmatch(path)), None)
+    if path in CONVERSATION_FIELDS:
+        return CONVERSATION_FIELDS[path]
+    return next((field for pattern, field in MODEL_PATH_FIELDS if pattern.fullmatch(path)), None)
 
 
 def proxy_application(proxy: Proxy) -> ASGIApp:
@@ -253,7 +253,7 @@ class Proxy(LimitedService):
         pruners: ConversationPruners,
         settings: Settings | None = None,
         *,
-        pause: float = PAUSE,
+        pause: float = PAUSE_SECONDS,
         savings: SavingsReport | None = None,
         report_file: Path | None = None,
     ) -> None:
