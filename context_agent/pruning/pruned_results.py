@@ -196,7 +196,7 @@ class PrunedResults:
             results: The results of one conversation.
             opening: A digest that distinguishes conversations with the same call ids.
         """
-        return [record or self._new_record(result, opening) for result, record in self.find(results, opening)]
+        return [record or self._new_record(result, opening) for result, record, _ in self.find(results, opening)]
 
     def _new_record(self, result: ResultText, opening: bytes) -> ResultRecord:
         record = ResultRecord(replace(result, call_id=""), self._counter)
@@ -204,16 +204,26 @@ class PrunedResults:
         self._bytes += LIST_BYTES
         return record
 
-    def find(self, results: Iterable[ResultText], opening: bytes) -> list[tuple[ResultText, ResultRecord | None]]:
-        """Return each result with its record. If a result is new, its record is None."""
-        found = [(result, self.removed(result)[0]) for result in results]
-        taken = {id(record) for _, record in found if record is not None}
-        for number, (result, known) in enumerate(found):
-            if known is None:
-                records = self._originals.get(_key(result, opening), ())
-                record = next((record for record in records if id(record) not in taken), None)
-                taken.add(id(record))
-                found[number] = (result, record)
+    def find(
+        self, results: Iterable[ResultText], opening: bytes
+    ) -> list[tuple[ResultText, ResultRecord | None, dict[int, str]]]:
+        """Return each result with its record and the ids of the passages that its text lacks.
+
+        If a result is new, its record is None. A record belongs to one result. If calls have no id, a later result can
+        repeat a text that was returned for an earlier one. Then the earlier result has the record.
+        """
+        returned = [(result, *self.removed(result)) for result in results]
+        claimed = {id(record) for _, record, _ in returned if record is not None}
+        taken: set[int] = set()
+        found: list[tuple[ResultText, ResultRecord | None, dict[int, str]]] = []
+        for result, shortened, ids in returned:
+            if shortened is not None and id(shortened) not in taken:
+                found.append((result, shortened, ids))
+            else:
+                originals = [it for it in self._originals.get(_key(result, opening), ()) if id(it) not in taken]
+                unclaimed = (it for it in originals if id(it) not in claimed)
+                found.append((result, next(unclaimed, originals[0] if originals else None), {}))
+            taken.add(id(found[-1][1]))
         return found
 
     def removed(self, result: ResultText) -> tuple[ResultRecord | None, dict[int, str]]:

@@ -180,10 +180,9 @@ class ContextPruner:
         opening = _opening(transcript)
         values: list[tuple[ResultText, Path, Any]] = []
         records: list[ResultRecord] = []
-        for result, record in self._results.find(transcript.texts, opening):
+        for result, record, removed in self._results.find(transcript.texts, opening):
             if record is None:
                 continue
-            removed = self._results.removed(result)[1]
             pruned_ids |= {*removed.values(), *record.ids.values()}
             self._record(transcript.task, record.restore(wanted, removed))
             remaining = {index: name for index, name in removed.items() if name not in wanted}

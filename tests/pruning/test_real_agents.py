@@ -212,6 +212,20 @@ def test_histories_of_other_providers_are_pruned(kind: str, messages: list[Any])
     assert keeper.restore(pruned.messages, everything(pruned.report)) == before
 
 
+@pytest.mark.parametrize("history", [gemini, legacy])
+@pytest.mark.parametrize("is_restored_first", [False, True])
+def test_a_result_that_repeats_the_stub_of_a_call_without_an_id_stays_text(
+    history: Any, *, is_restored_first: bool
+) -> None:
+    keeper, before = pruner(), history(*TEXTS)
+    pruned = keeper.prune(before)
+    seen = keeper.restore(pruned.messages, everything(pruned.report)) if is_restored_first else pruned.messages
+    imitations = [*history("done")[1:2], pruned.messages[2], *history("done")[1:]]
+    again = keeper.prune([*seen, *imitations])
+    removed = everything(again.report) + ([] if is_restored_first else everything(pruned.report))
+    assert keeper.restore(again.messages, removed) == [*before, *imitations]
+
+
 def test_a_json_value_keeps_its_type_and_its_other_members() -> None:
     pruned = pruner().prune(bedrock(*TEXTS))
     value = pruned.messages[2]["content"][0]["toolResult"]["content"][0]["json"]
