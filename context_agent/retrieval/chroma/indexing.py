@@ -48,7 +48,7 @@ from context_agent.retrieval.chroma.location import (
     without_links,
 )
 from context_agent.retrieval.chroma.record_writer import BATCH_CHUNKS, RecordWriter, delete_records
-from context_agent.retrieval.chroma.repair import UNFINISHED_MARK, remember_vectors, repair_vectors
+from context_agent.retrieval.chroma.repair import UNFINISHED_MARK, remember_vectors, repair_vectors, undo_unfinished
 from context_agent.retrieval.chroma.stored_embedder import check_writable, stored_embedder
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, Span
 from context_agent.retrieval.document_checks import check_document
@@ -223,6 +223,8 @@ def index_documents(
         writing(location),
         chroma_errors(location),
     ):
+        if location.path is not None:
+            undo_unfinished(location.path)
         if embedder is None:
             embedder = _stored_embedder(location, collection) or STATIC
         spec = embedder if isinstance(embedder, str) else ""

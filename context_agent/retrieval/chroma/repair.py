@@ -49,6 +49,20 @@ _CHECKED_FILE = "vectors.json"
 _LOG = logging.getLogger(__name__)
 
 
+def undo_unfinished(path: Path) -> None:
+    """Roll back the transaction of a killed writer. A folder without a readable database stays as it is.
+
+    Opening the database for writing rolls it back. Until then, `read_collection` raises `UnreadableError`.
+    """
+    if not (path / DATABASE_FILE).exists():
+        return
+    with (
+        suppress(sqlite3.DatabaseError),
+        closing(sqlite3.connect(path / DATABASE_FILE, timeout=BUSY_SECONDS)) as database,
+    ):
+        database.execute("select count(*) from sqlite_master").fetchone()
+
+
 def repair_vectors(location: Location, name: str, cache: str | Path | None, embedder: Embedder) -> None:
     """Restore Chroma's vectors of a collection in a local folder if they are damaged. Needs the writer's lock.
 
@@ -57,7 +71,6 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
     path = location.path
     if path is None or not (path / DATABASE_FILE).exists():
         return
-    _undo_unfinished(path)
     try:
         stored, files = read_collection(path, name), vector_folder(path, name)
     except CorpusNotFoundError:
@@ -164,12 +177,3 @@ def _vectors_of(
 def _indexed_text(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> str:
     stored = stored_chunk(record, text, metadata)
     return stored.chunk.indexed_text if stored else text or ""
-
-
-def _undo_unfinished(path: Path) -> None:
-    """Roll back the transaction of a killed writer, by opening the database for writing. A damaged file is ignored."""
-    with (
-        suppress(sqlite3.DatabaseError),
-        closing(sqlite3.connect(path / DATABASE_FILE, timeout=BUSY_SECONDS)) as database,
-    ):
-        database.execute("select count(*) from sqlite_master").fetchone()

@@ -250,6 +250,22 @@ def test_an_index_keeps_its_embedder(tmp_path: Path, embedder: str | None) -> No
         assert corpus.embedder.name.startswith(f"{embedder or 'static'}-")
 
 
+def test_an_index_keeps_its_embedder_after_a_killed_transaction(tmp_path: Path) -> None:
+    index_documents([Document("1", "A heron waits.")], tmp_path / "index", embedder="minilm")
+    killed = (
+        "import os, sqlite3, sys; database = sqlite3.connect(sys.argv[1]);"
+        "database.execute('pragma cache_size = 1'); database.execute('begin immediate');"
+        "database.execute('create table filler (x)');"
+        "database.executemany('insert into filler values (?)', [('x' * 4000,)] * 100); os._exit(9)"
+    )
+    database = tmp_path / "index" / "chroma.sqlite3"
+    assert subprocess.run([sys.executable, "-c", killed, database], check=False).returncode == 9
+    assert database.with_name("chroma.sqlite3-journal").stat().st_size
+    assert index_documents([Document("2", "A heron waits by the water.")], tmp_path / "index").added == 1
+    with ChromaCorpus.open(tmp_path / "index") as corpus:
+        assert corpus.embedder.name.startswith("minilm-")
+
+
 def test_an_index_of_an_embedder_that_must_be_passed_says_so(tmp_path: Path) -> None:
     index_documents(people(3), tmp_path / "index", embedder=HashEmbedder())
     with pytest.raises(ConfigError, match="--embedder"):
