@@ -1,7 +1,7 @@
 """A collection read through Chroma's client: on a server, in Chroma Cloud, in memory, or held open by the caller.
 
-Texts, metadata and vectors come from Chroma. A snapshot in the user's cache folder holds BM25 and the texts for grep,
-and defines which records belong to the state that is read.
+Texts, metadata and vectors come from Chroma. A snapshot in the user's cache folder holds the BM25 index and the texts
+for grep. It also defines the records of the state that is read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from context_agent.retrieval.retriever import Retriever
 
 _TIE_MARGIN = 8
-"""Additional results, so that equal scores at the cut are mostly ordered by id and not by Chroma."""
+"""Additional results to request. With them, equal scores at the end are mostly ordered by id and not by Chroma."""
 
 
 class ClientSource:
@@ -64,9 +64,7 @@ class ClientSource:
             return _described(self._collection())
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """See `LocalSource`. A caller who holds a collection open may have passed a function to Chroma; then it is
-        used.
-        """
+        """See `LocalSource`. If the caller passed an embedding function to Chroma, use this function."""
         from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 
         with self.guarded():
@@ -77,7 +75,7 @@ class ClientSource:
             return stored_embedder(collection.name, manifest, configuration, schema, dimension=stored.dimension)
 
     def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """See `LocalSource`. A live collection in a local folder gets a whole snapshot, others a lexical one."""
+        """See `LocalSource`. A live collection in a local folder gets a full snapshot. Others get a lexical one."""
         lexical = self._location.path is None
         collection = self._collection()
         stored = _described(collection)
@@ -149,9 +147,9 @@ class ClientReader:
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
     ) -> tuple[list[FusedCandidate], dict[str, Chunk]] | None:
-        """Return hits of the server's hybrid search, without the retrievers' own scores.
+        """Search with the server's hybrid search, in one request.
 
-        It takes one request. None means that the server has no sparse index.
+        The candidates have no scores of the single retrievers. If the server has no sparse index, return None.
         """
         if self._sparse_index is None:
             return None
@@ -186,7 +184,7 @@ class ClientReader:
 
 
 class ChromaDense:
-    """Approximate nearest neighbors by Chroma's index, ids only.
+    """A dense retriever that finds approximate nearest neighbors in Chroma's index.
 
     Scores are cosines if the collection's distance gives them: for `cosine`, and for `l2` and `ip` if the vectors have
     length 1 (three are checked). Otherwise they are negative distances, which have the same order.
@@ -200,7 +198,7 @@ class ChromaDense:
         Args:
             collection: The collection.
             embed_query: Returns the vector of a query.
-            chunk_of: Maps the records of the state that is read to their chunk ids. Other records are dropped.
+            chunk_of: The chunk id of each record in the state that is read. Other records are dropped.
         """
         self._collection, self._embed_query, self._chunk_of = collection, embed_query, chunk_of
         self._offset, self._factor = _cosine_of_distance(collection)
@@ -240,8 +238,9 @@ def _described(collection: Collection) -> StoredCollection:
 
 
 def _sampled_metadata(collection: Collection, count: int) -> list[Mapping[str, Any]]:
-    """Return the metadata of some records in four places of the collection. Its first records can be of one
-    document.
+    """Return the metadata of records from four places of the collection.
+
+    The first records alone could all belong to one document.
     """
     size = SAMPLED_RECORDS // 4
     offsets = sorted({max(0, place * (count - size) // 3) for place in range(4)}) if count else []
@@ -256,7 +255,7 @@ def _last_snapshot(layout: Layout, root: Path, lexical: bool) -> Snapshot | None
 
 
 def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
-    """Return (a, b) such that a - b * distance is the cosine, or (0, 1) if the distance does not give one."""
+    """Return (a, b) such that a - b * distance is the cosine. If the distance gives no cosine, return (0, 1)."""
     records = CollectionRecords(collection)
     space = records.space()
     if space == "cosine":

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 PAGE_RECORDS = 2_000
-"""Records fetched in one request when many are read."""
+"""The number of records that one request fetches."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionRecords:
-    """The records of a collection, as `index.layouts` reads them. Every call asks Chroma."""
+    """The `StoredRecords` of a collection. Every call sends a request to Chroma."""
 
     collection: Collection
 
@@ -38,7 +38,7 @@ class CollectionRecords:
     def pages(
         self, include: Sequence[Any], ids: Sequence[str] | None = None, *, size: int = PAGE_RECORDS
     ) -> Iterator[dict[str, Any]]:
-        """Yield the records with these ids, by default all records, in pages as Chroma's `get` returns them."""
+        """Yield the records with these ids, in pages as Chroma's `get` returns them. By default, yield all records."""
         if ids is not None:
             for start in range(0, len(ids), size):
                 yield dict(self.collection.get(ids=list(ids[start : start + size]), include=list(include)))
@@ -52,7 +52,7 @@ class CollectionRecords:
             offset += len(page["ids"])
 
     def contents(self, ids: Sequence[str] | None = None) -> Iterator[tuple[str, str | None, Mapping[str, Any] | None]]:
-        """Yield id, text and metadata of the records with these ids, by default of all records."""
+        """Yield the id, text and metadata of each record with one of these ids. By default, yield all records."""
         for page in self.pages(["documents", "metadatas"], ids):
             yield from zip(page["ids"], page["documents"], page["metadatas"], strict=True)
 
@@ -65,7 +65,7 @@ class CollectionRecords:
         return self.collection.get(limit=limit, offset=offset, include=[])["ids"]
 
     def vectors(self, ids: Sequence[str]) -> Iterator[tuple[Sequence[str], NDArray[np.float32]]]:
-        """Yield record ids with their vectors, shape (n, d). Raise `CorpusCorruptError` if Chroma has lost some."""
+        """Yield record ids with their vectors, shape (n, d). If Chroma lost a vector, raise `CorpusCorruptError`."""
         from chromadb.errors import InternalError
 
         try:
@@ -80,7 +80,7 @@ class CollectionRecords:
         return np.asarray(vectors if vectors is not None else [], dtype=np.float32)
 
     def dimension(self) -> int:
-        """Return the length of the vectors; 0 for an empty collection."""
+        """Return the length of the vectors. If the collection is empty, return 0."""
         vectors = self.first_vectors(1)
         return vectors.shape[1] if len(vectors) else 0
 
@@ -92,8 +92,9 @@ class CollectionRecords:
 
 
 def read_manifest(collection: Collection) -> Manifest | None:
-    """Return the manifest. None for a collection that this package did not make. Raise `CorpusCorruptError` for a
-    damaged one.
+    """Return the manifest. If this package did not make the collection, return None.
+
+    If the manifest is damaged, raise `CorpusCorruptError`.
     """
     return parse_manifest(collection.name, (collection.metadata or {}).get(MANIFEST_KEY))
 

@@ -1,4 +1,4 @@
-"""Chroma's client, and what its errors mean.
+"""Chroma's client, and its errors as errors of this package.
 
 Importing Chroma takes more than a second, so it is imported only when it is needed.
 """
@@ -51,7 +51,12 @@ def connect(location: Location) -> ClientAPI:
 
 
 def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
-    """Return the collection. Raise `CorpusNotFoundError`, which lists the existing collections."""
+    """Return the collection.
+
+    Raises:
+        CorpusNotFoundError: If there is no such collection. The message lists those that exist.
+        ConfigError: If the name is not valid.
+    """
     from chromadb.errors import NotFoundError
 
     if location.live is not None:
@@ -69,8 +74,9 @@ def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
 
 @contextmanager
 def writing(location: Location) -> Iterator[None]:
-    """Mark the folder as being written by this process with Chroma's client. Readers in the same process ask
-    `is_writing`.
+    """Mark the folder as one that this process writes with Chroma's client.
+
+    Readers in the same process check the mark with `is_writing`.
     """
     _WRITTEN_FOLDERS.append(location.path)
     try:
@@ -105,7 +111,7 @@ def chroma_errors(location: Location) -> Iterator[None]:
 
 
 def disk_full(location: Location, error: BaseException | None) -> bool:
-    """Return True if the disk is full: an error or its cause says so, or Chroma failed and there is no space."""
+    """Return True if an error or one of its causes reports a full disk, or if Chroma failed and no space is left."""
     if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_space(location.path):
         return True
     while error is not None:
@@ -116,8 +122,9 @@ def disk_full(location: Location, error: BaseException | None) -> bool:
 
 
 def _has_space(folder: Path) -> bool:
-    """Return True if the disk and this process's file size limit leave space. Chroma does not always say why it
-    fails.
+    """Return True if the disk and this process's file size limit leave space.
+
+    Chroma does not always report the reason of a failure.
     """
     limit = float("inf")
     if os.name == "posix":
@@ -130,7 +137,7 @@ def _has_space(folder: Path) -> bool:
 
 
 def _client_settings() -> Any:
-    """Return Chroma's settings, read from the user's environment alone.
+    """Return Chroma's settings, read only from environment variables.
 
     Chroma would also read a file `.env` in the working directory. That file can come from someone else, and can name
     classes to load and addresses to send traces to. In the supported versions, Chroma's product telemetry sends

@@ -1,13 +1,13 @@
 """`ChromaCorpus`: search over a Chroma collection, in a local folder, on a server, or in Chroma Cloud.
 
-A local folder is read from a published snapshot, without Chroma. Opening and searching never change Chroma's files, so
-any number of processes may read while one indexes. `local` reads folders, and `client` reads everything else.
+A local folder is read from a published snapshot, without Chroma. Opening and searching never change Chroma's files. So
+any number of processes may read while one process indexes. `local` reads folders, and `client` reads everything else.
 
-A search gets ids from dense search and BM25, fuses them, and fetches the texts of the best by id. Excluded chunks are
-dropped after the search, because a filter would make Chroma's query linear in the collection.
+A search gets ids from dense search and BM25, fuses them, and fetches the texts of the best chunks by id. Excluded
+chunks are dropped after the search. A filter that excludes them would make Chroma's query linear in the collection.
 
-An open corpus shows the state that was complete when it was opened. After a new indexing run, call `refresh()`.
-`stale()` says whether there was one.
+An open corpus shows the state that was complete when it was opened. `stale()` returns True after a new indexing run.
+`refresh()` then opens the new state.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 CACHED_VALUES = 20_000
-"""Chunks, and vectors, kept in memory once fetched. They take at most about 60 MB for passages of 500 characters."""
+"""The maximum number of chunks, and of vectors, in the cache. With passages of 500 characters, it takes 60 MB."""
 QUICK_CHUNKS, QUICK_BYTES = 20_000, 40_000_000
-"""Chunks and bytes of text up to which a local folder is searched in a few milliseconds, and a pattern in 50 at
-most.
+"""The size of a small corpus, in chunks and in bytes of text. In a local folder of this size, a search takes a few
+milliseconds, and a regular expression at most 50.
 """
 
 
@@ -96,7 +96,7 @@ class ChromaCorpus:
         self._passed_embedder = embedder
         self._threads: ThreadPoolExecutor | None = None
         self.notices: tuple[str, ...] = ()
-        """What was chosen because the caller named no collection or no metadata keys."""
+        """Notices about defaults that were chosen because the caller named no collection or no metadata keys."""
         try:
             self._attach(rebuild)
         except MissingCollectionError as error:
@@ -135,40 +135,43 @@ class ChromaCorpus:
     ) -> Self:
         """Open a collection in a folder, on a server, or one that the caller holds open.
 
-        BM25 and a copy of the texts are kept in the folder, or for a server in `cache`. Opening brings them up to date.
+        The folder also holds a BM25 index and a copy of the texts. For a server, they are in `cache`. Opening a
+        collection brings them up to date.
 
         Args:
             path: The folder.
             url: The address of a Chroma server.
-            collection: The name of the collection. By default `documents`, or the only one that there is. Chroma's own
-                collection object may be passed instead, without `path` and `url`; it remains the caller's.
+            collection: The name of the collection. Defaults to `documents`, or to the only collection. Chroma's own
+                collection object may be passed instead, without `path` and `url`. It is never closed.
             embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors, such as a Chroma
-                `EmbeddingFunction`. With `"none"`, only BM25 and grep search. By default it is the function that the
-                caller passed to Chroma with a live `collection`; otherwise the stored data selects an embedder that
-                ships with this package or with Chroma, see `stored_embedder`. Any other embedder must be passed.
+                `EmbeddingFunction`. With `"none"`, there is no dense search. Defaults to the function that the caller
+                passed to Chroma with a live `collection`. Without such a function, the stored data selects an embedder
+                that ships with this package or with Chroma (see `stored_embedder`). Any other embedder must be passed.
             text_key: The metadata key of the text, in a collection that another program made (see `Keys`).
             title_key: The metadata key of the title.
-            document_key: The metadata key of the document's id. If no key is named, the usual keys of LangChain,
-                LlamaIndex and Haystack apply, and `notices` says so. An empty key means none.
+            document_key: The metadata key of the document's id. If it or `title_key` is None, the usual keys of
+                LangChain, LlamaIndex and Haystack apply, and `notices` names them. If a key is empty, there is no such
+                field.
             index_key: The metadata key that orders the chunks of a document.
             tokens_key: The metadata key of the number of tokens.
-            counter: Counts the tokens of chunks that do not state them.
-            reranker: Orders the fused hits again.
-            headers: Sent to the server, for example a token.
+            counter: The counter for chunks that do not state their number of tokens.
+            reranker: A reranker that orders the fused hits again.
+            headers: HTTP headers for the server, for example with a token.
             tenant: Chroma's tenant on the server.
             database: Chroma's database on the server.
-            cache: The folder for BM25 and the texts of a collection on a server. By default the user's cache folder.
-            calibration: Whether to weigh the retrievers by how good they are in this corpus. If false, both have the
-                same weight.
-            wrap: Replaces a retriever before calibration.
-            rebuild: Whether to make BM25 and the copy of the texts anew.
+            cache: The folder for the BM25 index and the texts of a collection on a server. Defaults to the user's cache
+                folder.
+            calibration: Whether to weight the retrievers by their quality in this corpus. If false, both have the same
+                weight.
+            wrap: A function that replaces each retriever before calibration.
+            rebuild: Whether to rebuild the BM25 index and the copy of the texts.
 
         Raises:
             CorpusNotFoundError: If the folder, the server or the collection does not exist.
             CorpusEmptyError: If the collection is empty, or its indexing was never completed.
             CorpusCorruptError: If files are damaged.
-            DimensionError: If the embedder makes vectors of another length than the stored ones.
-            ConfigError: If the embedder is another than the one that indexed, or must be passed.
+            DimensionError: If the embedder's vectors have a different length from the stored ones.
+            ConfigError: If the embedder is not the one that made the index, or if the stored data cannot select it.
         """
         live, name = (None, collection) if isinstance(collection, str | None) else (collection, collection.name)
         return cls(
@@ -187,16 +190,16 @@ class ChromaCorpus:
     def refresh(self, *, rebuild: bool = False) -> None:
         """Read the collection's present state. Do not call this while other threads search.
 
-        For a collection on a server or held open by the caller, the state is what that client sees.
+        If the collection is on a server or held open by the caller, this is the state that the client returns.
 
         Args:
-            rebuild: Whether to make BM25 and the copy of the texts anew.
+            rebuild: Whether to rebuild the BM25 index and the copy of the texts.
         """
         self.close()
         self._attach(rebuild)
 
     def stale(self) -> bool:
-        """Return True if the collection has changed since its state was read. Other threads may search meanwhile.
+        """Return True if the collection has changed since its state was read. Other threads may search during the call.
 
         Any completed indexing run counts as a change. `index.layouts` describes how changes of another program's
         collection are detected.
@@ -207,7 +210,7 @@ class ChromaCorpus:
         return self._source.changed(self._stored, self.snapshot)
 
     def close(self) -> None:
-        """Close the client, if there is one, and end the threads of searches. Idempotent."""
+        """Close the client, if there is one, and end the search threads. A second call does nothing."""
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()
@@ -221,17 +224,18 @@ class ChromaCorpus:
 
     @property
     def name(self) -> str:
-        """`chroma:<collection>@<revision>`. For another program's collection, the revision is the number of its
-        snapshot.
+        """The name, `chroma:<collection>@<revision>`.
+
+        For another program's collection, the revision is `s` and the number of the snapshot.
         """
         return f"chroma:{self._collection_name}@{self._layout.revision or f's{self.snapshot.number}'}"
 
     @property
     def blocking(self) -> bool:
-        """Whether calls wait, see `Corpus.blocking`.
+        """Whether calls wait for disk or network (see `Corpus.blocking`).
 
-        False for a small local folder (`QUICK_CHUNKS`) without a model or code of the caller. Threads take turns at
-        running Python: 32 episodes at once over 10,000 chunks take .65 of the time without them.
+        It is False for a small local folder (`QUICK_CHUNKS`) that uses no model and no code of the caller. Threads only
+        take turns at running Python. Without threads, 32 concurrent episodes over 10,000 chunks take .65 of the time.
         """
         is_small = self.count() <= QUICK_CHUNKS and self.snapshot.rows.text_bytes() <= QUICK_BYTES
         is_plain = isinstance(self.embedder, StaticEmbedder | NoEmbedder) and not (self._reranker or self._wrap)
@@ -287,7 +291,7 @@ class ChromaCorpus:
         return [Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks.values(), start=1)]
 
     def walk(self) -> Iterator[Chunk]:
-        """See `Corpus.walk`. Some documents at a time are fetched, and none is cached."""
+        """See `Corpus.walk`. It fetches several documents at a time, and caches none."""
         pending = list[str]()
         for document_rows in self.snapshot.documents():
             pending += [row.chunk for row in document_rows]
@@ -297,7 +301,7 @@ class ChromaCorpus:
         yield from self._in_order(pending)
 
     def _in_order(self, chunk_ids: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the chunks of whole documents, sorted by index. A foreign collection can hold them in another order."""
+        """Yield the chunks of whole documents, sorted by index. A foreign collection may have another order."""
         with self._source.guarded():
             chunk_of = self._reader.chunks(chunk_ids)
         present = (chunk_of[chunk_id] for chunk_id in chunk_ids if chunk_id in chunk_of)
@@ -444,9 +448,9 @@ class ChromaCorpus:
 
 
 def _passed(embedder: Embedder | EmbeddingFunction | str | None) -> Embedder | None:
-    """Return the embedder of a caller. None if the caller passed none.
+    """Return the embedder that the caller passed. If the caller passed none, return None.
 
-    A function's vectors are not normalized, because the distances of a collection may depend on their lengths.
+    The vectors of a function are not normalized, because a collection's distances may depend on their lengths.
     """
     if embedder is None:
         return None

@@ -1,8 +1,8 @@
-"""What the database of a local Chroma folder says about a collection, read with SQLite and without Chroma.
+"""The database of a local Chroma folder, read with SQLite and without Chroma.
 
 A process that opens a folder with Chroma's client writes to it, even if it only queries. Chroma applies pending log
-entries, and saves the vector index once it has applied enough of them. If another process indexes meanwhile, this
-destroys the vector index. So readers open Chroma's database read-only with SQLite, and read all other files only as
+entries, and saves the vector index after enough of them. If another process indexes at the same time, this destroys the
+vector index. So readers open Chroma's database read-only with SQLite, and read all other files only as
 private copies.
 """
 
@@ -24,20 +24,23 @@ from context_agent.retrieval.index.publication import StoredCollection, valid_id
 DATABASE_FILE = "chroma.sqlite3"
 """The file that marks a Chroma folder."""
 BUSY_SECONDS = 30.0
-"""How long a reader waits for a writer that holds the database locked."""
+"""The time that a reader waits for a locked database."""
 MAX_VALUE_BYTES = 10_000_000
-"""Size of a value that is read from the database."""
+"""The maximum size of a value that is read from the database."""
 _COMPARED_LETTERS = 500
-"""Length to which metadata are compared when the keys of a collection are chosen."""
+"""The characters of a metadata value that are compared when the keys of a collection are chosen."""
 _UNREADABLE = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"})
 
 
 class UnreadableError(CorpusError):
-    """The database cannot be read in place now. It is locked, or a killed writer left a transaction to roll back."""
+    """An error for a database that cannot be read in place now.
+
+    It is locked, or a killed writer left a transaction to roll back.
+    """
 
 
 class MissingCollectionError(CorpusNotFoundError):
-    """No collection has this name. `names` lists those that exist."""
+    """An error for a collection that does not exist. `names` lists the existing collections."""
 
     def __init__(self, message: str, names: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -45,7 +48,7 @@ class MissingCollectionError(CorpusNotFoundError):
 
 
 def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -> StoredCollection:
-    """Return the collection of this name. Nothing in the folder is written or made.
+    """Return the collection of this name, without writing to the folder.
 
     Raises:
         CorpusNotFoundError: If there is no such collection. The message lists those that exist.
@@ -57,7 +60,10 @@ def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -
 
 
 def vector_folder(folder: Path, name: str) -> Path | None:
-    """Return the folder of the collection's vector index. None without one. Raises what `read_collection` raises."""
+    """Return the folder of the collection's vector index. If there is none, return None.
+
+    It raises the same errors as `read_collection`.
+    """
     with open_database(folder, BUSY_SECONDS) as database:
         return vector_files(folder, segment_id(database, _collection(database, folder, name).id, "VECTOR"))
 
@@ -103,7 +109,7 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
 
 
 def not_found(name: str, where: object, names: Iterable[str]) -> MissingCollectionError:
-    """Return the error for a collection that does not exist. It lists those that do."""
+    """Return the error for a collection that does not exist. The message lists the existing collections."""
     names = sorted(names)
     listed = f"it holds {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}" if names else "it holds none"
     return MissingCollectionError(f"no collection {name!r} in {where}: {listed}", names)
@@ -121,7 +127,7 @@ def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
 
 
 def _sampled_metadata(database: sqlite3.Connection, segment: str) -> list[dict[str, Any]]:
-    """Return the metadata of some records: the first by id. For ids of frameworks, this is a random sample."""
+    """Return the metadata of the first records by id. Frameworks use random ids, so this is a random sample."""
     query = (
         "select r.id, m.key, coalesce(substr(m.string_value, 1, ?), m.int_value, m.float_value) from "
         "(select id from embeddings where segment_id = ? order by embedding_id limit ?) r left join "
@@ -135,28 +141,28 @@ def _sampled_metadata(database: sqlite3.Connection, segment: str) -> list[dict[s
 
 
 def segment_id(database: sqlite3.Connection, collection: str, scope: str) -> str:
-    """Return the id of a collection's metadata or vector segment, or "" without one."""
+    """Return the id of a collection's metadata or vector segment. If there is none, return ""."""
     query = "select id from segments where collection = ? and scope = ?"
     row = database.execute(query, (collection, scope)).fetchone()
     return str(row[0]) if row else ""
 
 
 def last_sequence(database: sqlite3.Connection, segment: str) -> int:
-    """Return the last entry of the log that a segment holds. Old versions of Chroma write the number as bytes."""
+    """Return the number of the last log entry that a segment contains. Old versions of Chroma store it as bytes."""
     row = database.execute("select seq_id from max_seq_id where segment_id = ?", (segment,)).fetchone()
     value = row[0] if row else 0
     return int.from_bytes(value, "big") if isinstance(value, bytes) else int(value)
 
 
 def _last_pending(database: sqlite3.Connection, collection: str, sequence: int) -> int:
-    """Return the last entry of the log after this one, or 0 without any."""
+    """Return the number of the last log entry, if it is after this one. Otherwise, return 0."""
     query = "select max(seq_id) from embeddings_queue where seq_id > ? and topic like ?"
     return int(database.execute(query, (sequence, f"%/{collection}")).fetchone()[0] or 0)
 
 
 @contextmanager
 def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
-    """Yield a read-only connection. Raise the errors of `read_collection`."""
+    """Yield a read-only connection. It raises the same errors as `read_collection`."""
     file = folder / DATABASE_FILE
     try:
         with file.open("rb") as stream:
@@ -187,8 +193,9 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
 
 
 def _require_tables(database: sqlite3.Connection, file: Path) -> None:
-    """Raise `CorpusCorruptError` for a database that computes what Chroma stores. A view of a hundred bytes can be
-    endless.
+    """Raise `CorpusCorruptError` if the database has views, triggers or computed columns.
+
+    Chroma makes none, and a view of a hundred bytes can have endless rows.
     """
     computed = (
         "select 1 from sqlite_master s where type in ('view', 'trigger') "
@@ -204,7 +211,7 @@ def _require_tables(database: sqlite3.Connection, file: Path) -> None:
 
 
 def vector_files(folder: Path, segment: str) -> Path | None:
-    """Return the folder of a vector index. None without one."""
+    """Return the folder of a vector index. If there is none, return None."""
     # The name comes from a file and must not lead outside the folder.
     valid = bool(segment) and segment == Path(segment).name and segment not in (".", "..")
     return folder / segment if valid and (folder / segment).is_dir() else None

@@ -1,12 +1,13 @@
 """Indexing documents into a Chroma collection: idempotent, resumable, one writer at a time.
 
-Until a run writes the manifest, it does not change what readers see. New chunks are added next to the old ones, under a
-revision that no manifest names yet. The order at the end is: new snapshot, manifest, publication, removal of replaced
-chunks. In a local folder, the indexing process is the only one that opens Chroma's files with Chroma's client. If it is
-killed, the index opens in its last complete state, and the next run skips what is already stored.
+Until a run writes the manifest, readers see the previous state. The run adds new chunks beside the old ones, under a
+revision that no manifest names yet. At the end, it makes a new snapshot, writes the manifest, publishes the snapshot,
+and deletes the replaced chunks, in this order. In a local folder, only the indexing process opens Chroma's files with
+Chroma's client. If this process is killed, the index opens in its last complete state. The next run skips the chunks
+that are already stored.
 
-Peak memory is the ids of all chunks, and a few batches of texts and vectors. A replaced document needs the space of
-both versions until the end of the run.
+The memory holds at most the ids of all chunks, and a few batches of texts and vectors. Until the end of the run, the
+disk holds both versions of a replaced document.
 """
 
 from __future__ import annotations
@@ -75,11 +76,11 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder, EmbeddingFunction
 
 MAX_MISSING_EXAMPLES = 3
-"""Missing documents that a report names."""
+"""The maximum of missing documents that a report names."""
 MEASURED_BELOW = 20_000
-"""Rows below which every run measures the weights of the retrievers. Measuring reads all vectors a hundred times."""
+"""If an index has fewer rows, every run measures the weights of the retrievers. This reads all vectors 100 times."""
 MEASURED_SHARE = 5
-"""In a larger index, a run measures the weights if it writes at least one row in this many."""
+"""In a larger index, a run measures the weights only if it writes at least one of this many rows."""
 _NOTHING_TO_INDEX = "nothing to index: there is no document, or none with text"
 
 
@@ -91,8 +92,8 @@ class IndexProgress:
         documents: Documents that were read.
         chunks: New chunks.
         stored: Chunks that are stored.
-        kept: New and changed documents that are stored, by this run or by an interrupted one that it resumes.
-        graph: Vectors that are in the graph of near vectors. Making the graph is the last work on a large index.
+        kept: New and changed documents that are stored, by this run or by the interrupted run that it resumes.
+        graph: Vectors that are in the graph for approximate search. The graph of a large index is made last.
     """
 
     documents: int
@@ -104,7 +105,7 @@ class IndexProgress:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What a run did. Times are in seconds.
+    """The result of a run. Times are in seconds.
 
     Attributes:
         collection: The name of the collection.
@@ -114,17 +115,18 @@ class IndexReport:
         replaced: Documents that have changed.
         unchanged: Documents that have not changed.
         removed: Documents that were removed.
-        missing: Documents of the index that were not among those of the run, and stay. Their files may be deleted.
+        missing: Documents of the index that this run did not get. They stay in the index.
         missing_examples: The first of the missing documents.
         empty: Documents without text.
         stored: Chunks that this run stored.
         resumed: Chunks that an interrupted run had stored.
-        language: The language that was named, or that of most texts (see `text.languages`).
-        languages: The number of chunks that are analyzed in each language, the most frequent first.
-        warning: Empty, or what is wrong: the embedder does not fit, or a package is missing that makes searches quick.
-        seconds: Duration of the run.
-        embedding_seconds: Time that embedding took.
-        chunking_seconds: Time that chunking took.
+        language: The language that the caller named, or the language of most texts (see `text.languages`).
+        languages: The number of chunks in each language, the most frequent language first.
+        warning: A warning if the embedder does not know the language of the texts, or if a package for quick searches
+            is missing. Otherwise, it is empty.
+        seconds: The duration of the run.
+        embedding_seconds: The time spent on embedding.
+        chunking_seconds: The time spent on chunking.
     """
 
     collection: str
@@ -174,35 +176,36 @@ def index_documents(
     Args:
         documents: The documents. Each id occurs once.
         path: The folder of the index.
-        url: The address of a Chroma server. The lock then holds on this machine only.
+        url: The address of a Chroma server. The lock then excludes only other processes on this machine.
         collection: The name of the collection.
         embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. It cannot change between
-            runs. By default an index keeps its embedder, and a new index gets `static`.
-        chunk_size: The maximum number of tokens in a chunk. By default 512.
-        overlap: Tokens that a chunk repeats from the one before it.
-        counter: Counts tokens.
+            runs. By default, an existing index keeps its embedder, and a new index gets `static`.
+        chunk_size: The maximum number of tokens in a chunk. Defaults to 512.
+        overlap: The number of tokens that a chunk repeats from the chunk before it.
+        counter: The token counter. Defaults to `HarmonyCounter`.
         remove_missing: Whether to remove documents that are not among `documents`. A collection of ids limits the
             removal to these ids.
         calibration: Whether to measure the weights of the retrievers.
-        language: A code of `text.languages.LANGUAGES` in which all texts are analyzed. Without one, an index keeps its
-            language, and a new index analyzes each text in its own.
-        progress: Called every 256 documents and at the end, also of an interrupted run.
-        batch_size: Chunks that are embedded and added at once.
-        headers: Sent to the server, for example a token.
+        language: The language of all texts, a code of `text.languages.LANGUAGES`. If it is None, an existing index
+            keeps its language, and a new index analyzes each text in its own language.
+        progress: A function that receives the progress after every 256 documents and at the end of the run, even if
+            the run is interrupted.
+        batch_size: The number of chunks that are embedded and added at once.
+        headers: HTTP headers for the server, for example with a token.
         tenant: Chroma's tenant on the server.
         database: Chroma's database on the server.
-        cache: The folder for the files of an index on a server. By default the user's cache folder.
+        cache: The folder for the local files of an index on a server. Defaults to the user's cache folder.
 
     Returns:
-        What the run did.
+        The report of the run.
 
     Raises:
         CorpusLockedError: If another process is writing.
         CorpusEmptyError: If there is nothing to index.
         CorpusError: If a document id occurs twice with different content, an index cannot hold a document, or another
             program made the collection.
-        DimensionError: If the embedder makes vectors of another length than before.
-        ConfigError: If the embedder is another than before, or one that must be passed.
+        DimensionError: If the embedder's vectors have a different length from the stored ones.
+        ConfigError: If the embedder is not the one of the index, or if the index cannot select its embedder by itself.
 
     Example:
         from context_agent import Document, index_documents
@@ -253,7 +256,7 @@ def index_documents(
 
 
 def _stored_embedder(location: Location, name: str) -> Embedder | None:
-    """Return the embedder that an existing index was made with; None if there is nothing in the collection."""
+    """Return the embedder that made an existing index. If the collection has no records or no manifest, return None."""
     if location.path is not None:
         if not (location.path / DATABASE_FILE).exists():
             return None
@@ -312,7 +315,7 @@ class _IndexingRun:
         self.seen: dict[str, str] = {}
         """The digest of each document of this run, by id."""
         self.earlier: dict[str, str] = {}
-        """The digests of these documents in the last complete state. Empty for a new document."""
+        """The digest of each of these documents in the last complete state. It is empty for a new document."""
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
         self.missing, self.missing_examples = 0, tuple[str, ...]()
         self.written: set[str] = set()
@@ -357,7 +360,7 @@ class _IndexingRun:
             self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept, graph))
 
     def _digest(self, document: str) -> str:
-        """Return the digest of a document in the last complete state, or "" without one."""
+        """Return the digest of a document in the last complete state. If it has no such document, return ""."""
         row = next(self.base.rows.find("document", document), None) if self.base else None
         return digest_in(row[1].record) if row else ""
 
@@ -386,7 +389,7 @@ class _IndexingRun:
             self.ends.append(self.writer.added)
 
     def _outdated(self, remove_missing: bool | Collection[str]) -> set[str]:
-        """Return the records of the last complete state that the next one leaves out."""
+        """Return the records of the last complete state that the next one will not contain. Count missing documents."""
         if self.base is None:
             return set()
         replaced = {document for document, digest in self.seen.items() if self.earlier[document] not in ("", digest)}
@@ -406,8 +409,9 @@ class _IndexingRun:
         return {row.record for document in gone for _, row in self.base.rows.find("document", document)}
 
     def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
-        """Make snapshot, manifest and publication, then remove what is outdated. Before and after each step the index
-        is complete.
+        """Make the snapshot, write the manifest, publish, and then delete the outdated records.
+
+        The index is complete before and after each step.
         """
         delete_records(self.collection, self.resumable.keys() - self.written)
         add_stored_vectors(self.fresh, self.records)
@@ -441,7 +445,7 @@ class _IndexingRun:
     def _base(self) -> Snapshot | None:
         """Return the last complete state.
 
-        If its snapshot is missing, or in another language than the caller names, read it from the collection.
+        If its snapshot is missing, or if the caller names another language, read the state from the collection.
         """
         if not self.manifest.revision:
             return None
@@ -458,7 +462,7 @@ class _IndexingRun:
         return described if self.local else None
 
     def _remove_old_snapshots(self, name: str) -> None:
-        """Remove all snapshots but this one and its predecessor, which a reader may be opening.
+        """Remove all snapshots except this one and its predecessor, which a reader may be opening.
 
         If a reader is making a snapshot, remove none.
         """
@@ -468,7 +472,7 @@ class _IndexingRun:
             remove_others(self.root, keep, unfinished=True)
 
     def _calibration(self, snapshot: Snapshot) -> Calibration:
-        """Return the weights of the retrievers. A large index with little that is new keeps those of the last state."""
+        """Return the weights of the retrievers. If a large index has few new rows, it keeps its weights."""
         rows, stored = len(snapshot.rows), self.manifest.stored_calibration()
         little_new = rows >= MEASURED_BELOW and self.fresh.rewritten * MEASURED_SHARE < rows
         return stored if stored is not None and little_new else self._calibrate(snapshot)
@@ -482,7 +486,7 @@ class _IndexingRun:
         return calibrate([reader.dense(query_vectors(self.embedder)), sparse], probes)
 
     def _resumable_records(self) -> dict[str, Span]:
-        """Return the records of an interrupted run of this revision. Delete those that a completed run left behind."""
+        """Return the records that an interrupted run of this revision stored. Delete other leftover records."""
         if self.base is not None and self.collection.count() == len(self.base.rows):
             return {}
         complete = self.base.row_of_record if self.base else {}
@@ -522,7 +526,7 @@ class _IndexingRun:
 
 
 def _without_graph(snapshot: Snapshot) -> str:
-    """Return what to install if every search of a large index reads all its vectors. Otherwise return ""."""
+    """Return a hint to install usearch if each search of a large index reads all vectors. Otherwise, return ""."""
     if not snapshot.dimension or len(snapshot.rows) < APPROXIMATE_FROM or graphs_available():
         return ""
     return (
@@ -533,9 +537,9 @@ def _without_graph(snapshot: Snapshot) -> str:
 
 
 def _collection(client: ClientAPI, location: Location, name: str, first: Manifest) -> ChromaCollection:
-    """Return the collection. Make it if it does not exist.
+    """Return the collection. If it does not exist, make it.
 
-    `first` is the manifest of a new collection, which an old one must fit.
+    A new collection gets the manifest `first`. An existing one must have the same embedder and dimension.
     """
     collection = client.get_or_create_collection(
         name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
@@ -561,7 +565,7 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
 
 @contextmanager
 def _disk_explained(location: Location) -> Iterator[None]:
-    """Say that a disk is full or read-only, whether this package, tantivy or Chroma failed to write."""
+    """Raise a `CorpusError` that names the cause if a write fails because the disk is full or read-only."""
     try:
         yield
     except Exception as error:
@@ -579,7 +583,7 @@ def _disk_explained(location: Location) -> Iterator[None]:
 
 @contextmanager
 def _one_writer(location: Location, collection: str, cache: str | Path | None) -> Iterator[None]:
-    """Hold the lock of a folder, or of a server's collection on this machine. The lock ends with the process."""
+    """Hold the writer's lock of a folder, or of a server's collection on this machine. It ends with the process."""
     if location.path is not None:
         file = without_links(location.path, OWN_FOLDER) / WRITER_LOCK
     else:

@@ -1,7 +1,7 @@
 """A collection in a local folder, read without opening Chroma's files with Chroma.
 
-`LocalSource` reads the published snapshot. A collection that another program made has none. Then `LocalSource` makes a
-private copy of Chroma's files, opens the copy with Chroma, and makes the snapshot from it.
+`LocalSource` reads the published snapshot. If there is none, for example because another program made the collection,
+it copies Chroma's files, opens the private copy with Chroma, and makes a snapshot from it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 _SHORT_WAIT = 1.0
-"""Seconds that a reader waits for a locked database if a publication says the same."""
+"""The time, in seconds, that a reader waits for a locked database if a publication also describes the collection."""
 
 
 class LocalSource:
-    """The collection that a corpus reads. It writes nothing into Chroma's files."""
+    """The source of a corpus in a local folder. It never writes to Chroma's files."""
 
     def __init__(self, location: Location, name: str, cache: str | Path | None, layout_of: LayoutOf) -> None:
         assert location.path is not None
@@ -57,7 +57,7 @@ class LocalSource:
         self._layout_of = layout_of
 
     def describe(self) -> StoredCollection:
-        """Return what the collection is now.
+        """Return the present state of the collection.
 
         If the database cannot be read in place, the last publication describes the collection.
 
@@ -85,14 +85,14 @@ class LocalSource:
                 return read_collection(copy, self._name)
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """Return the embedder that the collection selects. Raise `ConfigError` if it selects none that may be used."""
+        """Return the embedder that the collection selects. If it may not select its embedder, raise `ConfigError`."""
         configuration, schema = _parsed(stored.configuration), _parsed(stored.schema)
         return stored_embedder(self._name, manifest, configuration, schema, dimension=stored.dimension)
 
     def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
         """Return the collection's present state, and an up-to-date snapshot of it.
 
-        A published snapshot is opened without a lock. Only one process at a time makes one.
+        A published snapshot is opened without a lock. Only one process at a time makes a new snapshot.
         """
         stored = self.describe()
         current = None if rebuild else current_snapshot(self._layout_of(stored), self._root(stored))
@@ -108,13 +108,14 @@ class LocalSource:
         return SnapshotReader(snapshot, layout)
 
     def guarded(self) -> AbstractContextManager[None]:
-        """Turn what reading raises into this package's errors. Here nothing of Chroma's is read, so nothing is
-        turned.
+        """Return a context that turns Chroma's errors into errors of this package.
+
+        A snapshot is read without Chroma, so this context does nothing.
         """
         return nullcontext()
 
     def close(self) -> None:
-        """Close the client, if there is one. Idempotent."""
+        """Close the client, if there is one. A second call does nothing."""
 
     def _root(self, stored: StoredCollection) -> Path:
         return own_folder(self._location, stored.id, self._cache)
@@ -131,7 +132,7 @@ class LocalSource:
                 return self._from_copy(copy, root, rebuild)
 
     def _from_copy(self, copy: Path, root: Path, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """Return a snapshot of the state in the copy. It may be later than the described state."""
+        """Return a snapshot of the state in the copy. It may be newer than the state that `describe` returned."""
         location = Location(path=copy)
         with chroma_errors(self._location), closing(cast("Any", connect(location))) as client:
             collection = find(client, location, self._name)
@@ -149,7 +150,7 @@ class LocalSource:
 
 
 def _adopt_published(home: Path, root: Path) -> None:
-    """Copy what was published in the index folder to `root`, for a process that may not write to that folder."""
+    """Copy the published snapshot from the index folder to `root`, if this process may not write to the folder."""
     publication = published(home) if home != root else None
     if publication is None or published(root) == publication or not number_in(publication.snapshot):
         return

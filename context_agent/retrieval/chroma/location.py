@@ -25,15 +25,15 @@ WRITER_LOCK = "writer.lock"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A local folder or a server: exactly one of the two.
+    """The place of a collection: a local folder, a server, or a collection that the caller holds open.
 
     Attributes:
         path: The folder.
         url: The address of the server.
-        headers: Sent to the server, for example a token.
+        headers: HTTP headers for the server, for example with a token.
         tenant: Chroma's tenant on the server.
         database: Chroma's database on the server.
-        live: A collection that the caller holds open. `path` is then its local folder if it has one, and `url` is None.
+        live: A collection that the caller holds open. `path` is then its local folder, if it has one. `url` is None.
     """
 
     path: Path | None = None
@@ -51,7 +51,7 @@ class Location:
             path: The folder.
             url: The address of the server.
             live: A collection that the caller holds open.
-            options: The other fields.
+            options: The fields `headers`, `tenant` and `database`.
 
         Raises:
             ConfigError: Unless exactly one of `path`, `url` and `live` is given.
@@ -80,7 +80,7 @@ class Location:
 
 
 def _require_files(folder: Path) -> None:
-    """Raise `CorpusCorruptError` for a pipe, which would block its reader, and for a file that is almost all holes."""
+    """Raise `CorpusCorruptError` if a file is a pipe, which would block its reader, or consists mostly of holes."""
     try:
         require_files(_files(folder))
     except DataError as error:
@@ -88,8 +88,9 @@ def _require_files(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield Chroma's database and vectors, and the files of this package, except those that a writer deletes
-    meanwhile.
+    """Yield the files of Chroma's database and vectors, and those of this package.
+
+    Files that a writer deletes at the same time may be missing.
     """
     for pattern in (f"{DATABASE_FILE}*", "*/*.bin", "*/*.pickle"):
         with suppress(FileNotFoundError):
@@ -101,8 +102,8 @@ def _files(folder: Path) -> Iterator[Path]:
 def own_folder(location: Location, collection_id: str, cache: str | Path | None = None) -> Path:
     """Return the folder of a collection's snapshots.
 
-    It is in the index folder if that is writable, else in the user's cache folder. Raise `CorpusCorruptError` if a part
-    of the path inside the index folder is a link.
+    If the index folder is writable and no cache is named, it is in the index folder. Otherwise, it is in the cache
+    folder. If a part of the path inside the index folder is a link, raise `CorpusCorruptError`.
     """
     if cache is None and location.path is not None and os.access(location.path, os.W_OK):
         return without_links(location.path, OWN_FOLDER, collection_id)
@@ -110,9 +111,9 @@ def own_folder(location: Location, collection_id: str, cache: str | Path | None 
 
 
 def without_links(folder: Path, *names: str) -> Path:
-    """Return a folder below `folder`. Raise `CorpusCorruptError` if a part of its path is a link.
+    """Return a folder below `folder`. If a part of its path is a link, raise `CorpusCorruptError`.
 
-    Files are written and deleted in the folder, so a link could lead a writer astray.
+    Writers create and delete files in this folder. A link could lead them to files of other programs.
     """
     for name in names:
         folder = folder / name
@@ -129,7 +130,7 @@ def _settings(collection: Collection) -> Any:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder of an index. Raise `CorpusError` if that fails or the folder holds other files."""
+    """Make the folder of an index. If that fails, or if the folder holds other files, raise `CorpusError`."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

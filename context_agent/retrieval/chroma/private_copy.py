@@ -31,7 +31,7 @@ _COPIED_FILES = (DATABASE_FILE, f"{DATABASE_FILE}-journal", f"{DATABASE_FILE}-wa
 def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]:
     """Yield a copy of the database and of one collection's vector index, in a new folder under `scratch`.
 
-    The copy is consistent even if other processes write meanwhile. It is deleted when the context ends.
+    The copy is consistent even if other processes write at the same time. It is deleted when the context ends.
 
     Raises:
         CorpusError: If there is no room for the copy.
@@ -58,14 +58,14 @@ def remove_copies(scratch: Path) -> None:
 
 @contextmanager
 def database_copy(folder: Path) -> Iterator[Path]:
-    """Yield a copy of the database alone, in a temporary folder. Raise `UnreadableError` if it changes all the time."""
+    """Yield a copy of the database alone, in a temporary folder. If it keeps changing, raise `UnreadableError`."""
     with tempfile.TemporaryDirectory(prefix=_COPY_PREFIX, ignore_cleanup_errors=True) as target:
         _copy_files(folder, Path(target))
         yield Path(target)
 
 
 def _copied(folder: Path, collection: str, target: Path) -> bool:
-    """Return True if the copy is of one moment, so that database and vector index belong together."""
+    """Copy the files, and return True if the database and the vector index show the same moment."""
     before = _stamps(folder)
     _copy_database(folder, target)
     with open_database(target, 0) as copy:
@@ -93,7 +93,7 @@ def _saved_now(folder: Path, segment: str, default: int) -> int:
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return size, time and inode of the files in a folder and in its subfolders."""
+    """Return the size, time and inode of each file in a folder and in its subfolders."""
     stats = {}
     for file in (*folder.glob("*"), *folder.glob("*/*")):
         with suppress(FileNotFoundError):

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class RecentValues(Generic[V]):
-    """A cache of at most `size` values by id. When it is full, the older half is dropped. Thread-safe."""
+    """A thread-safe cache of at most `size` values by id. When it is full, it drops the older half."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -19,8 +19,9 @@ class RecentValues(Generic[V]):
         self._lock = Lock()
 
     def get(self, ids: Iterable[str], fetch: Callable[[list[str]], Mapping[str, V]]) -> dict[str, V]:
-        """Return the values in the order of the ids. Missing ones are fetched in one call, and unknown ids are left
-        out.
+        """Return the values in the order of the ids. Unknown ids are left out.
+
+        Values that are not in the cache are fetched in one call of `fetch`.
         """
         ids, cached = list(ids), self._cached
         values = {value_id: cached[value_id] for value_id in ids if value_id in cached}

@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 BATCH_CHUNKS = 500
-"""Chunks embedded and added at once. An interruption loses up to a few batches; larger ones are not added faster."""
+"""The number of chunks that are embedded and added at once. Larger batches are not faster, and an interruption loses
+a few batches.
+"""
 LARGEST_BATCH = 5_461
-"""Records that Chroma accepts at once."""
+"""The maximum number of records that Chroma accepts at once."""
 ADDING_THREADS = 2
-"""Threads that add batches."""
+"""The number of threads that add batches."""
 
 
 class RecordWriter:
-    """Embeds chunks in batches and adds them to a collection, in threads. Leaving the context waits for all of it.
+    """A writer that embeds chunks in batches and adds them to a collection in threads.
 
-    Chroma's local client holds the interpreter's lock while it adds. There, the threads only overlap adding with
-    waiting for an embedding endpoint. With a server they overlap everything.
+    The context ends when all chunks are added. Chroma's local client holds the interpreter's lock while it adds. So
+    with a local folder, adding overlaps only with waiting for an embedding endpoint. With a server, all steps overlap.
     """
 
     def __init__(
@@ -43,13 +45,13 @@ class RecordWriter:
         batch_size: int = BATCH_CHUNKS,
         on_vectors: Callable[[Sequence[str], NDArray[np.float32]], None] | None = None,
     ) -> None:
-        """Begin to add.
+        """Prepare the threads.
 
         Args:
             collection: The collection.
-            embedder: Embeds the chunks.
-            batch_size: Chunks that are embedded and added at once.
-            on_vectors: Called with the records of each batch and their vectors, shape (n, d).
+            embedder: The embedder of the chunks.
+            batch_size: The number of chunks that are embedded and added at once.
+            on_vectors: A function that receives the record ids of each batch and their vectors, shape (n, d).
         """
         self._collection, self._embedder, self._on_vectors = collection, embedder, on_vectors
         self._batch_size = max(1, min(batch_size, LARGEST_BATCH))
@@ -58,11 +60,11 @@ class RecordWriter:
         self._running: list[Future[int]] = []
         self._failed = Event()
         self.added = self.stored = 0
-        """Chunks that are in the collection, of those that were added."""
+        """The number of chunks passed to `add`, and of those that are in the collection."""
         self.embedding_seconds = 0.0
 
     def add(self, stored: StoredChunk) -> None:
-        """Add a chunk to the next batch, which is sent once it is full."""
+        """Add a chunk to the next batch. If the batch is full, send it."""
         self._waiting.append(stored)
         self.added += 1
         if len(self._waiting) >= self._batch_size:

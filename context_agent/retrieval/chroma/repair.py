@@ -1,12 +1,12 @@
 """Chroma's vector index, restored after an interrupted run.
 
-Chroma keeps texts and metadata in SQLite, which survives a kill. It changes the vector files in place and not
-atomically. So a process that is killed meanwhile leaves files that do not fit each other, on which Chroma may crash or
-write without end. The files are checked before Chroma opens them. The check reads them whole, so it is skipped if, by
-size, times and inode, they are the files that the last successful run left.
+Chroma keeps texts and metadata in SQLite, which survives a kill. But Chroma changes the vector files in place and not
+atomically. A process that is killed during a change leaves inconsistent files. Chroma may crash on such files, or write
+without end. So the files are checked before Chroma opens them. The check reads the whole files. It is skipped if size,
+times and inode show that they are the files of the last successful run.
 
-Lost vectors are restored from the last complete snapshot, and vectors that no snapshot holds are computed again. The
-records themselves and the other collections of the folder stay as they are.
+Lost vectors are restored from the last complete snapshot. Vectors that no snapshot holds are computed again. The
+records themselves and the other collections in the folder do not change.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 UNFINISHED_MARK = "unfinished"
-"""A file next to the snapshots that exists while a run writes. A successful run deletes it."""
+"""The file beside the snapshots that exists while a run writes. A successful run deletes it."""
 _CHECKED_FILE = "vectors.json"
-"""A file next to the snapshots: size, times and inode of the vector files that the last successful run left."""
+"""The file beside the snapshots with size, times and inode of the vector files after the last successful run."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -64,9 +64,10 @@ def undo_unfinished(path: Path) -> None:
 
 
 def repair_vectors(location: Location, name: str, cache: str | Path | None, embedder: Embedder) -> None:
-    """Restore Chroma's vectors of a collection in a local folder if they are damaged. Needs the writer's lock.
+    """Restore a collection's vectors in a local folder if they are damaged.
 
-    The vectors are read only if the files do not fit each other, or if the last run did not end successfully.
+    The caller must hold the writer's lock, and call `undo_unfinished` first. The vectors are read only if the files are
+    inconsistent, or if the last run did not end successfully.
     """
     path = location.path
     if path is None or not (path / DATABASE_FILE).exists():
@@ -90,7 +91,7 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
 
 
 def remember_vectors(path: Path, name: str, root: Path) -> None:
-    """Record the vector files of a collection after a successful run, so that the next run need not check them."""
+    """Record the vector files after a successful run, so the next run can skip the check."""
     files = vector_folder(path, name)
     if files is None:
         return
@@ -119,7 +120,10 @@ def _stamps(files: Path) -> dict[str, list[int]]:
 def _restored(
     location: Location, name: str, snapshot: Snapshot | None, embedder: Embedder, *, final: bool = False
 ) -> bool:
-    """Return True if every record has its vector now. With `final`, raise what Chroma raises."""
+    """Restore the vectors, and return True if every record has one now.
+
+    With `final`, errors of Chroma are raised. Otherwise, they give False.
+    """
     from chromadb.errors import InternalError
 
     with closing(cast("Any", connect(location))) as client:

@@ -6,7 +6,7 @@ cloud**. Tests check the requests and how answers are read.
 
 Chroma's client, not its server, turns a query text into a sparse vector. It uses the function stored with the
 collection, which may call a service with a key from the environment. So the query is embedded here, by Chroma's own
-BM25 function alone. A sparse index of another function is not used.
+BM25 function. A sparse index with any other function is ignored.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SparseIndex:
 
 
 def sparse_index(collection: Collection) -> SparseIndex | None:
-    """Return the first sparse index whose stored function runs on this machine. None without one."""
+    """Return the first sparse index with a function that runs on this machine. If there is none, return None."""
     for key, stored in sparse_functions(collection.get_model().serialized_schema).items():
         if stored.get("name") == _LOCAL_SPARSE and (function := _bm25(stored.get("config"))) is not None:
             return SparseIndex(key, function)
@@ -69,8 +69,8 @@ def hybrid_request(
         query: The query's text.
         vector: Its dense vector, shape (d,).
         index: The sparse index.
-        limit: Records to return.
-        depth: Records in each ranking.
+        limit: The number of records to return.
+        depth: The number of records in each ranking.
         where: A metadata filter.
     """
     from chromadb import K, Knn, Rrf, Search
@@ -92,8 +92,9 @@ def hybrid_rows(collection: Collection, request: Search) -> list[dict[str, Any]]
 
 
 def _bm25(config: object) -> SparseEmbeddingFunction[Any] | None:
-    """Return Chroma's BM25 function with the stored settings. None if they are not plausible or a library is
-    missing.
+    """Return Chroma's BM25 function with the stored settings.
+
+    If the settings are not plausible, or if a library is missing, return None.
     """
     from chromadb.utils.embedding_functions import ChromaBm25EmbeddingFunction
 

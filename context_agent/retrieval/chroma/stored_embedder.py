@@ -1,12 +1,12 @@
-"""The embedder that an index may select: one that runs on this machine without a network, and never a connection.
+"""The embedder that an index may select. It runs on this machine and never opens a connection.
 
-A folder or a server may come from someone else. What a manifest or a collection says about its embedder is data. It can
-select an embedder that ships with this package or with Chroma. It cannot select one that needs a network, an
-environment variable, a model folder or code: for that, the user passes an embedder.
+A folder or a server may come from a stranger. So the embedder named in a manifest or a collection is only data. It can
+select an embedder that ships with this package or with Chroma. It cannot select an embedder that needs a network, an
+environment variable, a model folder or code. The user must pass such an embedder.
 
-Chroma itself creates any stored function, with the credentials that its settings name. It does so when
-`Collection.configuration` or `Collection.schema` is read, when records are added, and when a search passes text. This
-package does none of these with a collection that was not checked here.
+Chroma itself creates any stored function, with the credentials that its settings name. It does so when a program reads
+`Collection.configuration` or `Collection.schema`, adds records, or passes text to a search. This package does none of
+these with a collection that was not checked here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHROMA_LOCAL = frozenset({"default", "onnx_mini_lm_l6_v2"})
 """Chroma's names for its default embedding function, which runs on this machine."""
 
 LONGEST_JSON = 1_000_000
-"""Characters of a stored configuration that are parsed."""
+"""The maximum length of a stored configuration, in characters."""
 
 _LONGEST_QUOTE = 200
 
@@ -37,7 +37,7 @@ _EQUIVALENTS = {
     "ollama": "openai:{model_name}@{url}/v1",
     "sentence_transformer": "sentence-transformers:{model_name}",
 }
-"""Chroma's embedding functions for which `load_embedder` has a spec, with the settings that it takes."""
+"""The specs for `load_embedder` that correspond to Chroma's embedding functions, with the settings to fill in."""
 
 _ALTERNATIVE = f"Or search by words alone: --embedder {WORDS_ALONE}"
 
@@ -65,11 +65,11 @@ def stored_embedder(
         configuration: Parsed JSON of any shape, as in `Collection.configuration_json` or in Chroma's column
             `config_json_str`.
         schema: Parsed JSON of any shape, as in Chroma's column `schema_str`.
-        dimension: The numbers of a stored vector, for an error message.
+        dimension: The length of the stored vectors, for an error message.
 
     Raises:
-        ConfigError: If anything else is stored. The message names it, and the option that allows it.
-        UnknownEmbedderError: The same for a collection of another program, which has no manifest.
+        ConfigError: If the manifest names any other embedder. The message names this embedder and the option to pass.
+        UnknownEmbedderError: If there is no manifest, and the collection names no embedder or any other one.
     """
     if manifest is not None:
         return _by_manifest(collection, manifest)
@@ -106,7 +106,7 @@ def check_writable(collection: str, configuration: object, schema: object) -> No
 def sparse_functions(schema: object) -> dict[str, Mapping[str, Any]]:
     """Return the stored sparse embedding function of each metadata key with an enabled sparse index, ordered by key.
 
-    The function is empty if none is stored. `schema` is parsed JSON of any shape.
+    If no function is stored, the mapping for the key is empty. `schema` is parsed JSON of any shape.
     """
     indexes = {key: _at(types, *_FUNCTION_PATHS[1]) for key, types in sorted(_at(schema, "keys").items())}
     enabled = {key: index for key, index in indexes.items() if index and index.get("enabled", True) is True}
@@ -114,7 +114,7 @@ def sparse_functions(schema: object) -> dict[str, Mapping[str, Any]]:
 
 
 def json_value(text: str | None) -> object:
-    """Return the value of a JSON text from Chroma's database. None for None.
+    """Return the value of a JSON text from Chroma's database. If the text is None, return None.
 
     Raises:
         ValueError: If the JSON is invalid, nested too deeply, or longer than `LONGEST_JSON` characters.
@@ -154,8 +154,9 @@ def _chroma_default(collection: str) -> Embedder:
 
 
 def _dense_function(configuration: object, schema: object) -> Mapping[str, Any] | None:
-    """Return the function that made the vectors, by Chroma's own precedence: configuration, schema of the vectors,
-    defaults.
+    """Return the function that made the vectors. If none is stored, return None.
+
+    The order is that of Chroma: the configuration, the schema of the vectors, the defaults of the schema.
     """
     path = (*_FUNCTION_PATHS[0], "config", "embedding_function")
     candidates = (
@@ -174,12 +175,12 @@ def _functions(configuration: object, schema: object) -> Iterator[Mapping[str, A
 
 
 def _is_function(function: Mapping[str, Any]) -> bool:
-    """Return True if Chroma treats this as a function. Its `legacy` form means none."""
+    """Return True if Chroma treats this as a function. The type `legacy` means that there is none."""
     return "name" in function and function.get("type") != "legacy"
 
 
 def _at(value: object, *path: str) -> Mapping[str, Any]:
-    """Return the object at a path of keys, or an empty one if there is none."""
+    """Return the object at a path of keys. If there is none, return an empty mapping."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
@@ -195,7 +196,7 @@ def _refusal(collection: str, stored: str, spec: str) -> ConfigError:
 
 
 def _equivalent(function: Mapping[str, Any]) -> str:
-    """Return the spec of this package's equivalent embedder, or "" if there is none."""
+    """Return the spec of this package's equivalent embedder. If there is none, return ""."""
     config = _at(function, "config")
     pattern = _EQUIVALENTS.get(str(function.get("name")), "")
     if not config.get("api_base"):
@@ -205,7 +206,7 @@ def _equivalent(function: Mapping[str, Any]) -> str:
 
 
 def _described(function: Mapping[str, Any]) -> str:
-    """Return a stored function's name and those of its settings that say what it would use. No secret is among them."""
+    """Return the name of a stored function, and the settings that name its model and server. They hold no secret."""
     config = _at(function, "config")
     safe_keys = [key for key in ("model_name", "model", "url", "api_base", "api_key_env_var") if config.get(key)]
     settings = ", ".join(f"{key}={_quoted(config[key])}" for key in safe_keys)
@@ -213,7 +214,7 @@ def _described(function: Mapping[str, Any]) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Return a stored value for an error message: escaped, cut, and without credentials and queries of addresses."""
+    """Return a stored value for an error message, escaped and truncated. Credentials and URL queries are removed."""
     text = _redacted(value if isinstance(value, str) else type(value).__name__)
     return ascii(text[:_LONGEST_QUOTE] + "..." * (len(text) > _LONGEST_QUOTE))
 

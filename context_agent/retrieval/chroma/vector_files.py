@@ -15,11 +15,13 @@ VECTOR_FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin",
 """The files of a vector index."""
 _HEADER_FORMAT = struct.Struct("<i6qiI3qdq")
 MIN_CAPACITY, MAX_SPARE = 10_000, 10
-"""Chroma makes room for 1,000 elements, and later for a fifth more than there are. The library allocates the room that
+"""The largest plausible capacity of an index with n elements is `MAX_SPARE` * (n + `MIN_CAPACITY`).
+
+Chroma makes room for 1,000 elements, and later for a fifth more than there are. Its library allocates as much memory as
 the header claims.
 """
 _ELEMENTS_AT_ONCE = 65_536
-"""Elements checked at once."""
+"""The number of elements that are checked at once."""
 
 
 class _Header(NamedTuple):
@@ -40,9 +42,7 @@ class _Header(NamedTuple):
 
 
 def intact(folder: Path) -> bool:
-    """Return True if the index files in a folder fit each other. True for a folder without any. Reads each file
-    once.
-    """
+    """Return True if the index files in a folder are consistent, or if there are none. Each file is read once."""
     present = {name for name in VECTOR_FILES if (folder / name).exists()}
     try:
         return not present or _consistent(folder, complete=len(present) == len(VECTOR_FILES))
@@ -69,13 +69,13 @@ def _consistent(folder: Path, *, complete: bool) -> bool:
 
 
 def _ended(pickle: Path) -> bool:
-    """Return True if a pickle has its last byte. The pickle is not loaded here."""
+    """Return True if a pickle file is complete, judged by its last byte. The pickle is not loaded."""
     with pickle.open("rb") as file:
         return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
 
 
 def _mapped(file: Path) -> bytes | mmap.mmap:
-    """Return the bytes of a file, which are read from the disk when they are used."""
+    """Return the bytes of a file, memory-mapped."""
     with file.open("rb") as stream:
         # An empty file cannot be mapped.
         return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if file.stat().st_size else b""
