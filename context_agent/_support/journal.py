@@ -1,6 +1,6 @@
-"""Files that survive a killed process: append-only logs, atomic replacement, locks between processes.
+"""Files that survive a killed process, and private files.
 
-Also private files.
+The module has append-only logs, atomic replacement of files and folders, and locks between processes.
 
     with AppendLog(path, busy=ConfigError("…")) as log:      # locks the file and removes an incomplete last line
         done = {record["key"] for record in log.contents.records}
@@ -111,14 +111,17 @@ class AppendLog:
         """Write the records, all or none of them.
 
         Raises:
-            DataError: If the disk is full or fails.
+            DataError: If the file cannot be written, such as on a full disk.
         """
         data = b"".join(encode_line(record, checksum=self._checksum) for record in records)
-        file = self._opened()
         try:
-            _write(file, data, sync=self._sync)
+            file = self._opened()
+            try:
+                _write(file, data, sync=self._sync)
+            except OSError:
+                self._cut(file)
+                raise
         except OSError as error:
-            self._cut(file)
             raise DataError(f"cannot write to {self.path}: {error.strerror or error}") from error
         self.size += len(data)
 
@@ -293,7 +296,7 @@ def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None 
         busy: The error if another process holds the lock. Defaults to a `ConfigError`.
 
     Raises:
-        ConfigError: If another process holds the lock.
+        ConfigError: If another process holds the lock and there is no `busy`, or if `path` is a link.
     """
     lock = _acquire(path, timeout, busy)
     try:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,13 @@ def write_log(path: Path, *, checksum: bool = False) -> bytes:
 def test_records_come_back_in_order(tmp_path: Path, checksum: bool) -> None:
     write_log(tmp_path / "log", checksum=checksum)
     assert list(read_log(tmp_path / "log", checksum=checksum).records) == RECORDS
+
+
+def test_a_log_whose_folder_is_gone_refuses_records(tmp_path: Path) -> None:
+    with AppendLog(tmp_path / "gone" / "log") as log:
+        shutil.rmtree(tmp_path / "gone")
+        with pytest.raises(DataError, match="cannot write"):
+            log.append(RECORDS[0])
 
 
 @pytest.mark.parametrize("checksum", [False, True])
