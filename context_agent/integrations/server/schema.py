@@ -252,10 +252,10 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """The body of every answer that is an error."""
+    """The body of every answer that is an error. Before a request is read, it has no id."""
 
     error: ErrorDetail
-    request_id: str
+    request_id: str | None
 
 
 class FeedbackAnswer(BaseModel):

@@ -121,6 +121,7 @@ def test_a_push_asks_for_a_private_set_and_tells_a_refusal_in_one_line(tmp_path,
         HF_ENDPOINT=hub,
         HF_TOKEN="hf_secret",
         HF_HOME=str(tmp_path / "home"),
+        HF_HUB_OFFLINE="0",
     )
     bodies = [json.loads(body) for _, path, body in Hub.asked if path == "/api/repos/create"]
     assert bodies, Hub.asked
