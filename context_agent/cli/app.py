@@ -153,12 +153,12 @@ def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
         _print_usage_error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as error:
-        # click raises `Abort` from the interrupt; a command may have put into that what is kept of its work.
+        # click raises `Abort` from the interrupt, whose message may say what the command has stored.
         details = str(error.__cause__ or error)
         output.note(f"interrupted: {details}" if details else "interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader closed the pipe (`ctx1 search ... | head`); Python would report that again when it flushes stdout.
+        # The reader closed the pipe (`ctx1 search ... | head`). Python would report that again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001 (a user gets a line, not a stack trace)

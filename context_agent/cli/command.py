@@ -1,4 +1,4 @@
-"""Commands: a function's annotations declare its options, help shows them in sections, a config file can set them.
+"""Commands whose options are declared by the annotations of a function. A config file can set the options.
 
     @command
     def grep(pattern: Annotated[str, Argument("PATTERN")], *, k: Annotated[int, Option("Hits.")] = 5) -> int:
@@ -18,8 +18,9 @@ dashes in front: `time-limit` (or `time_limit`).
 
 A key that no command has is an error.
 
-The help of a command with more than `MAX_OPTIONS` options describes the most important ones, and lists the names of the
-others; `--help-all` describes all. These are its own options and `ESSENTIAL`, or those that `@essential` names.
+If a command has more than `MAX_OPTIONS` options, its help describes only the essential ones and lists the names of the
+others. `--help-all` describes all. The essential options are those that `@essential` names. By default they are the
+command's own options and `ESSENTIAL`.
 """
 
 from __future__ import annotations
@@ -116,7 +117,10 @@ class SectionedCommand(click.Command):
     """A command whose help lists its options under headings."""
 
     essential: tuple[str, ...] = ()
-    """Names of the options that `--help` describes, besides `--json`; empty for the command's own and `ESSENTIAL`."""
+    """Names of the options that `--help` describes besides `--json`.
+
+    If it is empty, `--help` describes the command's own options and `ESSENTIAL`.
+    """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each heading.
@@ -399,7 +403,8 @@ def load_config(context: click.Context, path: Path) -> dict[str, Any]:
     """Return the options that the file sets for the context's command, by parameter name.
 
     Raises:
-        ConfigError: If the file is invalid.
+        ConfigError: If the file cannot be read or is not TOML, if no command has one of its tables or keys, or if a
+            value has the wrong type.
     """
     data = _read(path)
     root = context.find_root().command

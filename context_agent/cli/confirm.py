@@ -50,7 +50,7 @@ class TerminalConfirmation:
         """Return the line that the user types from now on. If none is typed in time, return an empty string."""
         import termios
 
-        # A line that was typed before the question is no answer to it.
+        # A line that was typed before the question does not answer it.
         with suppress(termios.error):
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         readable, _, _ = select.select([sys.stdin], [], [], self._seconds)

@@ -141,7 +141,7 @@ def evaluate(
         return _print_report(report, run.reference, as_json)
     if out is None and not check_only:
         raise click.UsageError("no folder for the run: pass --out FOLDER")
-    # Before indexing, which takes minutes, so that a misspelt name fails at once.
+    # Before indexing, which takes minutes, so that a misspelled name fails at once.
     systems = _systems(run, index)
     agent = options.AgentOptions(policy, limits, save=save)
     eval_options = _eval_options(run, agent, index, data)

@@ -62,7 +62,7 @@ class ChunkOptions:
         ),
     ] = None
     chunk_size: Annotated[int | None, Option("Maximum number of tokens in a chunk.", COUNT, default="512")] = None
-    overlap: Annotated[int, Option("Number of tokens that neighbouring chunks share.", COUNT_OR_ZERO)] = 0
+    overlap: Annotated[int, Option("Number of tokens that neighboring chunks share.", COUNT_OR_ZERO)] = 0
     language: Annotated[
         str | None,
         Option(
@@ -326,7 +326,7 @@ def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> I
             watched = _watched(paths, skipped, no_ignore=no_ignore)
             for number, batch in enumerate(_batches(watched, paths, skipped, no_ignore=no_ignore)):
                 if batch and watched != _watched(paths, skipped, no_ignore=no_ignore):
-                    break  # the new watch yields as soon as it is set up, so that nothing is missed
+                    break  # the new watch yields as soon as it is set up, so nothing is missed
                 if batch or not number:
                     yield
 
@@ -356,7 +356,7 @@ def _nearest_folder(path: Path) -> list[Path]:
 def _batches(
     watched: Collection[Path], paths: Sequence[Path], skipped: Path | None, *, no_ignore: bool
 ) -> Iterator[object]:
-    """Yield the changes in the folders, and an empty set while there are none.
+    """Yield the changes in the folders, and an empty set while there are none. If a folder has disappeared, end.
 
     Raises:
         DataError: If the folders cannot be watched.

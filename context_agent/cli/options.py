@@ -221,7 +221,11 @@ class PruneOptions:
         confirm_above: int = 0,
         on_restore: Callable[[RestoredPassage], None] | None = None,
     ) -> ContextPruner:
-        """Return a pruner."""
+        """Return a pruner.
+
+        Raises:
+            ConfigError: If the budget or the file of `adapted` is invalid, or if `adapted` does not fit the strategy.
+        """
         from context_agent.pruning import ContextPruner, Prices
 
         prices = Prices(cached=self.cached_price, turns=self.turns)
@@ -255,7 +259,7 @@ class SavingsOptions:
         """Return an empty report.
 
         Raises:
-            ConfigError: If the file of prices is invalid.
+            ConfigError: If the file of prices cannot be read or is invalid.
         """
         from context_agent.integrations.server.savings import PriceTable, SavingsReport
 

@@ -81,7 +81,8 @@ def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
     """Return the value in the file, the key in it that holds the messages, and the messages.
 
     Raises:
-        DataError: If the file cannot be read or holds no messages.
+        OSError: If the file cannot be read.
+        DataError: If the file is not JSON or holds no messages.
     """
     from context_agent.pruning.messages import CONVERSATION_KEYS
 
@@ -99,7 +100,8 @@ def _read(file: Path) -> Any:
     """Return the JSON value in the file.
 
     Raises:
-        DataError: If the file cannot be read or is not JSON.
+        OSError: If the file cannot be read.
+        DataError: If the file is not JSON.
     """
     try:
         return parse_json(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))

@@ -90,7 +90,8 @@ class AccessOptions:
         """Return the token, or None if there is none.
 
         Raises:
-            ConfigError: If the token is empty, or if the host needs a token and there is none.
+            ConfigError: If the token is empty, if `token_env` and `no_token` are both set, or if the host needs a token
+                and there is none.
         """
         if self.token_env is not None and self.no_token:
             raise ConfigError("--token-env and --no-token exclude each other: remove one of them")
@@ -347,7 +348,7 @@ def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> 
 
 
 UI_HOST, UI_PORT = "127.0.0.1", 8320
-"""The usual address: past questions are kept by address, so it should rarely change."""
+"""The default address. The browser stores past questions by address, so the address should rarely change."""
 GRACE_SECONDS = 2.0
 """Seconds that a running search has to finish after Ctrl-C."""
 DIGEST_SIZE = 4

@@ -39,7 +39,7 @@ WRAPPED = "CTX1_WRAPPED"
 OPENCODE_CONFIG = "OPENCODE_CONFIG_CONTENT"
 """The environment variable that OpenCode reads settings from, beside its files."""
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-SIGNALLED = 128
+SIGNALED = 128
 """Added to a signal's number, it is the exit code of a process that the signal ended."""
 
 
@@ -287,4 +287,4 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-    return code if code >= 0 else SIGNALLED - code
+    return code if code >= 0 else SIGNALED - code

@@ -118,6 +118,9 @@ def load_judgments(source: Source, *, problems: list[str] | None = None) -> list
     Args:
         source: The log, as in `load_questions`.
         problems: As in `load_questions`.
+
+    Raises:
+        DataError: If the log cannot be read. Without `problems`, also if a row is invalid or repeats an id.
     """
     return load_rows(source, _judgment, problems=problems)
 

@@ -81,8 +81,8 @@ class ContextPruner:
             these calls is training data.
 
     Raises:
-        ConfigError: If the budget, the strategy or the effort is unknown, `confirm_above` is negative, or the file of
-            `adapted` cannot be read.
+        ConfigError: If the budget, the strategy, the effort or `confirm_above` is invalid, if the file of `adapted`
+            cannot be read, or if `adapted` is used with another strategy or effort.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ContextPruner:
             The messages and a report. Messages that change are copied; the others are the same objects.
 
         Raises:
-            ConfigError: If `messages` is not a list.
+            ConfigError: If `messages` is not a list, or if the strategy does not return a number for each passage.
         """
         transcript = Transcript(messages)
         if problems := transcript.problems:
@@ -174,7 +174,8 @@ class ContextPruner:
             The messages with the passages. Messages that change are copied; the others are the same objects.
 
         Raises:
-            ConfigError: If an id belongs to no passage that was removed from this conversation.
+            ConfigError: If `messages` is not a list, or if an id belongs to no passage that was removed from this
+                conversation.
         """
         transcript, wanted, pruned_ids = Transcript(messages), set(ids), set[str]()
         opening = _opening(transcript)
@@ -197,7 +198,11 @@ class ContextPruner:
 
 
 def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathLike[str] | None) -> Judge | None:
-    """Return the judge for a strategy. If the strategy is `none`, return None."""
+    """Return the judge for a strategy. If the strategy is `none`, return None.
+
+    Raises:
+        ConfigError: If the strategy or the effort is unknown, or if an adapted reader cannot be used with them.
+    """
     if effort not in ("careful", "fast"):
         raise ConfigError(f"effort must be careful or fast; got {effort!r}")
     if file is not None:

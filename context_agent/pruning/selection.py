@@ -48,7 +48,8 @@ class Prices:
             nothing.
 
     Raises:
-        ConfigError: If the prices are negative or `cached` is more than `fresh` or `write`.
+        ConfigError: If `fresh` is not positive, if another number is negative, or if `cached` is more than `fresh` or
+            `write`.
     """
 
     fresh: float = 1.0

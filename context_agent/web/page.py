@@ -43,7 +43,9 @@ def page(
         styles: Style sheets, which follow the base style sheet.
 
     Raises:
-        ValueError: If a script or style would end its own element, or if the data is not JSON.
+        ValueError: If a script or style would end its own element, if a name of `data` is invalid, or if the data has
+            infinity or NaN.
+        TypeError: If the data is not JSON.
     """
     sheets = [asset("page.css"), *(_checked(style) for style in styles)]
     programs = [_checked(script) for script in scripts]

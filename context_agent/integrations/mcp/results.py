@@ -155,7 +155,7 @@ def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -
     Args:
         chunks: The chunks of the document.
         first: The number of the first chunk to return, from 0.
-        detail: True if the data also contains the text.
+        detail: `full` if the data also contains the text and the metadata.
     """
     part = [chunks[first]]
     for chunk in chunks[first + 1 :]:
@@ -218,7 +218,7 @@ REPEATED_FIELDS: Mapping[str, Any] = {
         "__all__": {"justification": True, "metadata": True, "passages": {"__all__": {"text": True}}},
     },
 }
-"""Fields that the data of a brief result leave out. The model has them as text, or did not ask for them."""
+"""Fields that the data of a brief result leaves out. The model has them as text, or did not ask for them."""
 
 
 def _result(text: str, data: BaseModel, detail: Detail = "full") -> CallToolResult:

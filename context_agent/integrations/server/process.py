@@ -89,7 +89,7 @@ class ServerProcess(uvicorn.Server):
             timeout_graceful_shutdown=CLOSE_TIMEOUT,
         )
         super().__init__(config)
-        self.signalled: int | None = None
+        self.signaled: int | None = None
         self._service, self._on_ready = service, on_ready
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -105,10 +105,10 @@ class ServerProcess(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, and end at the second one."""
-        if self.signalled is not None or self._loop is None:
+        if self.signaled is not None or self._loop is None:
             self.should_exit = self.force_exit = True
             return
-        self.signalled = sig
+        self.signaled = sig
         self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
@@ -147,7 +147,7 @@ def serve(
     process = ServerProcess(service, app, on_ready, dated=dated)
     with bind_socket(host, port) as bound:
         process.run(sockets=[bound])
-    return process.signalled == signal.SIGINT
+    return process.signaled == signal.SIGINT
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

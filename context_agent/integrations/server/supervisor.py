@@ -95,7 +95,7 @@ class _WorkerServer(ServerProcess):
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.signalled is None:
+        if self.signaled is None:
             super().handle_exit(sig, frame)
 
     def _outlive(self, sentinel: int) -> None:

@@ -245,7 +245,7 @@ def _curves(summary: EvalSummary) -> str:
     priced = [cell.benchmark for cell in summary.cells if cost in cell.metrics]
     if len(priced) > len(set(priced)):
         text = (
-            f"Cost against {lead}. Points on the Pareto front are circled, connected and labelled with their windows; "
+            f"Cost against {lead}. Points on the Pareto front are circled, connected and labeled with their windows; "
             "no other point is better in one measure without being worse in the other. Horizontal lines: systems "
             f"without a known value of {cost}."
         )

@@ -192,7 +192,7 @@ def view_data(files: TrajectoryFiles, gold: GoldQuestions | None = None, *, prob
 class _Converter:
     """A converter of one trajectory into its row and its detail.
 
-    Its methods raise `KeyError`, `TypeError` or `ValueError` for invalid values.
+    Its methods raise `KeyError`, `TypeError`, `ValueError` or `AttributeError` for invalid values.
     """
 
     def __init__(self, loaded: LoadedTrajectory, question: Question | None, texts: SharedTexts) -> None:
