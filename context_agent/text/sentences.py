@@ -93,3 +93,8 @@ def capitalized_sentences(text: str) -> list[str]:
     If there is no such end, the whole text is one part.
     """
     return _CAPITALIZED.split(text)
+
+
+def capitalize(text: str) -> str:
+    """Return the text with a capital first letter. Unlike `str.capitalize`, the other letters stay."""
+    return text[:1].upper() + text[1:]

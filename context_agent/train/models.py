@@ -237,7 +237,6 @@ def _check_words(folder: str, tokenizer: Any) -> None:
 def _with_adapter(model: Any, folder: str) -> Any:
     try:
         from peft import PeftModel
-
     except ImportError:
         raise MissingExtraError("peft", "train") from None
     check_adapter(folder)

@@ -72,7 +72,7 @@ def parallel_term(delegation: Delegation, settings: ParlConfig) -> float:
     return min(1.0, delegation.started / settings.breadth)
 
 
-def finish_term(delegation: Delegation, settings: ParlConfig) -> float:
+def finish_term(delegation: Delegation) -> float:
     """Return r_finish: the share of the started sub-agents that finished. If none was started, return 0."""
     return delegation.finished / delegation.started if delegation.started else 0.0
 
@@ -100,7 +100,7 @@ def with_parl(
         l1 = l2 = 0.0
     gains = {
         "parl_parallel": l1 * parallel_term(delegation, settings),
-        "parl_finish": l2 * finish_term(delegation, settings),
+        "parl_finish": l2 * finish_term(delegation),
     }
     total = performance.total
     if settings.form is ParlForm.MIXED:

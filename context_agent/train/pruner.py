@@ -8,7 +8,6 @@ the shipped reader does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,11 @@ from context_agent._support.onnx import PairModel, Rows, shipped_reader
 from context_agent._support.question_files import read_rows
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure, roc_auc
+from context_agent.policies.bridge.reader import read_odds
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import Passage
 from context_agent.pruning.relevance import reader_pair
-from context_agent.train.bridge.reader_head import fit_head
+from context_agent.train.bridge.reader_head import fit_head, held_out_loss
 
 MIN_TASKS, MIN_PASSAGES = 12, 40
 """The smallest numbers of tasks and of needed passages from which a reader is trained."""
@@ -157,7 +157,7 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
 def _fitted(rows: Rows, labels: Rows, group: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the correction of the last layer, shape (width + 1,). Cross-validation over tasks chooses its penalty."""
     fold = group // PARTS % FOLDS
-    penalty = min(PENALTIES, key=lambda it: _validation_loss(rows, labels, fold, it))
+    penalty = min(PENALTIES, key=lambda it: held_out_loss(rows, labels, fold, it))
     correction = fit_head(rows, labels, penalty)
     if correction is None:
         raise ValueError("a finite penalty gives a correction")
@@ -181,19 +181,5 @@ def _with_others(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
     return examples[:MAX_PAIRS]
 
 
-def _validation_loss(rows: Rows, labels: Rows, fold: NDArray[np.int64], penalty: float) -> float:
-    """Return the total logistic loss over the folds. The correction for each fold is fitted to the other folds."""
-    total = 0.0
-    for part in sorted(set(fold.tolist())):
-        own = fold == part
-        odds = _odds(rows[own], fit_head(rows[~own], labels[~own], penalty))
-        total += float(np.logaddexp(0, np.where(labels[own] > 0, -odds, odds)).sum())
-    return total if math.isfinite(total) else math.inf
-
-
-def _odds(rows: Rows, correction: NDArray[np.float32] | None) -> NDArray[np.float32]:
-    return rows[:, 0] if correction is None else rows[:, 0] + rows @ correction[:-1] + correction[-1]
-
-
 def _auc(rows: Rows, labels: Rows, correction: NDArray[np.float32] | None) -> float:
-    return roc_auc(_odds(rows, correction), labels)
+    return roc_auc(read_odds(rows, correction), labels)

@@ -204,7 +204,7 @@ class TrainingRun:
         try:
             trainer.train(resume_from_checkpoint=resume_folder)
         except ContextAgentError as error:
-            raise self._with_advice(trainer, record, error) from error
+            raise self._with_advice(trainer, error) from error
         except UnpicklingError as error:
             raise ConfigError(
                 f"{resume_folder} holds more than numbers, and code of a checkpoint is never run: resume from a "
@@ -247,7 +247,7 @@ class TrainingRun:
         advance = self._advance
         return None if advance is None else lambda step: advance(step, trainer.state.max_steps)
 
-    def _with_advice(self, trainer: Any, record: RunRecord, error: ContextAgentError) -> ContextAgentError:
+    def _with_advice(self, trainer: Any, error: ContextAgentError) -> ContextAgentError:
         """Save the state before the failed update, and return the error with advice on how to continue."""
         step = trainer.state.global_step
         existing = self.checkpoints.all()

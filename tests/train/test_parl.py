@@ -56,8 +56,7 @@ def test_more_sub_agents_than_the_breadth_earn_no_more() -> None:
 
 
 def test_sub_agents_that_do_not_finish_earn_nothing_for_finishing() -> None:
-    settings = ParlConfig(finish=1.0)
-    assert [finish_term(delegation, settings) for delegation in (Delegation(), Delegation(4), Delegation(4, 3))] == [
+    assert [finish_term(delegation) for delegation in (Delegation(), Delegation(4), Delegation(4, 3))] == [
         0.0,
         0.0,
         0.75,

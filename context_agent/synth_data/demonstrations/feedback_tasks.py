@@ -8,7 +8,7 @@ document replaces the earlier one. If judges disagree, the majority decides, and
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -86,9 +86,13 @@ class _JudgedQuestion:
     votes: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
     trajectories: dict[str, None] = field(default_factory=dict)
     ratings: list[int] = field(default_factory=list)
-    conflicts: int = 0
     lost: bool = False
     """True if a relevant document is not in the index."""
+
+    @property
+    def conflicts(self) -> int:
+        """Number of documents on which judges disagree."""
+        return sum(len(set(votes.values())) > 1 for votes in self.votes.values())
 
 
 def tasks_from_feedback(
@@ -162,8 +166,8 @@ def _add_judgment(case: _JudgedQuestion, judgment: Judgment, document_of: Docume
     verdicts: dict[str, bool] = {}
     # A document with a relevant passage is relevant, even if its other passages are not.
     for ids, verdict in ((judgment.irrelevant, False), (judgment.relevant, True)):
-        for relevant_id in ids:
-            document = document_of(relevant_id)
+        for judged_id in ids:
+            document = document_of(judged_id)
             if document is None:
                 report.missing += 1
                 case.lost = case.lost or verdict
@@ -198,16 +202,11 @@ def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
 
 
 def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
-    """Return the majority verdict on each document, and the number of ties.
-
-    The function also stores the number of conflicts in the case.
-    """
+    """Return the majority verdict on each document, and the number of ties."""
     verdicts: dict[str, bool] = {}
-    case.conflicts = 0
     for document, votes in case.votes.items():
         relevant = sum(votes.values())
         irrelevant = len(votes) - relevant
-        case.conflicts += bool(relevant and irrelevant)
         if relevant != irrelevant:
             verdicts[document] = relevant > irrelevant
     return verdicts, len(case.votes) - len(verdicts)
@@ -235,8 +234,8 @@ def _document_lookup(corpus: Corpus) -> DocumentOf:
 
 
 def _owner(corpus: Corpus, chunk_id: str) -> str | None:
-    chunks: Sequence[Any] = corpus.get([chunk_id])
-    return str(chunks[0].document_id) if chunks else None
+    chunks = corpus.get([chunk_id])
+    return chunks[0].document_id if chunks else None
 
 
 def _question_key(question: str) -> str:

@@ -11,6 +11,9 @@ from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Action, RankedId, ToolCall
 
+LONGEST_TITLE = 80
+"""The largest length of a title that is written before a label, in characters."""
+
 
 class LabellingPolicy:
     """A policy that replaces the ids in the inner policy's actions with labels."""
@@ -69,8 +72,4 @@ def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId
 def _named(block: Block) -> str:
     """Return the block's title and label in the form that its header uses. A long title is left out."""
     title, _, _ = block.header.partition(block.label)
-    return f"{title}{block.label}" if len(title) <= LONGEST_NAME else block.label
-
-
-LONGEST_NAME = 80
-"""The largest length of a title that is written before a label, in characters."""
+    return f"{title}{block.label}" if len(title) <= LONGEST_TITLE else block.label

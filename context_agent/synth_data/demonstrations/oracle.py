@@ -26,16 +26,6 @@ from context_agent.synth_data.stages import off_loop
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
 
-
-def _queries(calls: Iterable[ToolCall]) -> list[str]:
-    return [str(call.arguments["query"]) for call in calls if call.name == SEARCH and isinstance(call.arguments, dict)]
-
-
-def _plain(title: str) -> str:
-    """Return a title without the brackets at its end."""
-    return title.split(" (", maxsplit=1)[0].strip()
-
-
 SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
 
 
@@ -343,3 +333,12 @@ class OracleActor:
 
     def _met(self, blocks: Iterable[Block]) -> frozenset[int]:
         return frozenset().union(*(self._meets(block) for block in blocks))
+
+
+def _queries(calls: Iterable[ToolCall]) -> list[str]:
+    return [str(call.arguments["query"]) for call in calls if call.name == SEARCH and isinstance(call.arguments, dict)]
+
+
+def _plain(title: str) -> str:
+    """Return a title without the brackets at its end."""
+    return title.split(" (", maxsplit=1)[0].strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.harness.trajectory_folder import is_trajectory
 from context_agent.retrieval.corpus import Corpus
+from context_agent.synth_data.stages import ProgressCallback
 from context_agent.tokens import TokenCounter
 from context_agent.version import __version__
 
@@ -105,7 +106,7 @@ async def check_files(
     corpus: Corpus,
     terms: ReplaySettings | None = None,
     *,
-    advance: Callable[[int, int | None], None] = lambda done, total: None,
+    advance: ProgressCallback = lambda done, total: None,
 ) -> list[ReplayResult]:
     """Replay the episode of each file. A file that cannot be read counts as a difference.
 

@@ -14,7 +14,7 @@ with other filters plays no episode again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from context_agent._support.small_files import parse_json
@@ -50,7 +50,7 @@ async def make_demonstrations(
     settings: DemonstrationSettings,
     *,
     pool: stages.StagePool | None = None,
-    advance: Callable[[int, int | None], None] | None = None,
+    advance: stages.ProgressCallback | None = None,
 ) -> DemonstrationReport:
     """Play every task, filter the episodes, and sort their files into folders.
 

@@ -26,6 +26,7 @@ from context_agent.synth_data.links.link_graph import (
     without_name,
 )
 from context_agent.synth_data.links.pages import EARLIER_QUESTIONS, LONGEST_SENTENCE, SHARED_OBJECT, Sentence, year_of
+from context_agent.text.sentences import capitalize
 from context_agent.text.words import words
 
 MOST_CONTEXT = 2
@@ -137,11 +138,6 @@ def question_for(page: DescribedPage, fact: Fact) -> str:
 def article(kind: str) -> str:
     """Return the indefinite article, `a` or `an`."""
     return "an" if kind[:1].lower() in "aeio" else "a"
-
-
-def capitalize(text: str) -> str:
-    """Return the text with a capital first letter."""
-    return text[:1].upper() + text[1:]
 
 
 FACTS_PER_PAGE = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from context_agent.errors import CorpusError
@@ -17,6 +17,7 @@ from context_agent.synth_data.links.pages import (
     date_preposition,
     read_pages,
 )
+from context_agent.synth_data.stages import ProgressCallback
 from context_agent.text.names import Mention, mentions
 from context_agent.text.words import STOP_WORDS, words
 from context_agent.types import Chunk
@@ -96,7 +97,7 @@ class Fact:
 class LinkGraph:
     """The pages of a corpus, their links and their facts. Links and facts are computed on first use."""
 
-    def __init__(self, chunks: Iterable[Chunk], report: Callable[[int, int | None], None] | None = None) -> None:
+    def __init__(self, chunks: Iterable[Chunk], report: ProgressCallback | None = None) -> None:
         """Read the pages of a corpus.
 
         Args:

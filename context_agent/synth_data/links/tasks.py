@@ -14,7 +14,7 @@ The checks use only the corpus.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
@@ -24,7 +24,7 @@ from context_agent.errors import ConfigError, CorpusError
 from context_agent.synth_data.links.draft_checks import DraftChecks
 from context_agent.synth_data.links.drafts import Draft, bridge_drafts, comparison_drafts, intersection_drafts
 from context_agent.synth_data.links.link_graph import LinkGraph
-from context_agent.synth_data.stages import DropRow
+from context_agent.synth_data.stages import DropRow, ProgressCallback
 from context_agent.synth_data.task import Task
 from context_agent.types import Chunk
 
@@ -48,9 +48,6 @@ Comparisons of named pages are limited, because the pages are easy to find and t
 
 TASKS_PER_DOCUMENT = 5
 """The largest number of tasks that end in the same document."""
-
-
-Progress = Callable[[int, int | None], None]
 
 
 _DRAFTERS = {"bridge": bridge_drafts, "comparison": comparison_drafts, "intersection": intersection_drafts}
@@ -129,7 +126,7 @@ class LinkTasks:
     """
 
     def __init__(
-        self, chunks: Iterable[Chunk], settings: LinkTaskSettings | None = None, report: Progress | None = None
+        self, chunks: Iterable[Chunk], settings: LinkTaskSettings | None = None, report: ProgressCallback | None = None
     ) -> None:
         """Read and link the corpus.
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 
 from context_agent.synth_data.world.graph import Entity, Graph
-from context_agent.synth_data.world.queries import capitalize
 from context_agent.synth_data.world.schema import SMALL, Relation
+from context_agent.text.sentences import capitalize
 from context_agent.types import Document
 
 _NAME_RATE = 0.2

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.synth_data.row_files import write_json, write_rows
 from context_agent.synth_data.sets.folder import CARD, CORPUS, queries_path, write_corpus
+from context_agent.synth_data.stages import ProgressCallback
 from context_agent.synth_data.world.closed_world import ClosedWorld
 from context_agent.synth_data.world.graph import SPLITS
 
@@ -20,11 +21,8 @@ ABOUT = "world.json"
 LICENCE = "CC0-1.0: invented by a program, no rights reserved; any likeness to real names is chance"
 
 
-Progress = Callable[[int, int | None], None]
-
-
 def write_world(
-    world: ClosedWorld, folder: Path, *, force: bool = False, report: Progress | None = None
+    world: ClosedWorld, folder: Path, *, force: bool = False, report: ProgressCallback | None = None
 ) -> dict[str, Any]:
     """Write the world to a folder, and return the content of `world.json`.
 
@@ -55,7 +53,7 @@ def write_world(
     return about
 
 
-def _write_files(world: ClosedWorld, folder: Path, report: Progress | None) -> dict[str, Any]:
+def _write_files(world: ClosedWorld, folder: Path, report: ProgressCallback | None) -> dict[str, Any]:
     counted = {split: Counter[str]() for split in SPLITS}
     write_corpus(folder / CORPUS, world.documents)
     for split in SPLITS:
@@ -74,7 +72,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 def _rows(
-    world: ClosedWorld, split: str, counted: Mapping[str, Counter[str]], report: Progress | None
+    world: ClosedWorld, split: str, counted: Mapping[str, Counter[str]], report: ProgressCallback | None
 ) -> Iterator[dict[str, Any]]:
     """Yield a split's tasks as rows, and count them by type and hops."""
     for task in world.stream(split):

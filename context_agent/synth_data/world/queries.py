@@ -9,6 +9,7 @@ from random import Random
 
 from context_agent.synth_data.world.graph import Entity, Graph
 from context_agent.synth_data.world.schema import KINDS, SMALL, YEAR, Relation
+from context_agent.text.sentences import capitalize
 
 Answers = frozenset[int | str]
 
@@ -152,11 +153,6 @@ def put_question(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Que
 def _clue(relation: Relation, subject: str) -> str:
     """Return the statement about the subject, without its object."""
     return capitalize(relation.says[0].format(x=subject, y=relation.hidden))
-
-
-def capitalize(text: str) -> str:
-    """Return the text with a capital first letter."""
-    return text[:1].upper() + text[1:]
 
 
 def _single_entity(graph: Graph, query: Query) -> int:

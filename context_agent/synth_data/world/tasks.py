@@ -27,10 +27,10 @@ from context_agent.synth_data.world.queries import (
     QueryStep,
     QueryStreams,
     YearComparison,
-    capitalize,
     evaluate,
     put_question,
 )
+from context_agent.text.sentences import capitalize
 
 TURNS = ("bridge", "comparison", "bridge", "intersection")
 """The order in which the types alternate. A chain over one document has the type `single`."""

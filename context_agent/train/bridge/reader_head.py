@@ -25,11 +25,11 @@ def head_penalty(episodes: Sequence[BridgeEpisode]) -> float:
     correction.
     """
     rows, labels, fold = _rows_read(episodes)
-    losses = {penalty: _held_out_loss(rows, labels, fold, penalty) for penalty in HEAD_PENALTIES}
+    losses = {penalty: held_out_loss(rows, labels, fold, penalty) for penalty in HEAD_PENALTIES}
     return min(losses, key=losses.__getitem__)
 
 
-def _heads(episodes: Sequence[BridgeEpisode], penalty: float) -> tuple[Floats | None, dict[int, Floats | None]]:
+def fit_heads(episodes: Sequence[BridgeEpisode], penalty: float) -> tuple[Floats | None, dict[int, Floats | None]]:
     """Return the correction fitted to all episodes. For each fold, also return the correction fitted to the other
     folds.
     """
@@ -47,12 +47,24 @@ def _rows_read(episodes: Sequence[BridgeEpisode]) -> tuple[Floats, Floats, NDArr
     return rows, labels, fold
 
 
-def _held_out_loss(rows: Floats, labels: Floats, fold: NDArray[np.int64], penalty: float) -> float:
+def held_out_loss(rows: Floats, labels: Floats, fold: NDArray[np.int64], penalty: float) -> float:
+    """Return the total logistic loss over the folds. The correction for each fold is fitted to the other folds.
+
+    Args:
+        rows: The reader's output, shape (n_rows, width). The first column is its log-odds.
+        labels: 1 for a row that the reader should find, otherwise 0, shape (n_rows,).
+        fold: The fold of each row, shape (n_rows,).
+        penalty: The ridge penalty of `fit_head`.
+
+    Returns:
+        The loss. It is infinite if a fit did not converge.
+    """
     total = 0.0
-    for part in range(FOLDS):
-        odds = read_odds(rows[fold == part], fit_head(rows[fold != part], labels[fold != part], penalty))
-        total += float(np.logaddexp(0, np.where(labels[fold == part] > 0, -odds, odds)).sum())
-    return total
+    for part in np.unique(fold):
+        own = fold == part
+        odds = read_odds(rows[own], fit_head(rows[~own], labels[~own], penalty))
+        total += float(np.logaddexp(0, np.where(labels[own] > 0, -odds, odds)).sum())
+    return total if math.isfinite(total) else math.inf
 
 
 def fit_head(rows: Floats, labels: Floats, penalty: float) -> Floats | None:

@@ -40,7 +40,7 @@ from context_agent.train.bridge.episodes import (
     collect,
 )
 from context_agent.train.bridge.listwise import FitRecipe, ListwiseGroup, fit
-from context_agent.train.bridge.reader_head import _heads, head_penalty
+from context_agent.train.bridge.reader_head import fit_heads, head_penalty
 
 ROUNDS = 2
 """Number of rounds of episodes and training."""
@@ -146,7 +146,7 @@ def train(
             fold: BridgePolicy(Scorer.of(networks), effort=effort, remembered=None) for fold, networks in folds.items()
         }
     _read(experiences, folds, readers or {}, partial(report, "reading"))
-    head, heads = _heads(experiences, head_penalty(experiences))
+    head, heads = fit_heads(experiences, head_penalty(experiences))
     reading = _fit_reading(experiences, head, recipe, seed)
     by_fold = {
         fold: _fit_reading([e for e in experiences if e.fold != fold], heads[fold], replace(recipe, members=1), seed)
@@ -177,7 +177,7 @@ def _keep(fallback: Scorer, episodes: Sequence[BridgeEpisode], progress: Callabl
     for episode in episodes:
         episode.first = networks["first"](episode.direct)
     _read(episodes, dict.fromkeys(range(FOLDS), networks), {}, progress)
-    head, heads = _heads(episodes, head_penalty(episodes))
+    head, heads = fit_heads(episodes, head_penalty(episodes))
     measured = _by_source(episodes, lambda e: e.recall(networks[READING](e.reading(heads[e.fold]))))
     unread = _by_source(episodes, lambda e: e.recall(e.odds))
     seen = _by_source(episodes, lambda e: e.recall(e.labels, len(e.labels)))

@@ -129,7 +129,7 @@ class DemoEvaluator:
             why = next(str(item) for item in ended if not is_complete(item))[:200]
             raise DataError(f"{len(asks) - len(done)} of {len(asks)} episodes of {name} were aborted: {why}")
         pairs = zip(done, self._questions, strict=True)
-        scores = [score_episode(item, questions, agent.corpus, self._plan.judged) for item, questions in pairs]
+        scores = [score_episode(item, question, agent.corpus, self._plan.judged) for item, question in pairs]
         self._keep(name, done)
         save_scores(self._file(evaluation, temperature), scores, self._about(evaluation, temperature))
         return scores

@@ -34,8 +34,8 @@ HELD_OUT_NAMES = {"trajectory_recall": "seen"}
 """Names of metrics in held-out figures, where they differ."""
 
 
-SMOOTH = 20
-"""Share of the run over which a line's running mean is taken."""
+RUNNING_MEAN_PARTS = 20
+"""A running mean covers one part of a run that is divided into this many parts."""
 
 
 COLUMNS = 3
@@ -112,7 +112,7 @@ def running_mean(values: Floats) -> Floats:
     """Return the running mean over a part of the run. At the ends it covers only the values that exist."""
     if not len(values):
         return values
-    window = np.ones(max(1, len(values) // SMOOTH))
+    window = np.ones(max(1, len(values) // RUNNING_MEAN_PARTS))
     sums, counts = (np.convolve(item, window, mode="same") for item in (values, np.ones(len(values))))
     return np.asarray(sums / counts, dtype=np.float64)
 

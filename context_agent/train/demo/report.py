@@ -31,6 +31,10 @@ LEGEND = (
 """The explanation below the plot."""
 
 
+SHOWN_EPISODES = 8
+"""Number of episodes on the page."""
+
+
 TEMPERATURE_LABELS = {"t1": "sampled", "greedy": "greedy"}
 """Labels of the temperatures."""
 
@@ -151,7 +155,7 @@ def write_report(
         replace_file(plan.path("plot.svg"), drawing)
         notice = ""
     folder = plan.out / "trajectories" / f"after{plan.suffix}-{head}"
-    episodes = [read(path) for path in sorted(folder.glob("*.jsonl"))[:PAGE_EPISODES]]
+    episodes = [read(path) for path in sorted(folder.glob("*.jsonl"))[:SHOWN_EPISODES]]
     replace_file(
         plan.path("report.html"),
         report_page(report, drawing, notice, episodes, table=f"{Path(plan.rl.out).name}/episodes.html"),
@@ -268,7 +272,7 @@ def report_page(
     Args:
         report: The report.
         drawing: The plot as SVG.
-        notice: The explanation below the plot.
+        notice: A paragraph below the plot that says why there is none, as HTML. Empty if there is a plot.
         episodes: Episodes to show.
         table: The address of the page with all sampled episodes.
 
@@ -298,10 +302,6 @@ def report_page(
         f"<h2>Seconds</h2>{_table(('phase', 'seconds'), seconds)}"
     )
     return page("A policy learns to search and prune", body)
-
-
-PAGE_EPISODES = 8
-"""Number of episodes on the page."""
 
 
 def _episode(trajectory: Trajectory) -> str:

@@ -248,13 +248,13 @@ def _problems(pairs: Sequence[JudgedPair], figures: Mapping[str, IntervalEstimat
     return []
 
 
-def _warnings(figures: Mapping[str, IntervalEstimate], questions: int, absent: int) -> list[str]:
+def _warnings(figures: Mapping[str, IntervalEstimate], rankings: int, absent: int) -> list[str]:
     results = []
     to_bad, to_good = figures["yes_to_bad"].value, figures["yes_to_good"].value
     if to_bad is not None and to_bad >= ALWAYS_YES:
         results.append(f"it says yes to {to_bad:.0%} of the bad rankings: it always says yes")
     if to_good is not None and to_good <= 1 - ALWAYS_YES:
         results.append(f"it says yes to {to_good:.0%} of the good rankings: it always says no")
-    if absent > questions / 20:
-        results.append(f"{absent} of {questions} rankings have no verdict")
+    if absent > rankings / 20:
+        results.append(f"{absent} of {rankings} rankings have no verdict")
     return results

@@ -39,6 +39,10 @@ CAPPED, FAILED = "cap reached", "judge failed"
 """Reasons for an absent verdict other than an invalid reply."""
 
 
+YES_SCORE = 0.5
+"""Smallest score with which a judge accepts a ranking."""
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeVerdict:
     """The judge's verdict on a ranking.
@@ -256,7 +260,3 @@ def judge_identity(settings: JudgeConfig, rubric: Rubric, prompts: str) -> dict[
 def absence_reasons(verdicts: Sequence[JudgeVerdict]) -> dict[str, int]:
     """Return the number of absent verdicts by reason."""
     return dict(sorted(Counter(verdict.absent for verdict in verdicts if verdict.score is None).items()))
-
-
-YES_SCORE = 0.5
-"""Smallest score with which a judge accepts a ranking."""

@@ -15,7 +15,7 @@ from typing import Any
 from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.train.experimental.verifiers.traces import TRACES_FILE, Node, _path, trajectory_of
+from context_agent.train.experimental.verifiers.traces import TRACES_FILE, Node, path_to, trajectory_of
 from context_agent.train.rows import TrainingRow
 
 
@@ -95,7 +95,7 @@ def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[Traini
     nodes = trace["nodes"]
     trained: set[int] = set()
     for leaf in _leaves(nodes):
-        path = _path(nodes, leaf)
+        path = path_to(nodes, leaf)
         fresh = {index for index in path if nodes[index].get("sampled")} - trained
         if not fresh:
             continue

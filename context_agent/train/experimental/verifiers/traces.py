@@ -116,7 +116,7 @@ def _nodes(trajectory: Trajectory) -> list[Node]:
         if action.reasoning:
             sampled["message"]["reasoning_content"] = action.reasoning
         if call is not None:
-            size = sum(len(nodes[index]["token_ids"]) for index in _path(nodes, len(nodes) - 1))
+            size = sum(len(nodes[index]["token_ids"]) for index in path_to(nodes, len(nodes) - 1))
             nodes[-1] |= _tokens(call.prompt[size:], sampled=False)
             sampled |= _tokens(call.call.output, sampled=True) | {"logprobs": list(call.call.logprobs)}
         nodes.append(sampled)
@@ -152,7 +152,7 @@ def trajectory_of(trace: Mapping[str, Any]) -> Trajectory | None:
     return None if record is None else from_lines(f"trace {trace['id']}", [json.dumps(line) for line in record])
 
 
-def _path(nodes: Sequence[Node], leaf: int) -> list[int]:
+def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:
     """Return the nodes from the root to the leaf. Parents have lower indices than their children, so the walk ends."""
     path = [leaf]
     while (parent := nodes[path[-1]].get("parent")) is not None:

@@ -72,12 +72,11 @@ class VerlQuestion:
         Raises:
             DataError: If `prepare` did not write the row.
         """
-        extra = row.get("extra_info")
         try:
-            assert extra is not None
+            extra = row["extra_info"]
             decoded, index = parse_json(extra["question"]), int(extra["index"])
             return VerlQuestion(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
-        except (KeyError, TypeError, ValueError, AssertionError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"a row of the data verl trains on has no question of ours in extra_info ({error!r}): "
                 "write the file by `ctx1 train verl`"
