@@ -102,9 +102,7 @@ class _QuestionIndex:
     def nearest(self, grams: frozenset[str], ordered: Sequence[str]) -> tuple[str, float] | None:
         """Return the id and similarity of the most similar question.
 
-        If several are equally similar, return the earliest.
-
-        If no question is similar enough, return None.
+        If several are equally similar, return the earliest. If no question is similar enough, return None.
         """
         rows = sorted({row for gram in self._prefix(ordered) for row in self._postings.get(gram, ())})
         scored = ((self._members[row][0], _jaccard(grams, self._members[row][1])) for row in rows)

@@ -104,9 +104,8 @@ class _FoldedText:
 def find_quote(quote: str, text: str) -> QuoteMatch | None:
     """Return the first match of the quote in the text. If there is none, return None.
 
-    The strictest comparison that finds a match determines it.
-
-    A quote without a letter or digit, or with more than `LONGEST_QUOTE` characters, is never found.
+    The strictest comparison that finds a match determines it. A quote without a letter or digit, or with more than
+    `LONGEST_QUOTE` characters, is never found.
     """
     if len(quote) > LONGEST_QUOTE or not any(char.isalnum() for char in quote):
         return None

@@ -156,8 +156,8 @@ def update_number(version: str) -> int | None:
 
 
 def row_age(row: TrainingRow, update: int) -> int:
-    """Return the number of updates since the row's first token was sampled. If the row's version is not a number,
-    return 0.
+    """Return the number of updates since the oldest weights that sampled the row. If the row's version is not a
+    number, return 0.
     """
     sampled_at = update_number(row.policy_version)
     return 0 if sampled_at is None else update - sampled_at

@@ -563,7 +563,7 @@ class SftConfig:
     """Supervised fine-tuning, `ctx1 train sft`.
 
     Attributes:
-        learning_rate: Peak learning rate of supervised training. None for `optimiser.learning_rate`.
+        learning_rate: Peak learning rate of supervised training. None means `optimiser.learning_rate`.
         epochs: Passes over the rows.
         rows: Rows of an update.
         rows_per_pass: Rows of a forward pass.

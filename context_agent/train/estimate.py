@@ -167,7 +167,8 @@ class RunEstimate:
         cost: The cost of a step of reinforcement learning, or of the whole supervised training.
         steps: Steps of the run.
         room: Memory of a GPU, in bytes. None if the run file does not state it.
-        adapter_bytes: Bytes that a weight sync sends to a sampler. None if all weights are trained.
+        adapter_bytes: Bytes that a weight sync sends to a sampler. None if all weights are trained, or in supervised
+            training, which has no sampler.
     """
 
     shape: ModelShape

@@ -45,7 +45,7 @@ def train(
 ) -> TrainingResult:
     """Train a policy by reinforcement learning, from the start or from the newest checkpoint.
 
-    The state is saved before an error is raised.
+    If an error stops the training, the state is saved before the error is raised.
 
     Args:
         config: The configuration of the run.

@@ -1,8 +1,6 @@
 """Filters that select the episodes worth imitating, by the rules of Context-1's supervised stage.
 
-Each rule is an option.
-
-An episode is dropped by the first rule that it breaks.
+Each rule is an option. An episode is dropped by the first rule that it breaks.
 
 1. `malformed`: it did not end with its own ranking, or made more than `max_mistakes` mistakes.
 2. `lost`: it saw gold that it did not return. Its trajectory recall exceeds its output recall by `max_gap` or more.

@@ -23,8 +23,16 @@ class EpisodeMeans:
 
     Attributes:
         episodes: The number of episodes.
+        trajectory_recall: The share of the gold that an episode saw.
+        output_recall: The share of the gold that an episode ranked.
+        precision: The precision of the ranking.
         prune_accuracy: The mean over the episodes with a prune.
+        turns: Turns of an episode.
+        tokens: Tokens that an episode placed in the context.
+        searches: Searches of an episode.
+        prunes: Turns with a prune.
         chunks_per_prune: The number of pruned chunks divided by the number of turns with a prune.
+        restores: Turns with a restoration.
         hops: The number of episodes by hops.
     """
 

@@ -73,9 +73,8 @@ class StageContext:
     async def explore(self, prompt: str, parts: Sequence[PromptPart], count: int) -> tuple[RankedDocument, ...]:
         """Return the documents that the explorer ranks, best first.
 
-        Each document's justification states the fact that it adds.
-
-        The explorer is a search agent with this prompt in place of the profile's.
+        Each document's justification states the fact that it adds. The explorer is a search agent with this prompt in
+        place of the profile's.
 
         Args:
             prompt: The name of the prompt.

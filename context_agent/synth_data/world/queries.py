@@ -134,7 +134,7 @@ def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Q
             ]
 
 
-def put_question(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
+def phrase_question(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
     """Return the question in words, and the documents that answer it in hop order."""
     if isinstance(query, Follow):
         described, before = describe_query(graph, query.of, rng)

@@ -28,7 +28,7 @@ from context_agent.synth_data.world.queries import (
     QueryStreams,
     YearComparison,
     evaluate,
-    put_question,
+    phrase_question,
 )
 from context_agent.text.sentences import capitalize
 
@@ -109,7 +109,7 @@ class TaskGenerator:
         matches = evaluate(self._graph, query)
         if len(matches) != 1:
             return None
-        question, way = put_question(self._graph, query, rng)
+        question, way = phrase_question(self._graph, query, rng)
         answer = self._answer(query, *matches)
         return (
             self._build(query, capitalize(question), way, answer)

@@ -125,7 +125,8 @@ def train(
         The networks and their measures.
 
     Raises:
-        DataError: If no question names gold, or there are too few questions and no fallback.
+        DataError: If no question names gold, a corpus has none of a question's gold, or there are too few questions and
+            no fallback.
     """
     sources = [check_source(source) for source in sources]
     recipe, report = recipe or FitRecipe(), report or _no_progress

@@ -101,7 +101,7 @@ def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
 
     Args:
         config: The settings from the run file.
-        run: The run's output folder.
+        run: The run in its folder.
 
     Returns:
         The arguments for TRL's GRPO trainer.

@@ -129,7 +129,8 @@ class EpisodeScorer:
             The episodes that can be trained on.
 
         Raises:
-            PolicyError: If none of the episodes can be rewarded.
+            PolicyError: If none of the sampled episodes can be rewarded.
+            DataError: If a reward is not finite.
         """
         pairs = zip(played.requests, played.results, strict=True)
         complete = [(request, result) for request, result in pairs if is_complete(result)]

@@ -66,9 +66,7 @@ class BackgroundRollouts:
         self._writing: asyncio.Task[None] | None = None
         self._idle = _IdleClock()
         self.paused = 0
-        """Episodes that were unfinished when weights changed, counted at each change."""
         self.mixed = 0
-        """Episodes that more than one policy version sampled."""
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="ctx1-sample", daemon=True)
 

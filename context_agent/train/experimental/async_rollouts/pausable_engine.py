@@ -37,10 +37,8 @@ class RunningEpisode:
         """Start with the calls that an earlier process recorded on disk."""
         self.calls: list[RecordedCall] = list(recorded)
         self.logged = len(self.calls)
-        """How many of the calls are on disk."""
         self.ended = False
         self.diverged = False
-        """Whether the harness did not reproduce the recorded prompts."""
         self._played = 0
         self._recorded = self.logged
 

@@ -88,7 +88,7 @@ class PausingSync:
     """A weight sync that pauses background episodes between two turns.
 
     Attributes:
-        seconds: Time that weight syncs have taken, including waiting.
+        seconds: Time that weight syncs have taken, in seconds, including waiting.
     """
 
     def __init__(self, weights: WeightSync, rollouts: PausableRollouts, *, drain: bool) -> None:
@@ -103,7 +103,6 @@ class PausingSync:
         self._weights, self._rollouts, self._drain = weights, rollouts, drain
         self._pushed = -1
         self.seconds = 0.0
-        """Seconds that weight syncs have taken, waiting included."""
 
     def attach(self, trainer: Any) -> None:
         """Attach the wrapped sync to the trainer."""

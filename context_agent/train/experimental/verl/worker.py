@@ -68,7 +68,6 @@ class VerlEngine:
         self.name = name
         self.seconds = 0.0
         self.versions: list[int] = []
-        """The oldest and the newest weights of each call, by the trainer's steps."""
 
     async def generate(self, request: SampleRequest) -> Sample:
         """Sample one reply.
