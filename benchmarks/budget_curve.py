@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.evaluation import summarize_run
 from context_agent.eval.summary import EvalSummary, MetricValue
 from context_agent.web.report import plots
 
@@ -37,7 +37,7 @@ def finished_run(description: str, page: Path, reference: str) -> tuple[EvalSumm
     parser.add_argument("run", type=Path, help="folder of the run")
     parser.add_argument("--page", type=Path, default=page)
     options = parser.parse_args()
-    summary = summarise_run(options.run, reference=reference)
+    summary = summarize_run(options.run, reference=reference)
     if summary.missing or summary.failures:
         print(
             f"{options.run}: {len(summary.failures)} failures, {len(summary.missing)} incomplete runs", file=sys.stderr

@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.evaluation import summarize_run
 from context_agent.eval.records import read_records
 
 SETS = "musique,2wiki,hotpotqa"
@@ -76,7 +76,7 @@ def run(command: list[str], folder: Path, extra: list[str]) -> Timed:
 def fingerprint(folder: Path) -> str:
     """Return all records and the summary as text, without wall times."""
     records = [replace(timed, seconds=0.0).to_json() for timed in read_records(folder)]
-    summary = summarise_run(folder).to_json()
+    summary = summarize_run(folder).to_json()
     for cell in (*summary["cells"], *summary["pools"]):
         for values in (cell["metrics"], cell["differences"]):
             values.pop("seconds", None)

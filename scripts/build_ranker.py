@@ -194,7 +194,7 @@ def _episode(
     gold = set(row["gold"]) if kind == "answered" else set()
     documents = [candidate.document_id for candidate in actor.notes.candidates]
     labels = [2.0 if item in gold else float(grades.get(item, 0) == 2) for item in documents]
-    undiscounted = actor.judgement.combined_scores()
+    undiscounted = actor.judgment.combined_scores()
     return RankedEpisode(
         source=f"{folder.name}/{spec}",
         domain=folder.name,
@@ -204,10 +204,10 @@ def _episode(
         gold=len(gold),
         documents=documents,
         grades=np.array(labels, dtype=np.float32),
-        rows=actor.judgement.ranking_inputs(),
+        rows=actor.judgment.ranking_inputs(),
         scores=actor.scores,
         repeats=actor.scores / np.maximum(undiscounted, 1e-9),
-        coverage=actor.judgement.coverage(),
+        coverage=actor.judgment.coverage(),
         weight=actor.notes.question.weight,
         in_name=actor.notes.question.in_name,
         chunks=corpus.count(),
@@ -221,13 +221,13 @@ async def _play(question: str, corpus: Corpus, policy: BridgePolicy) -> tuple[Br
     renderer = Renderer(default(), HarmonyCounter())
     actor = policy.open(question, corpus, profile=renderer.profile)
     opening: list[Floats] = []
-    read_alone = actor.judgement.read_alone
+    read_alone = actor.judgment.read_alone
 
     def after_first_turn() -> None:
         read_alone()
-        opening.append(actor.judgement.ranking_inputs())
+        opening.append(actor.judgment.ranking_inputs())
 
-    actor.judgement.read_alone = after_first_turn  # type: ignore[method-assign]
+    actor.judgment.read_alone = after_first_turn  # type: ignore[method-assign]
     episode = Episode(question, corpus, budget=Budget(), renderer=renderer, instructions="")
     view = episode.open()
     while not episode.done:

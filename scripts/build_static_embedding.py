@@ -36,7 +36,7 @@ CLS, SEP = 101, 102
 FIRST_CHARACTER, FIRST_WORD = 999, 1996
 """In the vocabulary of BERT uncased, single characters start at the one id, words by falling frequency at the other."""
 PUNCTUATION = ". , - ' ( ) \" ?".split()
-FUNCTION_WORDS, NEIGHBOURS, BATCH = 150, 60, 64
+FUNCTION_WORDS, NEIGHBORS, BATCH = 150, 60, 64
 RIDGE, STEPS = 0.05, 14
 RANK_POWER, CHARACTER_WEIGHT = 1.75, 0.35
 
@@ -118,7 +118,7 @@ def single_tokens(teacher: Any, size: int) -> Floats:
     for start in range(0, size, 512):
         ids = np.arange(start, min(size, start + 512))
         parts.append(outputs(teacher, np.stack([np.full_like(ids, CLS), ids, np.full_like(ids, SEP)], axis=1)))
-    return unit(centred(np.concatenate(parts)))
+    return unit(centered(np.concatenate(parts)))
 
 
 def pseudo_sentences(teacher: Any, vocabulary: Vocabulary, count: int, seed: int) -> tuple[sp.csr_matrix, Floats]:
@@ -132,10 +132,10 @@ def pseudo_sentences(teacher: Any, vocabulary: Vocabulary, count: int, seed: int
     for batch in range(count // BATCH):
         length = int(rng.integers(8, 33))
         subjects = words[rng.integers(len(words), size=BATCH)]
-        neighbours = np.argpartition(-(single[subjects] @ single[words].T), NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+        neighbors = np.argpartition(-(single[subjects] @ single[words].T), NEIGHBORS, axis=1)[:, :NEIGHBORS]
         # Sorted: argpartition's order depends on the last bit of a product, and the draw depends on the order.
-        neighbours.sort(axis=1)
-        ids = np.array([[CLS, *sampler.sentence(length, words[neighbours[i]]), SEP] for i in range(BATCH)])
+        neighbors.sort(axis=1)
+        ids = np.array([[CLS, *sampler.sentence(length, words[neighbors[i]]), SEP] for i in range(BATCH)])
         vectors.append(outputs(teacher, ids).astype(np.float16))
         rows.extend(ids)
         if batch % 100 == 0:
@@ -171,7 +171,7 @@ def ridge(bag: sp.csr_matrix, targets: Floats) -> Floats:
     return solution
 
 
-def centred(rows: Floats) -> Floats:
+def centered(rows: Floats) -> Floats:
     """Rows without their mean."""
     return rows - rows.mean(0)
 
@@ -187,7 +187,7 @@ def whitened(rows: Floats, dimension: int) -> Floats:
     The teacher's last layer norm leaves its 384 values 383 degrees of freedom: the last component is rounding error,
     so `dimension` stays below.
     """
-    rows = centred(rows)
+    rows = centered(rows)
     values, axes = np.linalg.eigh((rows.T @ rows / len(rows)).astype(np.float64))
     order = np.argsort(-values)[:dimension]
     axes = axes[:, order]
@@ -266,7 +266,7 @@ def main(argv: list[str] | None = None) -> int:
     pieces = (arguments.teacher / "vocab.txt").read_text(encoding="utf-8").split("\n")
     vocabulary = Vocabulary(tuple(pieces[:-1]))
     bag, vectors = load_or_sample(arguments, vocabulary)
-    tokens = ridge(bag, centred(unit(vectors.astype(np.float32))))
+    tokens = ridge(bag, centered(unit(vectors.astype(np.float32))))
     table = unit(whitened(tokens, arguments.dimension)) * token_weights(vocabulary)
     tokenizer = Tokenizer.from_file(str(arguments.teacher / "tokenizer.json"))
     print(write(arguments.output, table, tokenizer))

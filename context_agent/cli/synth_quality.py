@@ -189,10 +189,10 @@ class PageOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgementOptions:
+class JudgmentOptions:
     """The judgments, and the rules by which they drop tasks."""
 
-    SECTION: ClassVar[str] = "Judgements"
+    SECTION: ClassVar[str] = "Judgments"
 
     judgements: Annotated[
         tuple[Path, ...],
@@ -218,7 +218,7 @@ def review(
     seed: options.SeedOption = 0,
     index: options.CorpusOptions,
     page: PageOptions,
-    verdicts: JudgementOptions,
+    verdicts: JudgmentOptions,
     as_json: Json,
 ) -> int:
     """Let people judge a sample of tasks on a web page.
@@ -242,7 +242,7 @@ def review(
     dropped_tasks = _dropped_tasks(page.dropped, {task.id for task in task_list}, problems)
     if verdicts.judgements:
         files = (*verdicts.judgements, *more)
-        report = _apply_judgements(task_list, dropped_tasks, files, out, verdicts, seed=seed)
+        report = _apply_judgments(task_list, dropped_tasks, files, out, verdicts, seed=seed)
         problems += report.pop("problems")
         text = _agreement_text(report)
     else:
@@ -286,23 +286,23 @@ def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[
     return list(tasks.values())
 
 
-def _apply_judgements(
+def _apply_judgments(
     task_list: list[Task],
     dropped_tasks: list[Task],
     files: tuple[Path, ...],
     out: Path,
-    verdicts: JudgementOptions,
+    verdicts: JudgmentOptions,
     *,
     seed: int,
 ) -> dict[str, Any]:
     """Write the tasks that stay, and report the agreement of the judges."""
     from context_agent.synth_data.agreement import measure_agreement
-    from context_agent.synth_data.judgements import REVIEW_LABEL, apply_judgements, load_judgements
+    from context_agent.synth_data.judgments import REVIEW_LABEL, apply_judgments, load_judgments
     from context_agent.synth_data.task import write_tasks
 
     verified = {**{task.id: True for task in task_list}, **{task.id: False for task in dropped_tasks}}
-    judgements = load_judgements(files, verified)
-    remaining, rejected = apply_judgements(task_list, judgements, verdicts.reject_by)
+    judgments = load_judgments(files, verified)
+    remaining, rejected = apply_judgments(task_list, judgments, verdicts.reject_by)
     if verdicts.judged_only:
         remaining = [task for task in remaining if task.labels.get(REVIEW_LABEL, {}).get("accepted")]
     write_tasks(out, remaining)
@@ -310,9 +310,9 @@ def _apply_judgements(
         "out": str(out),
         "kept": len(remaining),
         "rejected": [task.id for task in rejected],
-        "lines": {kind: judgements.counts[kind] for kind in ("unknown", "changed", "undecided", "bad")},
-        "agreement": asdict(measure_agreement(judgements.verdicts, verified, seed=seed)),
-        "problems": judgements.problems,
+        "lines": {kind: judgments.counts[kind] for kind in ("unknown", "changed", "undecided", "bad")},
+        "agreement": asdict(measure_agreement(judgments.verdicts, verified, seed=seed)),
+        "problems": judgments.problems,
     }
 
 
@@ -355,7 +355,7 @@ class CardOptions:
             flag="--stage",
         ),
     ] = ()
-    licence: Annotated[str, Option("Licence of the set.")] = ""
+    licence: Annotated[str, Option("License of the set.")] = ""
     about: Annotated[str, Option("First sentence of the card.")] = ""
 
     def details(self) -> CardDetails:

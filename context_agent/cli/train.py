@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from context_agent.train.demo.plan import DemoPlan
     from context_agent.train.demo.report import DemoReport
     from context_agent.train.experimental.judge.calibration import JudgeCalibration
-    from context_agent.train.experimental.judge.labelled_rankings import LabelledRanking
+    from context_agent.train.experimental.judge.labeled_rankings import LabeledRanking
     from context_agent.train.training_run import TrainingResult
     from context_agent.types import Question
 
@@ -263,10 +263,10 @@ def judge_check(
 
 def _rankings(
     trajectories: tuple[Path, ...], material: TrainingData, run: RunConfig, *, count: int, seed: int
-) -> list[LabelledRanking]:
+) -> list[LabeledRanking]:
     """Return the rankings to judge. If the judge does not get the answers, leave them out."""
     from context_agent.synth_data.demonstrations.replay_check import trajectory_files
-    from context_agent.train.experimental.judge.labelled_rankings import recorded_rankings, synthetic_rankings
+    from context_agent.train.experimental.judge.labeled_rankings import recorded_rankings, synthetic_rankings
 
     questions: list[Question] = list(material.dev)[:count]
     if not questions:

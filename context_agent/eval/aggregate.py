@@ -47,7 +47,7 @@ CellKey = tuple[str, str, int]
 _START = TurnState(0, 0, 0, 0.0, 0.0)
 
 
-def summarise(
+def summarize(
     records: Iterable[EvalRecord],
     *,
     settings: Mapping[str, Any] | None = None,

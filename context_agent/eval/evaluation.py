@@ -3,7 +3,7 @@
     benchmarks = [prepare(load_benchmark("musique", data=DATA), cache=CACHE)]
     systems = find_systems(["hybrid", "agent"])
     records = evaluate(benchmarks, systems, EvalOptions(policy=BridgePolicy), folder=Path("runs/dev"))
-    summary = summarise_run(Path("runs/dev"))
+    summary = summarize_run(Path("runs/dev"))
 
 `context_agent.web.report.write_report` writes the summary and the pages.
 
@@ -24,7 +24,7 @@ from typing import Any
 from context_agent._support.journal import replace_file
 from context_agent._support.worker_pool import Machines
 from context_agent.errors import DataError
-from context_agent.eval.aggregate import summarise
+from context_agent.eval.aggregate import summarize
 from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_corpus
 from context_agent.eval.benchmarks.registry import Benchmark
 from context_agent.eval.gold import Leaks, MissingGold, leaks, missing_gold
@@ -332,12 +332,12 @@ def _cleared(store: TrajectoryStore | None) -> Iterator[None]:
             store.clear()
 
 
-def summarise_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
+def summarize_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
     """Return the summary of the records in a run's folder. It lists unanswered questions as missing.
 
     Args:
         folder: A folder that `evaluate` wrote. The run may be incomplete.
-        reference: The system that the others are compared with. Defaults to the reference that `summarise` chooses.
+        reference: The system that the others are compared with. Defaults to the reference that `summarize` chooses.
 
     Raises:
         DataError: If the folder has no run.
@@ -346,7 +346,7 @@ def summarise_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
     run = read_run(folder)
     notes: Mapping[str, Mapping[str, Any]] = run["notes"]["benchmarks"]
     settings = {key: value for key, value in run["settings"].items() if value is not None}
-    return summarise(
+    return summarize(
         read_records(folder),
         settings={**settings, "benchmarks": {name: _description(note) for name, note in notes.items()}},
         order=settings["systems"],

@@ -44,7 +44,7 @@ __all__ = [
     "leaks",
     "listed",
     "missing_gold",
-    "normalised",
+    "normalized",
     "words",
 ]
 
@@ -242,14 +242,14 @@ def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
     train_ids = {question.id for question in train}
     first_of_text: dict[str, str] = {}
     for question in train:
-        first_of_text.setdefault(normalised(question.question), question.id)
-    texts = [(normalised(question.question), question.id) for question in test]
+        first_of_text.setdefault(normalized(question.question), question.id)
+    texts = [(normalized(question.question), question.id) for question in test]
     same_text = tuple((first_of_text[text], test_id) for text, test_id in texts if text in first_of_text)
     same_id = dict.fromkeys(question.id for question in test if question.id in train_ids)
     return Leaks(tuple(same_id), same_text)
 
 
-def normalised(text: str) -> str:
+def normalized(text: str) -> str:
     """Return the words of a text in Unicode NFKC, casefolded, without punctuation, separated by single spaces."""
     return " ".join(_WORDS.findall(normal_form("NFKC", text).casefold()))
 

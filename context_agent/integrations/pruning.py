@@ -95,11 +95,11 @@ def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
         passage = AnalyzedPassage(chunk.title, chunk.text)
         actor.notes.add(ChunkCandidate(chunk.id, chunk.document_id, passage, chunk.tokens, hop=0))
     # The number of passages says nothing about the size of the corpus that they come from.
-    actor.judgement.corpus_size = ASSUMED_SIZE
-    scores = actor.judgement.scores()
+    actor.judgment.corpus_size = ASSUMED_SIZE
+    scores = actor.judgment.scores()
     if policy.effort.readings:
-        scores = actor.judgement.read(scores)
-    return actor.judgement.calibrated(scores)[1]
+        scores = actor.judgment.read(scores)
+    return actor.judgment.calibrated(scores)[1]
 
 
 def _chunks(passages: Sequence[tuple[str, str]], *, counted: bool) -> list[Chunk]:

@@ -118,5 +118,5 @@ class TaskFilter:
             if kind := self._pass_at_n.extreme(passes):
                 return DroppedRow(f"{kind} solved", self._pass_at_n.describe(passes))
             task = self._pass_at_n.label(task, passes)
-        labelled = await off_loop(self._corpus, lambda: label_difficulty(task, self._corpus))
-        return KeptRows((labelled.to_json(),))
+        labeled = await off_loop(self._corpus, lambda: label_difficulty(task, self._corpus))
+        return KeptRows((labeled.to_json(),))

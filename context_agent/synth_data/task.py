@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from context_agent._support.question_files import Source, load_rows, question_of
 from context_agent.errors import DataError
-from context_agent.eval.gold import normalised
+from context_agent.eval.gold import normalized
 from context_agent.synth_data.row_files import write_rows
 from context_agent.types import Question
 
@@ -158,7 +158,7 @@ def document_of_chunk(chunk_id: str) -> str:
 
 def question_key(text: str) -> str:
     """Return a key that equal questions share: the normalized words, or the text itself if it has no words."""
-    return normalised(text) or text.strip()
+    return normalized(text) or text.strip()
 
 
 def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Task]:

@@ -151,13 +151,13 @@ def _centered(rewards: Floats, counts: NDArray[np.bool_], baseline: Baseline) ->
 
     `counts` marks the episodes that the baseline is computed from. At least one is marked.
     """
-    centred: Floats = rewards - rewards[counts].mean()
+    centered: Floats = rewards - rewards[counts].mean()
     if baseline is Baseline.DEVIATION:
         # If all members are equal, use the deviation of the whole group, which is above 0.
         deviation = rewards[counts].std() if np.ptp(rewards[counts]) > EQUAL_REWARDS else rewards.std()
-        return np.asarray(centred / deviation, dtype=np.float64)
+        return np.asarray(centered / deviation, dtype=np.float64)
     if baseline is Baseline.LEAVE_ONE_OUT:
         # An episode that is not a member is compared with all members.
         own_weight = counts.sum() / max(1, counts.sum() - 1)
-        return np.where(counts, centred * own_weight, centred)
-    return centred
+        return np.where(counts, centered * own_weight, centered)
+    return centered

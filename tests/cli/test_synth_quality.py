@@ -56,7 +56,7 @@ def corpus(tmp_path_factory):
     return folder / "index"
 
 
-def test_tasks_are_filtered_attempted_and_labelled(inside, tmp_path, tasks, corpus):
+def test_tasks_are_filtered_attempted_and_labeled(inside, tmp_path, tasks, corpus):
     command = (
         "synth",
         "filter",
@@ -149,7 +149,7 @@ def dropped(tmp_path):
     return tmp_path / "verified.jsonl.dropped.jsonl"
 
 
-def write_judgements(path, **verdicts):
+def write_judgments(path, **verdicts):
     path.write_text(
         "".join(json.dumps({"task": task_id, "verdict": verdict}) + "\n" for task_id, verdict in verdicts.items()),
         encoding="utf-8",
@@ -173,9 +173,9 @@ def test_dropped_tasks_can_be_reviewed_too(inside, tmp_path, six, index, dropped
     assert "dropped.jsonl:2: not a dropped task" in review_run.stderr
 
 
-def test_judgements_are_applied_and_compared(inside, tmp_path, six, dropped):
-    write_judgements(tmp_path / "ann.jsonl", t0="accept", t1="reject", t2="accept", lost="reject")
-    write_judgements(tmp_path / "ben.jsonl", t0="accept", t1="accept", t2="accept", lost="reject")
+def test_judgments_are_applied_and_compared(inside, tmp_path, six, dropped):
+    write_judgments(tmp_path / "ann.jsonl", t0="accept", t1="reject", t2="accept", lost="reject")
+    write_judgments(tmp_path / "ben.jsonl", t0="accept", t1="accept", t2="accept", lost="reject")
     command = (
         "synth",
         "review",
@@ -216,7 +216,7 @@ def test_unknown_tasks_and_second_thoughts_are_told(inside, tmp_path, six):
 
 
 def test_what_cannot_work_is_refused(inside, tmp_path, six, index):
-    write_judgements(tmp_path / "ann.jsonl", unknown="accept")
+    write_judgments(tmp_path / "ann.jsonl", unknown="accept")
     review_run = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl")
     assert review_run.returncode == 1
     assert "none of these tasks has a judgment" in review_run.stderr

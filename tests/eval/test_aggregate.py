@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.aggregate import summarise
+from context_agent.eval.aggregate import summarize
 from context_agent.eval.records import EvalRecord, TurnState
 from context_agent.eval.summary import Cell, EvalSummary, floor_line, summary_from_json
 from tests.support.sample_records import ORDER, made_records
 
 RECORDS = made_records()
-SUMMARY = summarise(RECORDS, order=ORDER)
+SUMMARY = summarize(RECORDS, order=ORDER)
 
 
 def record(system: str, question: str, recall: float | None, **fields: object) -> EvalRecord:
@@ -35,14 +35,14 @@ def cell_of(summary: EvalSummary, system: str, window: int = 0, benchmark: str =
 
 def test_the_mean_is_over_questions_and_a_question_s_seeds_come_first() -> None:
     records = [record("s", "q1", 1.0, seed=seed) for seed in range(3)] + [record("s", "q2", 0.0)]
-    cell = cell_of(summarise(records), "s")
+    cell = cell_of(summarize(records), "s")
     assert cell.metrics["recall"].mean == 0.5
     assert (cell.questions, cell.records, cell.seeds) == (2, 4, (0, 1, 2))
 
 
 def test_failures_count_as_zero_and_are_listed() -> None:
     records = [record("s", "q1", 1.0), record("s", "q2", 0.0, error="down")]
-    summary = summarise(records)
+    summary = summarize(records)
     assert cell_of(summary, "s").metrics["recall"].mean == 0.5
     assert cell_of(summary, "s").failed == 1
     assert [(failure.question, failure.error) for failure in summary.failures] == [("q2", "down")]
@@ -50,15 +50,15 @@ def test_failures_count_as_zero_and_are_listed() -> None:
 
 def test_questions_to_which_a_metric_does_not_apply_are_left_out_and_counted() -> None:
     records = [record("s", f"q{number}", None if number < 3 else 0.5) for number in range(5)]
-    value = cell_of(summarise(records), "s").metrics["recall"]
+    value = cell_of(summarize(records), "s").metrics["recall"]
     assert (value.mean, value.n, value.left_out) == (0.5, 2, 3)
-    assert "recall" not in cell_of(summarise(records[:3]), "s").metrics, "a metric of no question has no mean"
+    assert "recall" not in cell_of(summarize(records[:3]), "s").metrics, "a metric of no question has no mean"
 
 
 def test_systems_are_compared_on_the_questions_that_both_answered() -> None:
     baseline = [record("bm25", f"q{number}", 0.2 * number) for number in range(5)]
     agent_records = [record("agent", f"q{number}", 0.2 * number + 0.1, window=99) for number in range(2, 8)]
-    difference = cell_of(summarise(baseline + agent_records, reference="bm25"), "agent", 99).differences["recall"]
+    difference = cell_of(summarize(baseline + agent_records, reference="bm25"), "agent", 99).differences["recall"]
     assert difference.mean == pytest.approx(0.1)
     assert difference.low == pytest.approx(difference.high)
     assert (difference.n, difference.left_out) == (3, 3)
@@ -68,7 +68,7 @@ def test_the_reference_is_taken_under_the_same_window_where_it_has_one() -> None
     records = [record(system, "q", recall, window=window) for system, recall, window in (
         ("a", 0.1, 1), ("a", 0.5, 2), ("b", 0.6, 1), ("b", 0.6, 2), ("b", 0.6, 3)
     )]  # fmt: skip
-    summary = summarise(records, reference="a")
+    summary = summarize(records, reference="a")
     assert cell_of(summary, "b", 1).differences["recall"].mean == pytest.approx(0.5)
     assert cell_of(summary, "b", 2).differences["recall"].mean == pytest.approx(0.1)
     assert not cell_of(summary, "b", 3).differences
@@ -77,9 +77,9 @@ def test_the_reference_is_taken_under_the_same_window_where_it_has_one() -> None
 
 def test_the_reference_is_the_first_system_without_a_context() -> None:
     assert SUMMARY.reference == "bm25"
-    assert summarise([r for r in RECORDS if r.system != "bm25"], order=ORDER).reference == "agent"
+    assert summarize([r for r in RECORDS if r.system != "bm25"], order=ORDER).reference == "agent"
     with pytest.raises(ConfigError, match="'bm52'"):
-        summarise(RECORDS, reference="bm52")
+        summarize(RECORDS, reference="bm52")
 
 
 def test_pools_weigh_benchmarks_alike() -> None:
@@ -96,7 +96,7 @@ def test_pools_weigh_benchmarks_alike() -> None:
 
 def test_a_system_that_ran_on_some_benchmarks_alone_is_in_no_pool() -> None:
     records = [item for item in RECORDS if (item.benchmark, item.system, item.window) != ("musique", "agent", 2048)]
-    pools = summarise(records, order=ORDER).pools
+    pools = summarize(records, order=ORDER).pools
     assert ("agent", 2048) not in [(pool.system, pool.window) for pool in pools]
     assert ("agent", 8192) in [(pool.system, pool.window) for pool in pools]
 
@@ -115,7 +115,7 @@ def test_breakdowns_cover_all_questions() -> None:
 
 def test_a_breakdown_of_one_kind_is_none() -> None:
     assert not cell_of(SUMMARY, "bm25", 0, "musique").breakdown.get("seed")
-    assert not cell_of(summarise([record("s", "q", 1.0, type="only")]), "s").breakdown
+    assert not cell_of(summarize([record("s", "q", 1.0, type="only")]), "s").breakdown
 
 
 def test_curves_carry_an_ended_episode_on_and_count_a_failed_one_as_zero() -> None:
@@ -128,7 +128,7 @@ def test_curves_carry_an_ended_episode_on_and_count_a_failed_one_as_zero() -> No
         record("s", "q3", None, scores={"trajectory_recall": 0.0}, error="down"),
         record("s", "q4", None, scores={"trajectory_recall": None}),
     ]
-    cell = cell_of(summarise(records), "s")
+    cell = cell_of(summarize(records), "s")
     first, second = cell.turns
     assert (first.seen, first.running, first.prune_accuracy) == (pytest.approx(1 / 3), pytest.approx(2 / 3), 1)
     assert (second.seen, second.held) == (pytest.approx(2 / 3), pytest.approx(0.5))
@@ -147,11 +147,11 @@ def test_the_order_of_records_changes_nothing() -> None:
     shuffled = list(RECORDS)
     for seed in range(3):
         random.Random(seed).shuffle(shuffled)
-        assert json.dumps(summarise(shuffled, order=ORDER).to_json()) == expected
+        assert json.dumps(summarize(shuffled, order=ORDER).to_json()) == expected
 
 
 def test_wall_time_is_all_that_two_runs_differ_in() -> None:
-    slower = summarise([replace(r, seconds=r.seconds * 3) for r in RECORDS], order=ORDER)
+    slower = summarize([replace(r, seconds=r.seconds * 3) for r in RECORDS], order=ORDER)
     assert slower != SUMMARY
     assert without_seconds(slower) == without_seconds(SUMMARY)
 
@@ -167,12 +167,12 @@ def without_seconds(summary: EvalSummary) -> str:
 
 def test_records_that_come_twice_count_once() -> None:
     repeated = [replace(r, seconds=r.seconds + 1) for r in RECORDS[:50]]
-    assert summarise([*repeated, *RECORDS], order=ORDER) == SUMMARY
+    assert summarize([*repeated, *RECORDS], order=ORDER) == SUMMARY
 
 
 def test_records_that_contradict_each_other_are_reported_and_one_counts() -> None:
     contradictory = [record("s", "q", 1.0), record("s", "q", 0.0)]
-    summary, reverse_summary = summarise(contradictory), summarise(contradictory[::-1])
+    summary, reverse_summary = summarize(contradictory), summarize(contradictory[::-1])
     assert summary == reverse_summary
     assert cell_of(summary, "s").questions == 1
     assert summary.problems == ("b / s / 0 / 0 / q: 2 different records; only one counts",)
@@ -180,13 +180,13 @@ def test_records_that_contradict_each_other_are_reported_and_one_counts() -> Non
 
 def test_missing_records_are_counted_and_some_named() -> None:
     expected = [r.key for r in RECORDS] + [("musique", "agent", 2048, 7, f"z{n}") for n in range(9)]
-    missing = summarise(RECORDS[1:], order=ORDER, expected=expected).missing
+    missing = summarize(RECORDS[1:], order=ORDER, expected=expected).missing
     assert [(m.benchmark, m.system, m.count) for m in missing] == [("hotpotqa", "bm25", 1), ("musique", "agent", 9)]
     assert missing[1].first == ("z0", "z1", "z2", "z3", "z4")
 
 
 def test_nothing_makes_an_empty_summary_that_keeps_the_problems() -> None:
-    summary = summarise([], problems=["no questions"], expected=[("b", "s", 0, 0, "q")])
+    summary = summarize([], problems=["no questions"], expected=[("b", "s", 0, 0, "q")])
     assert summary.cells == summary.metrics == ()
     assert summary.problems == ("no questions",)
     assert summary.missing[0].count == 1
@@ -194,7 +194,7 @@ def test_nothing_makes_an_empty_summary_that_keeps_the_problems() -> None:
 
 
 def test_the_json_comes_back_as_it_was() -> None:
-    summary = summarise(RECORDS, order=ORDER, settings={"policy": "bridge", "ks": [5, 10]}, problems=["row 3"])
+    summary = summarize(RECORDS, order=ORDER, settings={"policy": "bridge", "ks": [5, 10]}, problems=["row 3"])
     data = json.loads(json.dumps(summary.to_json(), allow_nan=False))
     assert summary_from_json(data) == summary
     assert set(data["definitions"]) == set(summary.metrics)
@@ -215,17 +215,17 @@ def test_a_newer_summary_is_refused() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 2), st.floats(0, 1) | st.none()), max_size=30))
 def test_any_records_make_a_summary(rows: list[tuple[str, int, float | None]]) -> None:
     records = [record("s" if seed else "t", name, value, seed=seed) for name, seed, value in rows]
-    summary = summarise(records)
+    summary = summarize(records)
     for cell in summary.cells:
         for value in cell.metrics.values():
             assert value.n + value.left_out == cell.questions
             assert value.low - 1e-9 <= value.mean <= value.high + 1e-9
 
 
-def test_a_large_run_is_summarised_in_seconds() -> None:
+def test_a_large_run_is_summarized_in_seconds() -> None:
     records = made_records(questions=500, seeds=1)
     started = time.process_time()
-    summarise(records, order=ORDER)
+    summarize(records, order=ORDER)
     assert time.process_time() - started < 20
 
 
@@ -233,16 +233,16 @@ def test_a_rollout_ended_by_an_error_is_reported_and_its_question_scored() -> No
     records = [
         replace(item, broken=("the server is gone",) if item.question == "q003" else ()) for item in made_records(6)
     ]
-    (line, *_) = summarise(records).problems
+    (line, *_) = summarize(records).problems
     assert line == (
         "hotpotqa, agent, window 2,048: 2 records have rollouts that ended by an error; they are scored. "
         "The first is q003 (seed 0): the server is gone"
     )
-    assert not summarise(made_records(6)).problems
+    assert not summarize(made_records(6)).problems
 
 
 def test_the_questions_that_agents_answered_worst_are_named() -> None:
-    summary = summarise(made_records(12))
+    summary = summarize(made_records(12))
     assert {item.benchmark for item in summary.worst} == {"hotpotqa", "musique"}
     for benchmark in ("hotpotqa", "musique"):
         values = [item.value for item in summary.worst if item.benchmark == benchmark]
@@ -256,7 +256,7 @@ def test_the_questions_that_agents_answered_worst_are_named() -> None:
 def test_an_agent_is_compared_with_the_best_one_shot_search_of_its_benchmark() -> None:
     recalls = {"bm25": [0.0, 1.0, 0.5], "dense": [1.0, 1.0, 0.5], "hybrid": [0.0, 0.5, 0.5], "agent": [1.0, 1.0, 1.0]}
     records = [record(name, f"q{n}", value) for name, row in recalls.items() for n, value in enumerate(row)]
-    (floor,) = summarise(records, reference="hybrid").floors
+    (floor,) = summarize(records, reference="hybrid").floors
     assert (floor.system, floor.one_shot) == ("agent", "dense")
     assert floor.difference.mean == pytest.approx(floor.value - floor.one_shot_value) == pytest.approx(1 / 6)
     assert floor.difference.low <= floor.difference.mean <= floor.difference.high
@@ -266,5 +266,5 @@ def test_an_agent_is_compared_with_the_best_one_shot_search_of_its_benchmark() -
 
 
 def test_without_a_one_shot_search_or_an_agent_there_is_nothing_to_compare() -> None:
-    assert summarise([record("agent", "a", 1.0)]).floors == ()
-    assert summarise([record("bm25", "a", 1.0), record("hybrid", "a", 0.5)]).floors == ()
+    assert summarize([record("agent", "a", 1.0)]).floors == ()
+    assert summarize([record("bm25", "a", 1.0), record("hybrid", "a", 0.5)]).floors == ()

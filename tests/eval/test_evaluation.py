@@ -21,7 +21,7 @@ from context_agent.eval.evaluation import (
     evaluate,
     prepare,
     require_sound_data,
-    summarise_run,
+    summarize_run,
 )
 from context_agent.eval.records import open_run, read_records, read_run
 from context_agent.eval.systems import find_systems
@@ -193,7 +193,7 @@ def test_the_summary_of_a_stopped_run_lists_missing_records(benchmarks: Benchmar
     evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
     file = tmp_path / "records.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:5]))
-    (missing,) = summarise_run(tmp_path).missing
+    (missing,) = summarize_run(tmp_path).missing
     assert (missing.benchmark, missing.count, missing.first) == ("two", 2, ("dev-1", "dev-2"))
 
 
@@ -205,7 +205,7 @@ def test_the_folder_records_licence_split_and_problems_of_the_data(tmp_path: Pat
     evaluate([benchmark], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
     notes = read_run(tmp_path / "out")["notes"]["benchmarks"]["musique"]
     assert (notes["licence"], notes["split"], notes["questions"]) == ("CC BY 4.0", "dev", 4)
-    (problem,) = summarise_run(tmp_path / "out").problems
+    (problem,) = summarize_run(tmp_path / "out").problems
     assert "queries.dev.jsonl:5" in problem
 
 
@@ -218,7 +218,7 @@ def test_missing_gold_is_refused_or_lowers_recall_and_is_reported(tmp_path: Path
     first_record = next(record for record in records if record.question == "dev-0")
     assert first_record.scores["recall"] is not None
     assert first_record.scores["recall"] <= 0.5
-    assert any("not in the index: nowhere" in line for line in summarise_run(tmp_path / "out").problems)
+    assert any("not in the index: nowhere" in line for line in summarize_run(tmp_path / "out").problems)
 
 
 def with_missing_gold(tmp_path: Path) -> PreparedBenchmark:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import Chunk, Document, MemoryCorpus
-from context_agent.eval.gold import gold_of, holds, judgeable, leaks, missing_gold, normalised, words
+from context_agent.eval.gold import gold_of, holds, judgeable, leaks, missing_gold, normalized, words
 from context_agent.types import Question
 
 # `a_1` is both the second chunk of `a` and a document; `b_1` is only a chunk.
@@ -160,4 +160,4 @@ def test_a_shared_id_is_a_leak_though_the_questions_differ() -> None:
 
 
 def test_compatibility_forms_are_one_text() -> None:
-    assert normalised("the ﬁrst\u00a0Ⅳ") == normalised("The first IV")
+    assert normalized("the ﬁrst\u00a0Ⅳ") == normalized("The first IV")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.evaluation import summarize_run
 from context_agent.eval.records import EvalRecord, TurnState, open_run, read_records, read_run, record_from_json
 from context_agent.eval.summary import summary_from_json
 from context_agent.harness.trajectory_folder import read_all
@@ -72,11 +72,11 @@ OLD_RUN = Path(__file__).parent / "old_run"
 
 def test_a_run_of_an_earlier_version_has_the_same_summary() -> None:
     old_summary = json.loads((OLD_RUN / "summary.json").read_text(encoding="utf-8"))
-    summary = json.loads(json.dumps(summarise_run(OLD_RUN).to_json()))
+    summary = json.loads(json.dumps(summarize_run(OLD_RUN).to_json()))
     floors = summary.pop("floors")
     assert {**summary, "definitions": None} == {**old_summary, "definitions": None}
     assert [floor["benchmark"] for floor in floors] == ["world"]
-    assert summary_from_json(old_summary) == replace(summarise_run(OLD_RUN), floors=())
+    assert summary_from_json(old_summary) == replace(summarize_run(OLD_RUN), floors=())
 
 
 def test_a_run_of_an_earlier_version_can_be_resumed(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def test_another_token_count_is_reported(corpus: MemoryCorpus) -> None:
     difference = compare(trajectory, corpus, counter=Generous())
     assert difference is not None
     assert (difference.cause, difference.turn) == (Cause.COUNTER, -1)
-    relabelled = replace(trajectory, header=replace(trajectory.header, counter="someone's-own"))
-    unknown_counter = compare(relabelled, corpus)
+    relabeled = replace(trajectory, header=replace(trajectory.header, counter="someone's-own"))
+    unknown_counter = compare(relabeled, corpus)
     assert unknown_counter is not None
     assert unknown_counter.cause is Cause.COUNTER
     assert "someone's-own" in unknown_counter.detail
@@ -174,12 +174,12 @@ def test_a_reworded_profile_is_reported(corpus: MemoryCorpus) -> None:
 
 def test_a_record_of_another_corpus_is_not_played(corpus: MemoryCorpus) -> None:
     trajectory = record_episode(corpus, [search("rivers", limit=2)])
-    relabelled = replace(trajectory, header=replace(trajectory.header, corpus="chroma:notes@3"))
-    difference = compare(relabelled, corpus)
+    relabeled = replace(trajectory, header=replace(trajectory.header, corpus="chroma:notes@3"))
+    difference = compare(relabeled, corpus)
     assert difference is not None
     assert difference.cause is Cause.CORPUS
     assert "chroma:notes@3" in difference.detail
-    assert compare(relabelled, corpus, any_corpus=True) is None
+    assert compare(relabeled, corpus, any_corpus=True) is None
     assert [source_of(name) for name in ("chroma:a@b@7", "chroma:a@b@s9", "memory:12ab")] == ["chroma:a@b"] * 2 + [
         "memory"
     ]

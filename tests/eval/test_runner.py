@@ -14,7 +14,7 @@ from context_agent.eval import runner
 from context_agent.eval.evaluation import (
     EvalOptions,
     evaluate,
-    summarise_run,
+    summarize_run,
 )
 from context_agent.eval.records import open_run, read_records
 from context_agent.eval.systems import Answerer, AnswerSettings, find_systems
@@ -89,7 +89,7 @@ def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continu
     hung_record = next(record for record in records if record.question == faulty_policies.HANGS)
     assert hung_record.scores["recall"] == 0.0
     assert hung_record.scores["trajectory_recall"] == 0.0
-    assert sum(cell.failed for cell in summarise_run(tmp_path).cells) == 4
+    assert sum(cell.failed for cell in summarize_run(tmp_path).cells) == 4
     # Each question has one trajectory, including the cut ones of abandoned episodes, and nothing is left over.
     saved_paths = sorted((tmp_path / "saved").rglob("*.jsonl"))
     assert sorted(read(path).header.question_id for path in saved_paths) == sorted(errors)

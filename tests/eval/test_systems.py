@@ -126,7 +126,7 @@ def test_a_summary_is_no_prune(corpus: MemoryCorpus) -> None:
     result = answer(corpus, "agent-summary", question, greedy())
     scores, curve = score(question, result, gold=gold_of(question, corpus))
     assert any(event.edit.replaced for event in result.trajectories[0].events if isinstance(event, EditApplied))
-    assert scores["prune_accuracy"] is None, "nothing was pruned, and gold was summarised"
+    assert scores["prune_accuracy"] is None, "nothing was pruned, and gold was summarized"
     assert scores["held_recall"] == scores["trajectory_recall"] > 0
     assert [turn.pruned for turn in curve] == [0] * len(curve)
     assert result.trajectories[0].header.profile.name == "default+summary"

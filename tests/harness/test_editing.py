@@ -65,7 +65,7 @@ async def test_a_summary_stands_where_its_call_stands_and_names_what_it_replaced
     assert play.episode.spent >= block.tokens + before
 
 
-async def test_all_but_some_may_be_summarised_and_those_are_kept_from_then_on(play: Play) -> None:
+async def test_all_but_some_may_be_summarized_and_those_are_kept_from_then_on(play: Play) -> None:
     a = play.ids[0]
     await play.do(summarize("The others say little.", all_but=[a, "unknown"]))
     assert play.shown == [a, "summary:1"]
@@ -160,7 +160,7 @@ async def test_two_summaries_may_stand_for_the_same_chunk(play: Play) -> None:
     assert [block.id for block in play.view.citable_blocks] == play.ids, "through the other one"
 
 
-async def test_a_chunk_in_two_blocks_is_summarised_whole(corpus: MemoryCorpus) -> None:
+async def test_a_chunk_in_two_blocks_is_summarized_whole(corpus: MemoryCorpus) -> None:
     two_greps = Action(calls=call("grep_corpus", pattern="SENTINEL-000[01]").calls * 2)
     play = Play(episode := Episode("comets?", corpus, profile=summary()), await episode.step(two_greps))
     assert len(play.ids) == 2 * len(set(play.ids)) == 4
@@ -173,13 +173,13 @@ async def test_a_chunk_in_two_blocks_is_summarised_whole(corpus: MemoryCorpus) -
     assert [block.id for block in play.view.citable_blocks].count(chunk_id) == 1
 
 
-async def test_an_all_but_of_unknown_ids_alone_summarises_nothing(play: Play) -> None:
+async def test_an_all_but_of_unknown_ids_alone_summarizes_nothing(play: Play) -> None:
     await play.do(summarize("The others say little.", all_but=["unknown"]))
     assert play.shown == play.ids
     assert play.told == ("Error: unknown ids: unknown. Nothing was replaced.", "unknown_id")
 
 
-async def test_an_all_but_that_names_a_summarised_chunk_keeps_its_summary(play: Play) -> None:
+async def test_an_all_but_that_names_a_summarized_chunk_keeps_its_summary(play: Play) -> None:
     a, b, c, *_ = play.ids
     await play.do(summarize("Comets.", a, b), call("prune_chunks", all_but=[a, c]))
     assert play.shown == [c, "summary:1"]

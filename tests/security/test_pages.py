@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from context_agent import Action, Budget, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall
-from context_agent.eval.aggregate import summarise
+from context_agent.eval.aggregate import summarize
 from context_agent.harness.trajectory_folder import read_all
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.synth_data.review import tasks_on_page
@@ -112,7 +112,7 @@ def report() -> str:
         )
         for number, record in enumerate(made_records(12))
     ]
-    summary = summarise(records, settings=dict(zip(texts, texts, strict=True)), problems=texts)
+    summary = summarize(records, settings=dict(zip(texts, texts, strict=True)), problems=texts)
     return render(summary, title=ALL, links=dict.fromkeys(texts, f"javascript:{HIT}"))
 
 

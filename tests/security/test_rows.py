@@ -1,4 +1,4 @@
-"""Rows from a stranger: questions, judgements, requests and tasks. A reader ends and names what it refuses."""
+"""Rows from a stranger: questions, judgments, requests and tasks. A reader ends and names what it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from context_agent._support.question_files import load_questions
 from context_agent.errors import ContextAgentError, TrajectoryError
 from context_agent.integrations.feedback import FeedbackLog, load_judgments
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.synth_data import judgements
+from context_agent.synth_data import judgments
 from context_agent.synth_data.quotes import LONGEST_QUOTE, find_quote
 from context_agent.synth_data.review import tasks_on_page
 from context_agent.synth_data.task import load_tasks
@@ -59,7 +59,7 @@ def test_a_row_without_an_end_is_refused_before_it_is_read(tmp_path: Path) -> No
 
 
 def load_reviews(file: Path) -> object:
-    return judgements.load_judgements([file], {"a"})
+    return judgments.load_judgments([file], {"a"})
 
 
 @pytest.mark.parametrize("load", [load_questions, load_judgments, load_reviews, load_tasks])

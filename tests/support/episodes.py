@@ -56,7 +56,7 @@ def edited(corpus: MemoryCorpus, folder: Path, **options: object) -> Path:
 
 
 def summarized(corpus: MemoryCorpus, folder: Path, **options: object) -> Path:
-    """Six turns: search, summarise two of three, search, bring one back, prune the summary, rank."""
+    """Six turns: search, summarize two of three, search, bring one back, prune the summary, rank."""
     a, b, c = (hit.chunk.id for hit in corpus.search(QUESTION)[:3])
     steps = [
         search(QUESTION, limit=3),

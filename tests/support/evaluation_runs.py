@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from context_agent.eval.evaluation import EvalOptions, PreparedBenchmark, summarise_run
+from context_agent.eval.evaluation import EvalOptions, PreparedBenchmark, summarize_run
 from context_agent.eval.records import EvalRecord
 from context_agent.eval.systems import find_systems
 from context_agent.policies import load_policy
@@ -32,7 +32,7 @@ def timeless(records: list[EvalRecord]) -> list[EvalRecord]:
 
 def summary_text(folder: Path) -> str:
     """The summary as JSON, without wall time."""
-    data = summarise_run(folder).to_json()
+    data = summarize_run(folder).to_json()
     assert data["cells"]
     for cell in (*data["cells"], *data["pools"]):
         for values in (cell["metrics"], cell["differences"]):

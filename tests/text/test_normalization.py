@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.eval.gold import normalised, words
+from context_agent.eval.gold import normalized, words
 from context_agent.text.normalization import MAX_MARKS, normal_form
 from context_agent.text.scripts import segmented
 from context_agent.text.words import fold
@@ -33,7 +33,7 @@ def test_marks_in_a_row_take_linear_time(form: str, marks: str) -> None:
     assert growth(run, lambda size: "a" + marks * size, 2_000) < 9
 
 
-@pytest.mark.parametrize("read", [fold, segmented, words, normalised])
+@pytest.mark.parametrize("read", [fold, segmented, words, normalized])
 def test_what_reads_texts_takes_linear_time(read: object) -> None:
     assert callable(read)
     assert growth(read, lambda size: "東a" + "\u0301\u0316" * size, 2_000) < 9

@@ -347,17 +347,17 @@ def beir(tables: SourceTables) -> BenchmarkContent:
 
     The gold documents are those with a judgment above 0, the highest first.
     """
-    judgements: dict[str, dict[str, int]] = {}
+    judgments: dict[str, dict[str, int]] = {}
 
-    def judgement(row: SourceRow) -> None:
+    def judgment(row: SourceRow) -> None:
         if (score := int(float(row["score"]))) > 0:
-            judgements.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = score
+            judgments.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = score
 
-    for _ in converted(tables, "qrels", judgement):
+    for _ in converted(tables, "qrels", judgment):
         pass
 
     def question(row: SourceRow) -> Question:
-        scores = judgements.get(str(row["_id"]), {})
+        scores = judgments.get(str(row["_id"]), {})
         return Question(
             str(row["_id"]), row["text"], gold=tuple(sorted(scores, key=lambda gold_id: (-scores[gold_id], gold_id)))
         )

@@ -33,7 +33,7 @@ from context_agent.policies.bridge.candidates import (
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.features import Novelty
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
-from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
+from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.words import months_in_digits
@@ -108,7 +108,7 @@ class BridgeActor:
         self._asks_many = self.notes.question.asks_many
         self._page = search_call(question, QUESTION_LIMIT)
         """The search for the question itself. Each time it returns new text."""
-        self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer, policy.reader)
+        self.judgment = RelevanceJudgment(self.notes, corpus, policy.scorer, policy.reader)
         self.lookups: list[tuple[Lookup, Floats]] = []
         """The lookups so far, each with its features at that time."""
         self._policy = policy
@@ -178,7 +178,7 @@ class BridgeActor:
 
         If the weights have no calibration, return the scores unchanged and no confidence.
         """
-        confidence, scores = self.judgement.calibrated(self._scores)
+        confidence, scores = self.judgment.calibrated(self._scores)
         return Assessment(confidence, {chunk_id: float(scores[row]) for chunk_id, row in self.notes.rows.items()})
 
     def _decide(self, view: View) -> Action:
@@ -200,7 +200,7 @@ class BridgeActor:
         """
         if self._turns == 0:
             return self.opening(view)
-        if self._turns == 1 and self._may_end() and self.judgement.suffices() >= self._effort.sufficient:
+        if self._turns == 1 and self._may_end() and self.judgment.suffices() >= self._effort.sufficient:
             return ()
         return self.next_searches(view) or self._after_reading(view)
 
@@ -224,15 +224,15 @@ class BridgeActor:
                 candidate = ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup, finding)
                 self.notes.add(candidate)
         if len(self.notes) > before:
-            self._scores = self._novelty.discounted(self.judgement.scores())
+            self._scores = self._novelty.discounted(self.judgment.scores())
             if self._turns == 1 and self._effort.readings:
-                self.judgement.read_alone()
+                self.judgment.read_alone()
 
     def _conclude(self) -> None:
         """Compute the scores of the final ranking."""
         if not self._ending:
             self._ending = True
-            self._scores = self._novelty.discounted(self.judgement.ranking_scores(self._scores))
+            self._scores = self._novelty.discounted(self.judgment.ranking_scores(self._scores))
 
     def _finding(self, block: Block) -> Finding:
         search, shown = self._numbers.get(block.call, (-1, 0))
@@ -289,7 +289,7 @@ class BridgeActor:
         if self._effort.readings <= self._readings:
             return ()
         self._readings += 1
-        self._scores = self._novelty.discounted(self.judgement.read(self._scores))
+        self._scores = self._novelty.discounted(self.judgment.read(self._scores))
         return self.next_searches(view)
 
     def promising_lookups(self) -> tuple[list[Lookup], Floats]:

@@ -38,7 +38,7 @@ from context_agent.policies.bridge.features import (
 from context_agent.policies.bridge.links import EXPANSION, LINKS, Links
 from context_agent.policies.bridge.ranking import (
     RANKING,
-    Judgements,
+    Judgments,
     Trees,
     asked_order,
     ranking_features,
@@ -354,7 +354,7 @@ class Cosines:
         return np.stack([self.of(f"{passage.bare} {notes.question.rest(passage)}") for passage in passages])
 
 
-class RelevanceJudgement:
+class RelevanceJudgment:
     """The scoring of candidates.
 
     The first network scores each candidate alone. The second also uses the links to the best candidates. Then the
@@ -450,9 +450,9 @@ class RelevanceJudgement:
             combined = self._scorer.networks[READING].logits(self.reading_inputs(self._odds))
         if read:
             said, alone = self._read_odds(), self._alone_odds()
-        judgements = Judgements(self._odds, combined, said, alone)
+        judgments = Judgments(self._odds, combined, said, alone)
         cosines = self._cosines.of(self.notes.question.text)
-        return ranking_features(self.notes, self.rows, cosines, judgements, corpus_size=self.corpus_size)
+        return ranking_features(self.notes, self.rows, cosines, judgments, corpus_size=self.corpus_size)
 
     def _combined(self, networks: Mapping[str, Network]) -> Floats:
         """Combine the second network's log-odds with the reader's judgment, and return the scores, shape

@@ -92,7 +92,7 @@ def asked_order(notes: Notes, odds: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Judgements:
+class Judgments:
     """The log-odds that the networks and the reader give to the candidates. Each array has shape (n_candidates,).
 
     An unknown value is NaN.
@@ -104,7 +104,7 @@ class Judgements:
     alone: Floats
 
 
-def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgements, *, corpus_size: int) -> Floats:
+def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgments, *, corpus_size: int) -> Floats:
     """Return the inputs of the trees.
 
     Args:
@@ -163,7 +163,7 @@ def _search_columns(notes: Notes) -> dict[str, Floats]:
     return columns
 
 
-def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str, Floats | float]:
+def _trust_columns(said: Judgments, cosines: Floats, words: Floats) -> dict[str, Floats | float]:
     """Return how far each retriever agrees with the reader and the networks, and how the trusted retriever orders the
     candidates.
     """

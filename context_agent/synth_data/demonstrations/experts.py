@@ -11,7 +11,7 @@ from context_agent.eval.gold import Gold
 from context_agent.harness.policy import Actor, Instructions, Policy
 from context_agent.harness.profile import Profile
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.demonstrations.labelled import LabellingPolicy
+from context_agent.synth_data.demonstrations.labeled import LabelingPolicy
 from context_agent.synth_data.demonstrations.oracle import OraclePolicy, OracleSettings
 from context_agent.tokens import TokenCounter
 
@@ -43,7 +43,7 @@ def oracle_expert(
     def play(gold: Gold) -> Policy:
         extended = profile.extended_arguments
         oracle = OraclePolicy(explores, gold, settings=settings, extended=extended, counter=counter)
-        return LabellingPolicy(oracle) if profile.numbered else oracle
+        return LabelingPolicy(oracle) if profile.numbered else oracle
 
     return play
 

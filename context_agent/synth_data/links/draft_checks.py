@@ -18,7 +18,7 @@ SAME_STATEMENT = 0.85
 """The share of a sentence's content words that a chunk must have to state the same."""
 
 
-NEIGHBOURS = 40
+NEIGHBORS = 40
 """The number of linking pages that are searched for the same statement."""
 
 
@@ -150,7 +150,7 @@ class DraftChecks:
         page = self._graph.pages[hop.page]
         near = [
             *self._graph.rows_by_name.get(page.name, ()),
-            *sorted(self._graph.linked_from.get(hop.page, ()))[:NEIGHBOURS],
+            *sorted(self._graph.linked_from.get(hop.page, ()))[:NEIGHBORS],
         ]
         stated = content_words(hop.sentence.plain)
         for row in dict.fromkeys(near):

@@ -19,7 +19,7 @@ from context_agent._support.small_files import parse_json, read_json
 from context_agent.errors import DataError
 from context_agent.synth_data.attempts import ATTEMPTS_LABEL
 from context_agent.synth_data.difficulty import DIFFICULTY_LABEL
-from context_agent.synth_data.judgements import REVIEW_LABEL as REVIEW
+from context_agent.synth_data.judgments import REVIEW_LABEL as REVIEW
 from context_agent.synth_data.row_files import write_json
 from context_agent.synth_data.sets.folder import CARD, REPORT, load_splits
 from context_agent.synth_data.stages import dropped_path, journal_path
@@ -78,17 +78,17 @@ class CardDetails:
 
     Attributes:
         stages: The earlier stages.
-        licence: The license of the set.
+        license: The license of the set.
         about: A description of the set.
     """
 
     stages: tuple[StageSummary, ...] = ()
-    licence: str = ""
+    license: str = ""
     about: str = ""
 
     def over(self, before: CardDetails) -> CardDetails:
         """Return these details. Missing details are taken from `before`."""
-        return CardDetails(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
+        return CardDetails(self.stages or before.stages, self.license or before.license, self.about or before.about)
 
     def to_json(self) -> dict[str, Any]:
         """Return the details as plain data, with keys in a fixed order."""
@@ -99,7 +99,7 @@ class CardDetails:
         """Return the details that `to_json` returned as plain data."""
         return CardDetails(
             tuple(StageSummary(**stage) for stage in row.get("stages", ())),
-            row.get("licence", ""),
+            row.get("license", ""),
             row.get("about", ""),
         )
 
@@ -120,7 +120,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
         if path.exists():
             report = read_json(path)
             details = details.over(CardDetails.from_json(report.get("said", {})))
-        text = data_card(splits, report, stages=details.stages, licence=details.licence, about=details.about)
+        text = data_card(splits, report, stages=details.stages, license=details.license, about=details.about)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: not a report of `ctx1 synth split` ({error}); delete it, or split again") from None
     if report:
@@ -156,7 +156,7 @@ def data_card(
     report: Mapping[str, Any],
     *,
     stages: Sequence[StageSummary] = (),
-    licence: str = "",
+    license: str = "",
     about: str = "",
 ) -> str:
     """Return the data card as Markdown.
@@ -165,12 +165,12 @@ def data_card(
         splits: The tasks by split.
         report: The content of split.json. Empty if another program split the set.
         stages: The earlier stages.
-        licence: The license of the set.
+        license: The license of the set.
         about: A description of the set.
     """
     tasks = [task for part in splits.values() for task in part]
     sections = [
-        _front_matter(splits, licence),
+        _front_matter(splits, license),
         f"# {report.get('set') or 'Tasks'}\n\n{about or ABOUT}",
         _contents_section(splits, report),
         _origin_section(tasks, stages),
@@ -178,16 +178,16 @@ def data_card(
         _difficulty_section(splits),
         _review_section(tasks),
         _limits_section(tasks),
-        f"## Licence\n\n{licence or NOT_STATED}"
-        + ("" if licence else ". Check what the licence of the source corpus allows before you share the set."),
+        f"## License\n\n{license or NOT_STATED}"
+        + ("" if license else ". Check what the license of the source corpus allows before you share the set."),
         _versions_section(report, stages),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _front_matter(splits: Mapping[str, Sequence[Task]], licence: str) -> str:
+def _front_matter(splits: Mapping[str, Sequence[Task]], license: str) -> str:
     files = "".join(f"  - split: {name}\n    path: queries.{name}.jsonl\n" for name in splits)
-    stated = f"license: other\nlicense_name: {json.dumps(licence)}\n" if licence else ""
+    stated = f"license: other\nlicense_name: {json.dumps(license)}\n" if license else ""
     return f"---\n{stated}configs:\n- config_name: default\n  data_files:\n{files}---"
 
 
@@ -230,11 +230,11 @@ def _splits_section(report: Mapping[str, Any]) -> str:
 
 
 def _difficulty_section(splits: Mapping[str, Sequence[Task]]) -> str:
-    labelled = {name: [task for task in tasks if DIFFICULTY_LABEL in task.labels] for name, tasks in splits.items()}
-    if not any(labelled.values()):
+    labeled = {name: [task for task in tasks if DIFFICULTY_LABEL in task.labels] for name, tasks in splits.items()}
+    if not any(labeled.values()):
         return "## Difficulty\n\nNot measured."
     rows = ["| split | score: tenth, median, nine tenths | easy | medium | hard |", "|---|---|---|---|---|"]
-    for name, tasks in labelled.items():
+    for name, tasks in labeled.items():
         labels = [task.labels[DIFFICULTY_LABEL] for task in tasks]
         scores = np.quantile([label["score"] for label in labels], [0.1, 0.5, 0.9]) if labels else []
         levels = Counter(label["level"] for label in labels)

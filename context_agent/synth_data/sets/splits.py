@@ -273,9 +273,9 @@ def grow_region(
             if key in inside:
                 continue
             inside.add(key)
-            for neighbour in users[key]:
-                cost[neighbour] -= len(users[key])
-                heapq.heappush(heaps[kinds[neighbour]], (cost[neighbour], turn[neighbour], neighbour))
+            for neighbor in users[key]:
+                cost[neighbor] -= len(users[key])
+                heapq.heappush(heaps[kinds[neighbor]], (cost[neighbor], turn[neighbor], neighbor))
     return region, {row for key in inside for row in users[key]} - region
 
 

@@ -18,7 +18,7 @@ from context_agent.synth_data.world.graph import SPLITS
 ABOUT = "world.json"
 
 
-LICENCE = "CC0-1.0: invented by a program, no rights reserved; any likeness to real names is chance"
+WORLD_LICENSE = "CC0-1.0: invented by a program, no rights reserved; any likeness to real names is chance"
 
 
 def write_world(
@@ -90,7 +90,7 @@ def _world_info(world: ClosedWorld, counted: dict[str, Counter[str]]) -> dict[st
         "documents": len(world.entity_documents),
         "tasks": {split: {"all": sum(counts.values()), **counts} for split, counts in tasks.items()},
         "split": "by document: no relation leads from an entity of one split to one of another",
-        "licence": LICENCE,
+        "licence": WORLD_LICENSE,
     }
 
 
@@ -117,5 +117,5 @@ that does not exist, and questions about them whose answers follow from the docu
 
 Made by `{command}`; the same command gives the same bytes.
 
-Licence: {about["licence"]}.
+License: {about["licence"]}.
 """

@@ -253,9 +253,9 @@ def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | 
     rows = document_rows(actor.notes, scores)[:RANKED]
     documents = [actor.notes.candidates[row].document_id for row in rows]
     labels = np.array([document in task.gold for document in documents], dtype=np.float32)
-    judgement = actor.judgement
-    unread = judgement.evidence(judgement.unread_scores(), read=False)
-    return AssessedEpisode(bool(task.gold), judgement.evidence(scores), unread, scores[rows], labels)
+    judgment = actor.judgment
+    unread = judgment.evidence(judgment.unread_scores(), read=False)
+    return AssessedEpisode(bool(task.gold), judgment.evidence(scores), unread, scores[rows], labels)
 
 
 def _weighted(episodes: Sequence[AssessedEpisode], weight: float) -> list[AssessedEpisode]:

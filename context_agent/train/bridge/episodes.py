@@ -17,7 +17,7 @@ from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.candidates import Floats
-from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgement
+from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgment
 from context_agent.policies.bridge.reader import Readings, read_odds, reading_features
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
@@ -63,7 +63,7 @@ class BridgeEpisode:
         gold: Number of gold documents of its question.
         documents: The document of each candidate passage.
         labels: 1 for a candidate of a gold document, otherwise 0, shape (n,).
-        judgement: The policy's judgment of the candidates.
+        judgment: The policy's judgment of the candidates.
         direct: Inputs of the first network, shape (n, inputs).
         lookups: Inputs of the expansion network for each lookup, shape (lookups, inputs).
         found: 1 for a lookup that found gold, otherwise 0, shape (lookups,).
@@ -78,7 +78,7 @@ class BridgeEpisode:
     gold: int
     documents: list[str]
     labels: Floats
-    judgement: RelevanceJudgement
+    judgment: RelevanceJudgment
     direct: Floats
     lookups: Floats
     found: Floats
@@ -89,11 +89,11 @@ class BridgeEpisode:
 
     def second(self) -> Floats:
         """Return the inputs of the second network."""
-        return self.judgement.second_inputs(self.direct, self.first)
+        return self.judgment.second_inputs(self.direct, self.first)
 
     def read(self, model: PairModel, odds: Floats) -> None:
         """Let the reader read the candidates with the highest `odds`, shape (n_candidates,)."""
-        readings = Readings(self.judgement.notes, model)
+        readings = Readings(self.judgment.notes, model)
         readings.update(odds)
         self.odds, self.rows = odds, readings.rows()
 
@@ -102,7 +102,7 @@ class BridgeEpisode:
 
         `head` corrects the reader's log-odds.
         """
-        return reading_features(self.judgement.notes, self.odds, read_odds(self.rows, head))
+        return reading_features(self.judgment.notes, self.odds, read_odds(self.rows, head))
 
     def recall(self, scores: Floats, cutoff: int = CUTOFF) -> float:
         """Return the share of the gold documents among the `cutoff` documents with the highest scores."""
@@ -168,8 +168,8 @@ async def _play_episode(
         gold=len(gold),
         documents=documents,
         labels=np.array([document in gold for document in documents], dtype=np.float32),
-        judgement=actor.judgement,
-        direct=actor.judgement.first_inputs(),
+        judgment=actor.judgment,
+        direct=actor.judgment.first_inputs(),
         lookups=np.array([row for _, row in actor.lookups], dtype=np.float32).reshape(-1, len(INPUTS["expansion"])),
         found=_lookup_labels(actor, gold),
     )

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from context_agent._support.journal import replace_file
 from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
-from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.evaluation import summarize_run
 from context_agent.eval.records import QUESTIONS_FILE
 from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
 from context_agent.harness.trajectory_folder import read_all
@@ -29,7 +29,7 @@ def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
 
     Args:
         folder: The folder of the evaluation run.
-        reference: The system that the others are compared with. Defaults to the system that `summarise_run` chooses.
+        reference: The system that the others are compared with. Defaults to the system that `summarize_run` chooses.
 
     Returns:
         The summary.
@@ -38,7 +38,7 @@ def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
         DataError: If the folder contains no run.
         ConfigError: If the run does not include the reference.
     """
-    summary = summarise_run(folder, reference=reference)
+    summary = summarize_run(folder, reference=reference)
     replace_file(folder / SUMMARY_FILE, json.dumps(summary.to_json(), indent=1) + "\n")
     title = f"Evaluation on {', '.join(summary.benchmarks) or 'nothing yet'}"
     replace_file(folder / REPORT_FILE, render(summary, title=title, links=_write_trajectories(folder, summary)))

@@ -6,8 +6,8 @@
   const key = `ctx1-review:${review.key}`;
   const taskIds = new Set(review.tasks.map((task) => task.id));
   const at = (id) => document.getElementById(id);
-  /** The judgements by task id: { verdict: "accept" | "reject" | null, comment }. It is a Map, because an id may be any string. */
-  const judgements = new Map();
+  /** The judgments by task id: { verdict: "accept" | "reject" | null, comment }. It is a Map, because an id may be any string. */
+  const judgments = new Map();
   let position = 0;
 
   // Progress survives closing the page. If the browser stores nothing for files, a message says so, and the rest works.
@@ -17,17 +17,17 @@
       if (kept === null) return;
       at("judge").value = kept.judge;
       position = Math.min(Math.max(0, kept.position), review.tasks.length - 1);
-      for (const [id, judgement] of kept.judgements) if (taskIds.has(id)) judgements.set(id, judgement);
+      for (const [id, judgment] of kept.judgments) if (taskIds.has(id)) judgments.set(id, judgment);
     } catch {
-      showStatus("This browser has no stored progress for the page. Download your judgements before you close it.");
+      showStatus("This browser has no stored progress for the page. Download your judgments before you close it.");
     }
   }
 
   function save() {
     try {
-      localStorage.setItem(key, JSON.stringify({ judge: at("judge").value, position, judgements: [...judgements] }));
+      localStorage.setItem(key, JSON.stringify({ judge: at("judge").value, position, judgments: [...judgments] }));
     } catch {
-      showStatus("This browser does not store progress for the page. Download your judgements before you close it.");
+      showStatus("This browser does not store progress for the page. Download your judgments before you close it.");
     }
   }
 
@@ -35,12 +35,12 @@
     at("status").textContent = plain(text);
   }
 
-  const judged = (id) => judgements.get(id) ?? { verdict: null, comment: "" };
+  const judged = (id) => judgments.get(id) ?? { verdict: null, comment: "" };
 
   function judge(verdict) {
     const id = review.tasks[position].id;
     const before = judged(id);
-    judgements.set(id, { ...before, verdict: before.verdict === verdict ? null : verdict });
+    judgments.set(id, { ...before, verdict: before.verdict === verdict ? null : verdict });
     save();
     updateMarks();
   }
@@ -100,7 +100,7 @@
     const comment = element("textarea", { id: "comment", "aria-label": "Comment", placeholder: "Comment (c)" });
     comment.value = judged(task.id).comment;
     comment.addEventListener("input", () => {
-      judgements.set(task.id, { ...judged(task.id), comment: comment.value });
+      judgments.set(task.id, { ...judged(task.id), comment: comment.value });
       save();
     });
     const button = (verdict, label) =>
@@ -123,7 +123,7 @@
     updateMarks();
   }
 
-  /** Return the judgements as JSONL, in the page's order. */
+  /** Return the judgments as JSONL, in the page's order. */
   function lines() {
     const judge = at("judge").value.trim();
     const rows = review.tasks.filter((task) => judged(task.id).verdict || judged(task.id).comment);
@@ -146,17 +146,17 @@
       try {
         row = JSON.parse(line);
       } catch {
-        // The line is counted below as one that is not a judgement.
+        // The line is counted below as one that is not a judgment.
       }
       const fits = taskIds.has(row?.task) && [null, "accept", "reject"].includes(row.verdict ?? null);
-      if (fits) judgements.set(row.task, { verdict: row.verdict ?? null, comment: String(row.comment ?? "") });
+      if (fits) judgments.set(row.task, { verdict: row.verdict ?? null, comment: String(row.comment ?? "") });
       if (fits && !at("judge").value && typeof row.judge === "string") at("judge").value = row.judge;
       if (fits) imported += 1;
       else skipped += 1;
     }
     save();
     show();
-    showStatus(`${imported} judgements imported${skipped ? `, ${skipped} lines skipped` : ""}.`);
+    showStatus(`${imported} judgments imported${skipped ? `, ${skipped} lines skipped` : ""}.`);
   }
 
   function onKey(event) {

@@ -42,7 +42,7 @@ function liveSearch(question, budget, parts) {
     for (const id of data.restored) mark(id, "back", "brought back", data.turn);
     counts.dropped = count("dropped");
     counts.restored = count("restored");
-    const lines = [[data.pruned.length, "dropped"], [of.length, "summarised"], [data.restored.length, "brought back"]].filter(([size]) => size);
+    const lines = [[data.pruned.length, "dropped"], [of.length, "summarized"], [data.restored.length, "brought back"]].filter(([size]) => size);
     const freed = data.freed > 0 ? `, ${number(data.freed)} tokens freed` : "";
     const text = lines.map(([size, verb]) => `${counted(size, "passage")} ${verb}`).join(", ");
     if (text) (state.turn || parts.turns).append(element("p", { class: "edit", text: `${text}${freed}` }));

@@ -92,18 +92,18 @@ function tierOf(used, budget) {
   return used >= budget.soft ? "past the soft threshold" : "below the soft threshold";
 }
 
-/** Return the events of a block after it was shown: `[{ turn, what }]`, with `pruned`, `summarised` and `restored`. */
+/** Return the events of a block after it was shown: `[{ turn, what }]`, with `pruned`, `summarized` and `restored`. */
 function fateOf(detail, key) {
   const fate = [];
   for (const turn of detail.turns) {
     if (turn.edit && turn.edit.pruned.includes(key)) fate.push({ turn: turn.turn, what: "pruned" });
-    if (turn.edit && turn.edit.replaced.includes(key)) fate.push({ turn: turn.turn, what: "summarised" });
+    if (turn.edit && turn.edit.replaced.includes(key)) fate.push({ turn: turn.turn, what: "summarized" });
     if (turn.edit && turn.edit.restored.includes(key)) fate.push({ turn: turn.turn, what: "restored" });
   }
   return fate;
 }
 
-const VERBS = { search_corpus: "search", grep_corpus: "grep", read_document: "read", spawn_searchers: "spawn", prune_chunks: "prune", restore_chunks: "restore", summarize_context: "summarise" };
+const VERBS = { search_corpus: "search", grep_corpus: "grep", read_document: "read", spawn_searchers: "spawn", prune_chunks: "prune", restore_chunks: "restore", summarize_context: "summarize" };
 
 const EDITS = new Set(["prune_chunks", "restore_chunks", "summarize_context"]);
 
@@ -120,7 +120,7 @@ function summaryOf(turn) {
   const parts = [...counts].map(([verb, count]) => (count > 1 ? `${verb} ×${count}` : verb));
   if (added) parts.push(`+${added}`);
   if (turn.edit && turn.edit.pruned.length) parts.push(`pruned ${turn.edit.pruned.length}`);
-  if (turn.edit && turn.edit.replaced.length) parts.push(`summarised ${turn.edit.replaced.length}`);
+  if (turn.edit && turn.edit.replaced.length) parts.push(`summarized ${turn.edit.replaced.length}`);
   if (turn.edit && turn.edit.restored.length) parts.push(`restored ${turn.edit.restored.length}`);
   const mistakes = turn.results.filter((result) => result.mistake).length;
   if (mistakes) parts.push(`${mistakes} ⚠`);
@@ -140,7 +140,7 @@ function countsOf(detail) {
     searchers: results.reduce((total, result) => total + result.delegated.length, 0),
     passages: new Set(chunks.values()).size,
     dropped: edited((edit) => edit.pruned),
-    summarised: edited((edit) => edit.replaced),
+    summarized: edited((edit) => edit.replaced),
     restored: edited((edit) => edit.restored),
     documents: detail.end ? detail.end.documents.length : undefined,
   };
@@ -148,7 +148,7 @@ function countsOf(detail) {
 
 /**
  * What an episode did, in one sentence without its full stop. `counts` has `searches` and `passages`, and may have
- * `patterns` (searches by regular expression), `opened` documents, `searchers`, the passages `dropped`, `summarised`
+ * `patterns` (searches by regular expression), `opened` documents, `searchers`, the passages `dropped`, `summarized`
  * and `restored`, and the `documents` at the end.
  */
 function storyOf(counts) {
@@ -159,7 +159,7 @@ function storyOf(counts) {
   if (counts.searchers) parts.push(`started ${times(counts.searchers, "searcher")}`);
   parts.push(`read ${times(counts.passages, "passage")}`);
   if (counts.dropped) parts.push(`dropped ${counts.dropped.toLocaleString("en")}`);
-  if (counts.summarised) parts.push(`summarised ${counts.summarised.toLocaleString("en")}`);
+  if (counts.summarized) parts.push(`summarized ${counts.summarized.toLocaleString("en")}`);
   if (counts.restored) parts.push(`brought ${counts.restored.toLocaleString("en")} back`);
   if (counts.documents !== undefined) parts.push(`ended with ${times(counts.documents, "document")}`);
   const story = parts.join(", ");

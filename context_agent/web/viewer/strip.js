@@ -108,7 +108,7 @@ function legend(gold) {
   const entries = Object.entries(KINDS).map(([kind, { letter, name }]) =>
     element("li", {}, element("span", { class: `segment ${kind}`, "aria-hidden": "true", text: letter }), ` ${name}`),
   );
-  entries.push(element("li", {}, element("span", { class: "segment search leaving", "aria-hidden": "true", text: "S" }), " pruned or summarised in this turn"));
+  entries.push(element("li", {}, element("span", { class: "segment search leaving", "aria-hidden": "true", text: "S" }), " pruned or summarized in this turn"));
   entries.push(element("li", {}, element("span", { class: "segment search restored", "aria-hidden": "true", text: "S" }), " restored in this turn"));
   if (gold) entries.push(element("li", {}, element("span", { class: "segment search gold", "aria-hidden": "true", text: "★" }), " gold"));
   return element("ul", { class: "legend", "aria-label": "Legend" }, entries);

@@ -113,7 +113,7 @@ function billOf(store, detail, edit) {
   return element("div", { class: "bill" },
     element("p", {}, element("b", { text: "Edit: " }), `${freed}; ${number(edit.recomputed)} tokens behind the first change lose their cached prefix.`),
     listed(edit.pruned, "Pruned") || null,
-    listed(edit.replaced, "Summarised") || null,
+    listed(edit.replaced, "Summarized") || null,
     edit.summaries.map((key) => blockItem(store, detail, blocks.get(key), blocks.get(key).turn, true)),
     listed(edit.restored, "Restored") || null,
   );

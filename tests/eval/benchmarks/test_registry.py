@@ -230,7 +230,7 @@ def write_beir(folder: Path) -> Path:
     return folder
 
 
-def test_beir_takes_the_questions_of_the_split_and_judgements_above_zero(tmp_path: Path) -> None:
+def test_beir_takes_the_questions_of_the_split_and_judgments_above_zero(tmp_path: Path) -> None:
     benchmark = load_benchmark(f"beir/scifact={write_beir(tmp_path / 's')}", data=NOWHERE)
     assert [(row.id, row.gold) for row in benchmark.questions] == [("q1", ("1", "0"))]
     assert [row.id for row in benchmark.train] == ["q2"]

@@ -13,7 +13,7 @@ from context_agent._support.onnx import shipped_reader
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import COMPARED, DIRECT, Novelty
 from context_agent.policies.bridge.links import Expansion
-from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgement
+from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgment
 from context_agent.testing.embedders import HashEmbedder
 
 
@@ -32,13 +32,13 @@ def test_the_best_passage_of_each_clause_has_no_gap():
     documents = [Document(str(number), text) for number, text in enumerate(texts)]
     question = "Which firm bought the quiet harbour, and which old paper mill closed last spring?"
     corpus, notes = notes_on(question, documents)
-    gaps = RelevanceJudgement(notes, corpus, None, shipped_reader()).first_inputs()[:, DIRECT.index("clause_gap")]
+    gaps = RelevanceJudgment(notes, corpus, None, shipped_reader()).first_inputs()[:, DIRECT.index("clause_gap")]
     assert gaps[0] == gaps[1] == 0 > gaps[2]
 
 
 def test_a_question_without_words_has_finite_features():
     corpus, notes = notes_on("?", [Document("a", "The mill."), Document("b", "The harbour.")])
-    rows = RelevanceJudgement(notes, corpus, None, shipped_reader()).first_inputs()
+    rows = RelevanceJudgment(notes, corpus, None, shipped_reader()).first_inputs()
     assert not np.isinf(rows).any()
 
 
@@ -50,8 +50,8 @@ def test_a_title_that_all_chunks_share_is_neither_linked_nor_looked_up():
     assert not notes.weights.names_nothing(["timeline", "marlow"])
     lookups, _ = Expansion(notes).lookups(np.linspace(0.1, 0.9, 7, dtype=np.float32), set())
     assert "timeline" not in {lookup.name for lookup in lookups}
-    judgement = RelevanceJudgement(notes, corpus, None, shipped_reader())
-    rows = judgement.second_inputs(judgement.first_inputs(), np.linspace(0.1, 0.9, 7, dtype=np.float32))
+    judgment = RelevanceJudgment(notes, corpus, None, shipped_reader())
+    rows = judgment.second_inputs(judgment.first_inputs(), np.linspace(0.1, 0.9, 7, dtype=np.float32))
     assert not rows[:6, INPUTS["second"].index("linked")].any()
 
 

@@ -28,7 +28,7 @@ from context_agent.policies.bridge.links import LINKS
 from context_agent.policies.bridge.ranking import (
     BY_READER,
     RANKING,
-    Judgements,
+    Judgments,
     Trees,
     correlation,
     families,
@@ -64,7 +64,7 @@ def features(notes: Notes, odds: Floats | None = None, alone: Floats | None = No
     unknown = np.full(n, np.nan, np.float32)
     rows = np.zeros((n, len(DIRECT + LINKS)), np.float32)
     rows[:, DIRECT.index("bm25")] = known.get("words", np.zeros(n, np.float32))
-    said = Judgements(
+    said = Judgments(
         np.zeros(n, np.float32) if odds is None else odds, unknown, unknown, unknown if alone is None else alone
     )
     cosines = known.get("cosines", unknown)

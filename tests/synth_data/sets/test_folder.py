@@ -140,15 +140,15 @@ async def test_the_card_counts_what_is_there(tmp_path, corpus):
     assert "seed 0" in card
     assert '"likeness": 0.7' in card
     assert re.search(r"\| train \| \d\.\d\d, \d\.\d\d, \d\.\d\d \|", card)
-    assert "## Licence\n\nnot stated." in card
+    assert "## License\n\nnot stated." in card
     assert "license" not in card
 
 
-def test_the_card_invents_no_licence_and_repeats_the_one_it_is_told():
+def test_the_card_invents_no_license_and_repeats_the_one_it_is_told():
     splits = splits_of(chained())
-    card = data_card(splits, {}, licence='CC BY-SA 4.0 "adapted"')
+    card = data_card(splits, {}, license='CC BY-SA 4.0 "adapted"')
     assert 'license: other\nlicense_name: "CC BY-SA 4.0 \\"adapted\\""' in card
-    assert '## Licence\n\nCC BY-SA 4.0 "adapted"\n' in card
+    assert '## License\n\nCC BY-SA 4.0 "adapted"\n' in card
     assert "## Splits" not in card
     assert "What earlier stages dropped is not stated." in card
 

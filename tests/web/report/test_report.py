@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from context_agent.errors import MissingExtraError
-from context_agent.eval.aggregate import summarise
+from context_agent.eval.aggregate import summarize
 from context_agent.eval.metrics import METRICS
 from context_agent.eval.records import EvalRecord
 from context_agent.eval.summary import EvalSummary, MetricValue, format_interval, format_value, show, verdict
@@ -24,7 +24,7 @@ from context_agent.web.report.content import render
 from tests.support.sample_records import ORDER, WINDOWS, made_records
 
 RECORDS = made_records(questions=12)
-SUMMARY = summarise(
+SUMMARY = summarize(
     RECORDS,
     order=ORDER,
     settings={"policy": "bridge", "ks": [5, 10]},
@@ -127,7 +127,7 @@ def test_the_page_has_every_plot_and_asks_the_network_for_nothing(page: Reader) 
 
 
 def test_one_system_gets_a_table_and_a_sentence_and_no_plots() -> None:
-    one_system = summarise([record for record in RECORDS if record.system == "agent"], order=ORDER)
+    one_system = summarize([record for record in RECORDS if record.system == "agent"], order=ORDER)
     page = Reader(render(one_system))
     assert "figure" not in page.tags
     assert "hotpotqa: agent with a window of" in page.text
@@ -152,14 +152,14 @@ def test_two_systems_with_one_window_have_no_plot_of_one_point() -> None:
     records = [
         record for record in RECORDS if (record.window == size and record.system == "agent") or not record.window
     ]
-    page = render(summarise(records, order=ORDER))
+    page = render(summarize(records, order=ORDER))
     assert "against the window" not in page
     assert "Cost against" not in page
     assert "turn by turn" in page
 
 
 def test_external_text_is_escaped_everywhere() -> None:
-    summary = summarise(
+    summary = summarize(
         [with_evil_names(record) for record in RECORDS],
         settings={EVIL: EVIL},
         problems=[EVIL],
@@ -174,7 +174,7 @@ def test_external_text_is_escaped_everywhere() -> None:
         assert not [element for element in root.iter() if element.tag.endswith("script")]
         assert "<script" not in svg
         assert f"{(EVIL + 'agent')[:20]}" in "".join(root.itertext())
-    assert "\x1b" not in terminal_text(summarise([replace(record, system="\x1b[31m[red]x") for record in RECORDS]), 200)
+    assert "\x1b" not in terminal_text(summarize([replace(record, system="\x1b[31m[red]x") for record in RECORDS]), 200)
 
 
 @pytest.mark.parametrize("name", PLOTS)
@@ -189,7 +189,7 @@ def test_plots_are_real_text_on_no_ground_and_come_out_the_same(name: str) -> No
     assert "#ffffff" not in svg
     assert not re.search(r"\d{4}-\d{2}-\d{2}|matplotlib", svg)
     svgs: list[str] = []
-    thread = threading.Thread(target=lambda: svgs.append(PLOTS[name](summarise(RECORDS[::-1], order=ORDER))))
+    thread = threading.Thread(target=lambda: svgs.append(PLOTS[name](summarize(RECORDS[::-1], order=ORDER))))
     thread.start()
     thread.join()
     assert svgs == [svg]
@@ -198,7 +198,7 @@ def test_plots_are_real_text_on_no_ground_and_come_out_the_same(name: str) -> No
 def test_a_plot_shows_the_points_of_the_summary() -> None:
     cell = SUMMARY.cells[0]
     assert cell.system == "bm25"
-    without_unpruned = summarise([record for record in RECORDS if record.system != "agent-unpruned"], order=ORDER)
+    without_unpruned = summarize([record for record in RECORDS if record.system != "agent-unpruned"], order=ORDER)
     assert "agent-unpruned" in plots.budget_curve(SUMMARY)
     assert "agent-unpruned" not in plots.budget_curve(without_unpruned)
     assert "bm25" not in plots.recall_by_turn(SUMMARY, WINDOWS[0]), "it has no turns"
@@ -212,13 +212,13 @@ def test_the_pareto_front_has_the_cells_that_no_other_beats() -> None:
         EvalRecord("b", name, 1, 0, "q", scores={"recall": recall, "tokens": float(cost)})
         for name, (cost, recall) in points.items()
     ]
-    cells = summarise(records).cells
+    cells = summarize(records).cells
     assert [cell.system for cell in plots.pareto_front(cells, "tokens", "recall")] == ["cheap", "good", "best"]
 
 
 @pytest.mark.parametrize("records", [[], RECORDS[:1], [record for record in RECORDS if record.system == "bm25"]])
 def test_little_makes_a_report_too(records: list[EvalRecord]) -> None:
-    summary = summarise(records, problems=["nothing to evaluate"])
+    summary = summarize(records, problems=["nothing to evaluate"])
     assert "nothing to evaluate" in Reader(render(summary)).text
     assert "nothing to evaluate" in terminal_text(summary, 100)
     assert ET.fromstring(plots.budget_curve(summary)) is not None
@@ -227,7 +227,7 @@ def test_little_makes_a_report_too(records: list[EvalRecord]) -> None:
 
 def test_questions_without_gold_make_a_report_of_costs() -> None:
     record = EvalRecord("b", "agent", 2048, 0, "q", scores={"recall": None, "recall@5": None, "turns": 3.0})
-    summary = summarise([record])
+    summary = summarize([record])
     page = Reader(render(summary))
     assert "3.00 [3.00, 3.00]" in page.text
     assert "3.00" in terminal_text(summary, 100)
@@ -266,7 +266,7 @@ def test_the_terminal_table_fits_and_holds_the_leading_figures() -> None:
 
 def test_the_table_has_a_column_of_questions_if_their_numbers_differ() -> None:
     assert " n " not in terminal_text(SUMMARY, 120).splitlines()[1]
-    assert " n " in terminal_text(summarise(RECORDS[5:], order=ORDER), 120).splitlines()[1]
+    assert " n " in terminal_text(summarize(RECORDS[5:], order=ORDER), 120).splitlines()[1]
 
 
 def test_a_difference_is_better_or_worse_only_where_its_interval_says_so() -> None:
@@ -277,5 +277,5 @@ def test_a_difference_is_better_or_worse_only_where_its_interval_says_so() -> No
 
 
 def test_long_names_are_cut_in_plots() -> None:
-    summary = summarise([replace(record, system=record.system + "x" * 200) for record in RECORDS])
+    summary = summarize([replace(record, system=record.system + "x" * 200) for record in RECORDS])
     assert "x" * MAX_NAME not in plots.budget_curve(summary)

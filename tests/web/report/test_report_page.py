@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from context_agent.eval.aggregate import summarise
+from context_agent.eval.aggregate import summarize
 from context_agent.eval.records import EvalRecord
 from context_agent.web.report.content import render
 from tests.support.sample_records import made_records
@@ -44,7 +44,7 @@ def with_attacks(record: EvalRecord) -> EvalRecord:
 def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a run in which every name is an attack."""
     records = [with_attacks(record) for record in made_records(12)]
-    summary = summarise(
+    summary = summarize(
         records,
         settings={attack: attack for attack in ATTACKS},
         expected=[("".join(ATTACKS), "".join(ATTACKS), 1024, 0, "".join(ATTACKS))],
@@ -62,7 +62,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if record.benchmark == "musique"
         for suffix in ("", "-2")
     ]
-    return write_page(tmp_path_factory.mktemp("plain") / "report.html", render(summarise(records)))
+    return write_page(tmp_path_factory.mktemp("plain") / "report.html", render(summarize(records)))
 
 
 def write_page(path: Path, text: str) -> Path:

@@ -1,4 +1,4 @@
-"""The review page in a real browser: what it shows, that it runs no foreign code, and how it stores judgements."""
+"""The review page in a real browser: what it shows, that it runs no foreign code, and how it stores judgments."""
 
 import json
 import time
@@ -7,7 +7,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import DataError
-from context_agent.synth_data.judgements import load_judgements
+from context_agent.synth_data.judgments import load_judgments
 from context_agent.synth_data.review import document_text, draw_sample, segments, tasks_on_page
 from context_agent.synth_data.row_files import encode_row
 from context_agent.synth_data.task import Support
@@ -125,7 +125,7 @@ def test_progress_is_kept_and_is_the_pages_own(browser, sheet, corpus, tmp_path)
     assert browser.texts("#count") == ["0 accepted, 0 rejected, 2 left"]
 
 
-def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_path):
+def test_judgments_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_path):
     browser.run("document.getElementById('judge').focus()")
     browser.press("Ann B.", "\ue00c")
     browser.press("a", "j", "r", "c")
@@ -136,9 +136,9 @@ def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_p
         ("set/train/1", "Ann B.", "accept", ""),
         ("__proto__", "Ann B.", "reject", "not \u201cproven\u201d"),
     ]
-    judgements = load_judgements([tmp_path / "downloads" / "Ann-B..jsonl"], {item.id for item in TASKS})
-    assert judgements.verdicts == {"Ann B.": {"set/train/1": True, "__proto__": False}}
-    assert not judgements.problems
+    judgments = load_judgments([tmp_path / "downloads" / "Ann-B..jsonl"], {item.id for item in TASKS})
+    assert judgments.verdicts == {"Ann B.": {"set/train/1": True, "__proto__": False}}
+    assert not judgments.problems
     browser.run("localStorage.clear()")
     browser.open(sheet)
     file = tmp_path / "more.jsonl"
@@ -149,8 +149,8 @@ def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_p
     ]
     file.write_text("\n".join([*map(encode_row, rows), *bad_lines]), encoding="utf-8")
     browser.driver.find_element("id", "import").send_keys(str(file))
-    browser.wait("document.getElementById('status').textContent.includes('2 judgements')")
-    assert browser.texts("#status") == ["2 judgements imported, 3 lines skipped."]
+    browser.wait("document.getElementById('status').textContent.includes('2 judgments')")
+    assert browser.texts("#status") == ["2 judgments imported, 3 lines skipped."]
     assert browser.texts("#count") == ["1 accepted, 1 rejected, 1 left"]
     assert browser.run("return document.getElementById('judge').value") == "Ann B."
 

@@ -20,7 +20,7 @@ def view_of(folder, *gold):
     return view_data(read_all([folder]), GoldQuestions(gold))
 
 
-def test_a_row_summarises_its_trajectory(corpus, folder):
+def test_a_row_summarizes_its_trajectory(corpus, folder):
     episodes.edited(corpus, folder)
     (loaded,) = read_all([folder]).loaded
     (row,) = view_of(folder).rows

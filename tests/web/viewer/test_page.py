@@ -87,7 +87,7 @@ def test_a_summary_is_in_the_strip_and_the_replaced_passages_fade(browser, corpu
     browser.open(page_of(folder))
     assert turn(browser, 2) == {0: "leaving", 1: "leaving", 2: "in view", 3: "in view"}
     (bill,) = browser.texts(".bill")
-    assert "Summarised 2 passages" in bill
+    assert "Summarized 2 passages" in bill
     assert "The rivers meet below the bridges." in bill
     assert turn(browser, 4)[1] == "restored"
     assert turn(browser, 5)[3] == "leaving"

@@ -22,7 +22,7 @@ from context_agent.synth_data.agreement import IntervalEstimate, cohen_kappa, eq
 from context_agent.synth_data.row_files import write_json
 from context_agent.train.experimental.judge.calibration_check import SCHEMA
 from context_agent.train.experimental.judge.judge import YES_SCORE, JudgeVerdict, RankingJudge, absence_reasons
-from context_agent.train.experimental.judge.labelled_rankings import LabelledRanking
+from context_agent.train.experimental.judge.labeled_rankings import LabeledRanking
 
 MIN_RANKINGS = 10
 """Smallest number of good rankings, and of bad rankings, that a calibration needs."""
@@ -111,7 +111,7 @@ class JudgeCalibration:
 
 
 def calibrate(
-    labelled: Sequence[LabelledRanking],
+    labeled: Sequence[LabeledRanking],
     judge: RankingJudge,
     *,
     good: float = 1.0,
@@ -121,7 +121,7 @@ def calibrate(
     """Let the judge score every ranking, and compare its scores with the gold.
 
     Args:
-        labelled: The rankings with their labels.
+        labeled: The rankings with their labels.
         judge: The judge.
         good: Smallest recall of a good ranking.
         yes: Smallest score with which the judge accepts a ranking.
@@ -133,10 +133,10 @@ def calibrate(
     Raises:
         DataError: If there is no ranking, or the judge gives no verdict at all.
     """
-    if not labelled:
-        raise DataError("there is no labelled ranking to compare the judge with")
-    verdicts = judge.verdicts([item.ranking for item in labelled])
-    units = _units(labelled, verdicts, good, yes)
+    if not labeled:
+        raise DataError("there is no labeled ranking to compare the judge with")
+    verdicts = judge.verdicts([item.ranking for item in labeled])
+    units = _units(labeled, verdicts, good, yes)
     absent = absence_reasons(verdicts)
     if not units:
         detail = next((verdict.detail for verdict in verdicts if verdict.detail), "")
@@ -152,7 +152,7 @@ def calibrate(
         figures=figures,
         table=tuple(_recall_bin(name, pairs) for name in RECALL_BINS),
         problems=tuple(_problems(pairs, figures)),
-        warnings=tuple(_warnings(figures, len(labelled), sum(absent.values()))),
+        warnings=tuple(_warnings(figures, len(labeled), sum(absent.values()))),
         cost=judge.metrics(),
     )
 
@@ -164,11 +164,11 @@ def save_calibration(path: Path, result: JudgeCalibration) -> None:
 
 
 def _units(
-    labelled: Sequence[LabelledRanking], verdicts: Sequence[JudgeVerdict], good: float, yes: float
+    labeled: Sequence[LabeledRanking], verdicts: Sequence[JudgeVerdict], good: float, yes: float
 ) -> list[list[JudgedPair]]:
     """Return the pairs of each question, in an order that does not depend on the order of judging."""
     units: dict[str, list[JudgedPair]] = defaultdict(list)
-    for item, verdict in zip(labelled, verdicts, strict=True):
+    for item, verdict in zip(labeled, verdicts, strict=True):
         if verdict.score is not None:
             pair = JudgedPair(item.recall, item.f1, verdict.score, item.recall >= good, verdict.score >= yes)
             units[item.question_id].append(pair)

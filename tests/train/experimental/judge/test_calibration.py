@@ -23,8 +23,8 @@ from context_agent.train.experimental.judge.calibration import (
 )
 from context_agent.train.experimental.judge.calibration_check import check_calibration
 from context_agent.train.experimental.judge.judge import JudgedRanking
-from context_agent.train.experimental.judge.labelled_rankings import (
-    LabelledRanking,
+from context_agent.train.experimental.judge.labeled_rankings import (
+    LabeledRanking,
     recorded_rankings,
     synthetic_rankings,
 )
@@ -43,23 +43,23 @@ def asked() -> list[Question]:
 
 
 @pytest.fixture(scope="module")
-def labelled(corpus: MemoryCorpus, asked: list[Question]) -> list[LabelledRanking]:
+def labeled(corpus: MemoryCorpus, asked: list[Question]) -> list[LabeledRanking]:
     return list(synthetic_rankings(corpus, asked))
 
 
-def calibrate_character(character: str, labelled: list[LabelledRanking], folder: Path) -> JudgeCalibration:
+def calibrate_character(character: str, labeled: list[LabeledRanking], folder: Path) -> JudgeCalibration:
     with serving(character) as url, judge(url, folder) as ranking_judge:
-        return calibrate(labelled, ranking_judge)
+        return calibrate(labeled, ranking_judge)
 
 
 def test_rankings_made_of_a_corpus_have_all_half_and_none_of_the_gold(
-    corpus: MemoryCorpus, asked: list[Question], labelled: list[LabelledRanking]
+    corpus: MemoryCorpus, asked: list[Question], labeled: list[LabeledRanking]
 ) -> None:
-    assert len(labelled) == 48
-    assert [example.recall for example in labelled[:3]] == [1.0, 0.5, 0.0]
-    assert {len(example.ranking.documents) for example in labelled} == {5}
-    assert [example.precision for example in labelled[:3]] == [0.4, 0.2, 0.0]
-    assert list(synthetic_rankings(corpus, asked)) == labelled
+    assert len(labeled) == 48
+    assert [example.recall for example in labeled[:3]] == [1.0, 0.5, 0.0]
+    assert {len(example.ranking.documents) for example in labeled} == {5}
+    assert [example.precision for example in labeled[:3]] == [0.4, 0.2, 0.0]
+    assert list(synthetic_rankings(corpus, asked)) == labeled
     chunk_question = Question("f", "Which?", facts=(("d3_0", "d5_0"),))
     examples = list(
         synthetic_rankings(corpus, [chunk_question, Question("g", "Gone?", gold=("nowhere",)), Question("h", "Bare?")])
@@ -67,8 +67,8 @@ def test_rankings_made_of_a_corpus_have_all_half_and_none_of_the_gold(
     assert [(example.question_id, example.recall) for example in examples][::2] == [("f", 1.0), ("f", 0.0)]
 
 
-def test_an_honest_judge_is_trusted(labelled: list[LabelledRanking], tmp_path: Path) -> None:
-    calibration = calibrate_character("honest", labelled, tmp_path)
+def test_an_honest_judge_is_trusted(labeled: list[LabeledRanking], tmp_path: Path) -> None:
+    calibration = calibrate_character("honest", labeled, tmp_path)
     assert calibration.discriminates
     assert (calibration.questions, calibration.rankings, calibration.good, calibration.warnings) == (16, 48, 16, ())
     assert calibration.figures["auc"].value == 1.0
@@ -85,8 +85,8 @@ def test_an_honest_judge_is_trusted(labelled: list[LabelledRanking], tmp_path: P
         check_calibration(tmp_path / "judge.json", {**calibration.identity, "model": "other"})
 
 
-def test_a_judge_that_always_says_yes_is_found_out(labelled: list[LabelledRanking], tmp_path: Path) -> None:
-    calibration = calibrate_character("yes", labelled, tmp_path)
+def test_a_judge_that_always_says_yes_is_found_out(labeled: list[LabeledRanking], tmp_path: Path) -> None:
+    calibration = calibrate_character("yes", labeled, tmp_path)
     assert not calibration.discriminates
     assert calibration.problems[0].startswith("it cannot tell good rankings from bad ones")
     assert calibration.warnings == ("it says yes to 100% of the bad rankings: it always says yes",)
@@ -97,15 +97,15 @@ def test_a_judge_that_always_says_yes_is_found_out(labelled: list[LabelledRankin
         check_calibration(tmp_path / "judge.json", calibration.identity)
 
 
-def test_a_judge_without_verdicts_is_refused(labelled: list[LabelledRanking], tmp_path: Path) -> None:
+def test_a_judge_without_verdicts_is_refused(labeled: list[LabeledRanking], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not one verdict of the judge: \{'reply without JSON': 6\}"):
-        calibrate_character("prose", labelled[:6], tmp_path)
-    with pytest.raises(DataError, match="no labelled ranking"):
+        calibrate_character("prose", labeled[:6], tmp_path)
+    with pytest.raises(DataError, match="no labeled ranking"):
         calibrate_character("honest", [], tmp_path / "none")
 
 
-def test_too_few_rankings_prove_nothing(labelled: list[LabelledRanking], tmp_path: Path) -> None:
-    calibration = calibrate_character("honest", labelled[:9], tmp_path)
+def test_too_few_rankings_prove_nothing(labeled: list[LabeledRanking], tmp_path: Path) -> None:
+    calibration = calibrate_character("honest", labeled[:9], tmp_path)
     assert calibration.problems == ("3 good and 6 bad rankings: at least 10 of each are needed",)
 
 
@@ -118,7 +118,7 @@ def test_an_invalid_calibration_file_is_refused(tmp_path: Path, text: str) -> No
         check_calibration(tmp_path / "absent.json", {})
 
 
-def test_recorded_episodes_are_labelled_by_their_rankings(
+def test_recorded_episodes_are_labeled_by_their_rankings(
     corpus: MemoryCorpus, asked: list[Question], tmp_path: Path
 ) -> None:
     steps = [call("read_document", doc_id="d0"), search("gardens"), rank("d0")]
@@ -171,7 +171,7 @@ def test_spearman_of_a_known_case() -> None:
 
 
 def test_rankings_of_a_question_are_resampled_together(tmp_path: Path) -> None:
-    example = LabelledRanking("q", JudgedRanking("SENTINEL-0001?", ()), 0.0, 0.0)
+    example = LabeledRanking("q", JudgedRanking("SENTINEL-0001?", ()), 0.0, 0.0)
     with serving("honest") as url, judge(url, tmp_path) as ranking_judge:
         calibration = calibrate([example] * 40, ranking_judge)
     accuracy = calibration.figures["accuracy"]

@@ -1,11 +1,11 @@
-"""Judgements: how they are read, which problems are reported, and what they decide."""
+"""Judgments: how they are read, which problems are reported, and what they decide."""
 
 import json
 
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.synth_data.judgements import Judgements, apply_judgements, load_judgements
+from context_agent.synth_data.judgments import Judgments, apply_judgments, load_judgments
 from tests.support.tasks import task
 
 
@@ -24,66 +24,66 @@ def test_the_judge_is_named_in_the_row_or_by_the_file(tmp_path):
     file = write_rows(
         tmp_path / "ben.jsonl", verdict_row("a", judge="Ann"), verdict_row("b", "reject"), verdict_row("c", judge="  ")
     )
-    judgements = load_judgements([file], {"a", "b", "c"})
-    assert judgements.verdicts == {"Ann": {"a": True}, "ben": {"b": False, "c": True}}
-    assert not judgements.problems
+    judgments = load_judgments([file], {"a", "b", "c"})
+    assert judgments.verdicts == {"Ann": {"a": True}, "ben": {"b": False, "c": True}}
+    assert not judgments.problems
 
 
 def test_an_unknown_task_is_told_and_passed_over(tmp_path):
     file = write_rows(tmp_path / "ann.jsonl", verdict_row("a"), verdict_row("gone"))
-    judgements = load_judgements([file], {"a"})
-    assert judgements.counts == {"unknown": 1}
-    assert judgements.problems == [f"{file}:2: task 'gone' is not among those reviewed"]
+    judgments = load_judgments([file], {"a"})
+    assert judgments.counts == {"unknown": 1}
+    assert judgments.problems == [f"{file}:2: task 'gone' is not among those reviewed"]
 
 
 def test_a_judge_who_judges_twice_changed_their_mind(tmp_path):
     first = write_rows(tmp_path / "one.jsonl", verdict_row("a", judge="ann"), verdict_row("b", judge="ann"))
     second = write_rows(tmp_path / "two.jsonl", verdict_row("a", "reject", judge="ann"), verdict_row("a", judge="ben"))
-    judgements = load_judgements([first, second], {"a", "b"})
-    assert judgements.verdicts == {"ann": {"a": False, "b": True}, "ben": {"a": True}}
-    assert judgements.counts == {"changed": 1}
-    assert "ann judged 'a' twice; the later verdict counts" in judgements.problems[0]
+    judgments = load_judgments([first, second], {"a", "b"})
+    assert judgments.verdicts == {"ann": {"a": False, "b": True}, "ben": {"a": True}}
+    assert judgments.counts == {"changed": 1}
+    assert "ann judged 'a' twice; the later verdict counts" in judgments.problems[0]
 
 
-def test_what_is_no_judgement_is_told_with_its_line(tmp_path):
+def test_what_is_no_judgment_is_told_with_its_line(tmp_path):
     bad_lines = ["{broken", "[]", '{"verdict": "accept"}', '{"task": 3, "verdict": "accept"}']
     bad_lines += ['{"task": "a", "verdict": "maybe"}', '{"task": "a", "verdict": ["accept"]}']
     file = write_rows(tmp_path / "ann.jsonl", "", *bad_lines, verdict_row("a"))
-    judgements = load_judgements([file], {"a"})
-    assert judgements.counts == {"bad": 6}
-    assert judgements.problems[0].startswith(f"{file}:2: ")
-    assert judgements.verdicts == {"ann": {"a": True}}
+    judgments = load_judgments([file], {"a"})
+    assert judgments.counts == {"bad": 6}
+    assert judgments.problems[0].startswith(f"{file}:2: ")
+    assert judgments.verdicts == {"ann": {"a": True}}
 
 
 def test_a_comment_alone_decides_nothing(tmp_path):
     file = write_rows(tmp_path / "ann.jsonl", verdict_row("a", None, comment="hm"), verdict_row("b", comment="fine"))
-    judgements = load_judgements([file], {"a", "b"})
-    assert judgements.verdicts == {"ann": {"b": True}}
-    assert judgements.counts == {"undecided": 1}
-    (a, b), rejected = apply_judgements([task("a"), task("b")], judgements)
+    judgments = load_judgments([file], {"a", "b"})
+    assert judgments.verdicts == {"ann": {"b": True}}
+    assert judgments.counts == {"undecided": 1}
+    (a, b), rejected = apply_judgments([task("a"), task("b")], judgments)
     assert not rejected
     assert a.labels["review"] == {"accepted": [], "rejected": [], "comments": {"ann": "hm"}}
     assert b.labels["review"] == {"accepted": ["ann"], "rejected": [], "comments": {"ann": "fine"}}
 
 
-def test_files_without_a_judgement_on_these_tasks_are_refused(tmp_path):
+def test_files_without_a_judgment_on_these_tasks_are_refused(tmp_path):
     with pytest.raises(DataError, match="not among those reviewed"):
-        load_judgements([write_rows(tmp_path / "ann.jsonl", verdict_row("gone"))], {"a"})
+        load_judgments([write_rows(tmp_path / "ann.jsonl", verdict_row("gone"))], {"a"})
     with pytest.raises(DataError, match="none of these tasks has a judgment"):
-        load_judgements([write_rows(tmp_path / "empty.jsonl")], {"a"})
+        load_judgments([write_rows(tmp_path / "empty.jsonl")], {"a"})
     with pytest.raises(DataError, match="cannot be read"):
-        load_judgements([tmp_path / "none.jsonl"], {"a"})
+        load_judgments([tmp_path / "none.jsonl"], {"a"})
     (tmp_path / "latin").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="not UTF-8"):
-        load_judgements([tmp_path / "latin"], {"a"})
+        load_judgments([tmp_path / "latin"], {"a"})
 
 
 def test_one_rejection_or_half_of_them():
     verdicts = {"ann": {"a": True, "b": False}, "ben": {"a": True, "b": True}, "cem": {"a": False}}
     tasks = [task("a"), task("b"), task("c")]
-    accepted, rejected = apply_judgements(tasks, Judgements(verdicts=verdicts))
+    accepted, rejected = apply_judgments(tasks, Judgments(verdicts=verdicts))
     assert ([item.id for item in accepted], [item.id for item in rejected]) == (["c"], ["a", "b"])
-    accepted, rejected = apply_judgements(tasks, Judgements(verdicts=verdicts), "majority")
+    accepted, rejected = apply_judgments(tasks, Judgments(verdicts=verdicts), "majority")
     assert ([item.id for item in accepted], [item.id for item in rejected]) == (["a", "c"], ["b"])
     assert accepted[0].labels["review"]["rejected"] == ["cem"]
     assert accepted[1] == task("c")

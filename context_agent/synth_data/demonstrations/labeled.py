@@ -15,7 +15,7 @@ LONGEST_TITLE = 80
 """The largest length of a title that is written before a label, in characters."""
 
 
-class LabellingPolicy:
+class LabelingPolicy:
     """A policy that replaces the ids in the inner policy's actions with labels."""
 
     def __init__(self, inner: Policy) -> None:
@@ -29,10 +29,10 @@ class LabellingPolicy:
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
         """Return the inner policy's actor, with labels in its actions."""
-        return LabellingActor(self._inner.open(question, corpus, profile=profile, seed=seed))
+        return LabelingActor(self._inner.open(question, corpus, profile=profile, seed=seed))
 
 
-class LabellingActor:
+class LabelingActor:
     """An actor that replaces the ids of chunks in the inner actor's actions with labels.
 
     It also leaves out the arguments that the lean format cannot write.
@@ -44,15 +44,15 @@ class LabellingActor:
     async def act(self, view: View) -> Action:
         """Return the inner actor's action with labels."""
         action = await self._inner.act(view)
-        ranking = None if action.ranking is None else _labelled_ranking(action.ranking, view)
-        return replace(action, calls=tuple(_labelled_call(call, view) for call in action.calls), ranking=ranking)
+        ranking = None if action.ranking is None else _labeled_ranking(action.ranking, view)
+        return replace(action, calls=tuple(_labeled_call(call, view) for call in action.calls), ranking=ranking)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
         """Return the inner actor's ranking for this view. If the inner actor cannot rank, return nothing."""
         return self._inner.partial(view) if isinstance(self._inner, PartialRanker) else ()
 
 
-def _labelled_call(call: ToolCall, view: View) -> ToolCall:
+def _labeled_call(call: ToolCall, view: View) -> ToolCall:
     if not isinstance(call.arguments, dict):
         return call
     labels = {block.id: _named(block) for block in (*view.pruned, *view.blocks)}
@@ -64,7 +64,7 @@ def _labelled_call(call: ToolCall, view: View) -> ToolCall:
     return ToolCall(call.name, arguments, call.id)
 
 
-def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId, ...]:
+def _labeled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId, ...]:
     labels = {name: _named(block) for block in view.blocks for name in (block.document_id, block.id)}
     return tuple(replace(item, id=labels.get(item.id, item.id)) for item in ranking)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from context_agent.errors import ContextAgentError
 from context_agent.eval import metrics
-from context_agent.eval.gold import Gold, gold_of, has_gold, normalised
+from context_agent.eval.gold import Gold, gold_of, has_gold, normalized
 from context_agent.eval.metrics import f_beta
 from context_agent.harness.trajectory_file import read
 from context_agent.retrieval.corpus import Corpus
@@ -19,7 +19,7 @@ from context_agent.types import Question, RankedChunk, RankedDocument
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledRanking:
+class LabeledRanking:
     """A ranking with its label.
 
     Attributes:
@@ -46,7 +46,7 @@ RANKING_LENGTH = 5
 
 def recorded_rankings(
     paths: Iterable[Path], questions: Sequence[Question], corpus: Corpus | None, note: Callable[[str], None]
-) -> Iterator[LabelledRanking]:
+) -> Iterator[LabeledRanking]:
     """Yield the final rankings of recorded episodes. If the question of an episode has no gold, the episode is counted
     and skipped.
 
@@ -60,7 +60,7 @@ def recorded_rankings(
         The labeled rankings.
     """
     by_id = {question.id: question for question in questions if has_gold(question)}
-    by_text = {normalised(item.question): item for item in by_id.values()}
+    by_text = {normalized(item.question): item for item in by_id.values()}
     foreign = 0
     for path in paths:
         try:
@@ -69,7 +69,7 @@ def recorded_rankings(
             note(f"skipped: {error}")
             continue
         header = trajectory.header
-        question = by_id.get(header.question_id or "") or by_text.get(normalised(header.question))
+        question = by_id.get(header.question_id or "") or by_text.get(normalized(header.question))
         if question is None or trajectory.end is None:
             foreign += 1
             continue
@@ -78,7 +78,7 @@ def recorded_rankings(
         note(f"{foreign} trajectories are cut, or of no question with gold here")
 
 
-def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabelledRanking]:
+def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabeledRanking]:
     """Yield three rankings for each question: with all of its gold, half of it, and none.
 
     A ranking has `RANKING_LENGTH` documents. If it has at least as many gold documents, it is longer. The other
@@ -107,10 +107,10 @@ def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: i
             yield _label_ranking(question, ranking, gold)
 
 
-def _label_ranking(question: Question, ranking: JudgedRanking, gold: Gold) -> LabelledRanking:
+def _label_ranking(question: Question, ranking: JudgedRanking, gold: Gold) -> LabeledRanking:
     relevance = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in ranking.documents]
     recall, precision = metrics.recall_of(relevance, gold.needs), metrics.precision_of(relevance)
-    return LabelledRanking(question.id, ranking, recall, precision)
+    return LabeledRanking(question.id, ranking, recall, precision)
 
 
 def _gold_documents(gold: Gold, corpus: Corpus) -> list[RankedDocument]:

@@ -18,7 +18,7 @@ VERDICTS = {"accept": True, "reject": False}
 
 
 @dataclass(slots=True)
-class Judgements:
+class Judgments:
     """The judgments of people on tasks.
 
     Attributes:
@@ -41,7 +41,7 @@ class Judgements:
         self.problems.append(problem)
 
 
-def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgements:
+def load_judgments(paths: Iterable[Path], task_ids: Collection[str]) -> Judgments:
     """Read the files, and return their judgments on these tasks.
 
     Args:
@@ -51,26 +51,26 @@ def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgeme
     Raises:
         DataError: If a file cannot be read, or if no file has a judgment on one of the tasks.
     """
-    judgements = Judgements()
+    judgments = Judgments()
     names = [str(path) for path in paths]
     for name in names:
         for number, line in enumerate(_lines(Path(name)), start=1):
             if line.strip():
-                _add_judgement(judgements, line, f"{name}:{number}", Path(name).stem, task_ids)
-    if not judgements.verdicts:
-        detail = f" ({judgements.problems[0]})" if judgements.problems else ""
+                _add_judgment(judgments, line, f"{name}:{number}", Path(name).stem, task_ids)
+    if not judgments.verdicts:
+        detail = f" ({judgments.problems[0]})" if judgments.problems else ""
         raise DataError(f"none of these tasks has a judgment in {', '.join(names)}{detail}")
-    return judgements
+    return judgments
 
 
-def apply_judgements(
-    tasks: Sequence[Task], judgements: Judgements, rule: RejectionRule = "any"
+def apply_judgments(
+    tasks: Sequence[Task], judgments: Judgments, rule: RejectionRule = "any"
 ) -> tuple[list[Task], list[Task]]:
     """Return the tasks that stay, and the rejected tasks. Judged tasks get a label with the verdicts and comments.
 
     Args:
         tasks: The tasks.
-        judgements: The judgments on them.
+        judgments: The judgments on them.
         rule: With `any`, one rejection rejects a task. With `majority`, more than half of the judges must accept it. A
             task without a verdict stays.
     """
@@ -78,17 +78,17 @@ def apply_judgements(
     rejected: list[Task] = []
     for task in tasks:
         verdicts = {
-            judge: by_task[task.id] for judge, by_task in sorted(judgements.verdicts.items()) if task.id in by_task
+            judge: by_task[task.id] for judge, by_task in sorted(judgments.verdicts.items()) if task.id in by_task
         }
         comments = {
-            judge: by_task[task.id] for judge, by_task in sorted(judgements.comments.items()) if task.id in by_task
+            judge: by_task[task.id] for judge, by_task in sorted(judgments.comments.items()) if task.id in by_task
         }
-        labelled = (
+        labeled = (
             replace(task, labels={**task.labels, REVIEW_LABEL: _review_label(verdicts, comments)})
             if verdicts or comments
             else task
         )
-        (accepted if is_accepted(list(verdicts.values()), rule) else rejected).append(labelled)
+        (accepted if is_accepted(list(verdicts.values()), rule) else rejected).append(labeled)
     return accepted, rejected
 
 
@@ -116,26 +116,26 @@ def _lines(path: Path) -> list[str]:
         raise DataError(f"{path}: not UTF-8: {error}") from error
 
 
-def _add_judgement(judgements: Judgements, line: str, location: str, signed: str, task_ids: Collection[str]) -> None:
+def _add_judgment(judgments: Judgments, line: str, location: str, signed: str, task_ids: Collection[str]) -> None:
     row = _row(line)
     if row is None:
-        judgements.add_problem(
-            "bad", f'{location}: not a judgement like {{"task": "…", "judge": "…", "verdict": "accept"}}'
+        judgments.add_problem(
+            "bad", f'{location}: not a judgment like {{"task": "…", "judge": "…", "verdict": "accept"}}'
         )
         return
     task, verdict = row["task"], row.get("verdict")
     judge = str(row.get("judge") or "").strip() or signed
     if task not in task_ids:
-        judgements.add_problem("unknown", f"{location}: task {task!r} is not among those reviewed")
+        judgments.add_problem("unknown", f"{location}: task {task!r} is not among those reviewed")
         return
     if comment := str(row.get("comment") or "").strip():
-        judgements.comments[judge][task] = comment
+        judgments.comments[judge][task] = comment
     if verdict is None:
-        judgements.counts["undecided"] += 1
+        judgments.counts["undecided"] += 1
         return
-    if task in judgements.verdicts[judge]:
-        judgements.add_problem("changed", f"{location}: {judge} judged {task!r} twice; the later verdict counts")
-    judgements.verdicts[judge][task] = VERDICTS[verdict]
+    if task in judgments.verdicts[judge]:
+        judgments.add_problem("changed", f"{location}: {judge} judged {task!r} twice; the later verdict counts")
+    judgments.verdicts[judge][task] = VERDICTS[verdict]
 
 
 def _row(line: str) -> dict[str, Any] | None:
