@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
-from context_agent.synth_data.links.drafts import Draft, Hop
+from context_agent.synth_data.links.descriptions import Hop
+from context_agent.synth_data.links.drafts import Draft
 from context_agent.synth_data.links.link_graph import LinkGraph, content_words
-from context_agent.synth_data.links.pages import MONTH, Page
+from context_agent.synth_data.links.pages import Page
+from context_agent.synth_data.links.relations import MONTH
 from context_agent.synth_data.quotes import find_quote
 from context_agent.synth_data.stages import DropRow
 from context_agent.synth_data.task import Support, Task

@@ -8,15 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from context_agent.errors import CorpusError
-from context_agent.synth_data.links.pages import (
-    PATTERNS,
-    WORK_HEADS,
-    Page,
-    RelationPattern,
-    Sentence,
-    date_preposition,
-    read_pages,
-)
+from context_agent.synth_data.links.pages import Page, Sentence, read_pages
+from context_agent.synth_data.links.relations import PATTERNS, WORK_HEADS, RelationPattern, date_preposition
 from context_agent.synth_data.stages import ProgressCallback
 from context_agent.text.names import Mention, mentions
 from context_agent.text.words import STOP_WORDS, words

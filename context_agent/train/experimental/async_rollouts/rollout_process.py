@@ -26,7 +26,7 @@ from context_agent.train.config import RunConfig
 from context_agent.train.data import environment_of, open_corpus
 from context_agent.train.experimental.async_rollouts.pausable_engine import LocalWorker, PausableEngine, RunningEpisode
 from context_agent.train.experimental.async_rollouts.rollout_log import RecordedCall
-from context_agent.train.experimental.async_rollouts.weight_delta import WeightChannel, WeightReceiver, WeightSender
+from context_agent.train.experimental.async_rollouts.weight_channel import WeightChannel, WeightReceiver, WeightSender
 from context_agent.train.models import load_renderer
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest
 from context_agent.train.rl.samplers import local_engine, subagent_engine

@@ -15,15 +15,17 @@ from context_agent.errors import DataError
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl", reason="needs the train extra")
 
+from context_agent.train.experimental.async_rollouts.weight_channel import (  # noqa: E402
+    WeightChannel,
+    WeightReceiver,
+    WeightSender,
+    selected,
+)
 from context_agent.train.experimental.async_rollouts.weight_delta import (  # noqa: E402
     DIGEST_BYTES,
     START,
     WHOLE,
-    WeightChannel,
-    WeightReceiver,
-    WeightSender,
     read_changes,
-    selected,
     write_changes,
 )
 
