@@ -420,11 +420,7 @@ def completion(
 
 
 def _script(shell: str) -> str:
-    """Return click's completion script.
-
-    Raises:
-        ConfigError: If bash is too old for the script.
-    """
+    """Return click's completion script. If bash is too old for it, click prints a warning on stderr."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
