@@ -1,43 +1,27 @@
-"""Rules for API keys: which key goes to which server, and how keys are removed from what a server sends back.
+"""Rules for API keys: which key goes to which server, and which parts of an address are secret.
 
 All chat, token, embedding, reranker and judge calls follow one convention. By default, `OPENAI_API_KEY` goes only to
 https://api.openai.com, and `ANTHROPIC_API_KEY` only to https://api.anthropic.com. Any other server gets a key only from
 an environment variable that the user named for it. Users name it with `api_key_env=`, with `--api-key-env`, or with
 `?api_key_env=NAME` on the address of an embedder or a reranker. Keys are read from the environment for each request and
-are stored nowhere.
+are stored nowhere. The module `redaction` removes keys from what a server sends back.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import re
-from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import httpx
 
 from context_agent.errors import ConfigError
 
-T = TypeVar("T")
-
-REDACTED = "[key]"
-SHORTEST_IN_ERRORS = 4
-"""The fewest characters of a key that is removed from errors.
-
-Shorter keys protect nothing, and removing them would make error messages unreadable.
-"""
-SHORTEST_IN_REPLIES = 8
-"""The fewest characters of a key that is removed from replies.
-
-Placeholders such as `none` or `EMPTY` are common as keys, and they are also common words in a reply.
-"""
 SHORTEST_IN_QUERY = 16
 """The fewest characters of a value in an address's query that is treated as a secret."""
 _PARAMETER = "api_key_env="
@@ -71,9 +55,6 @@ class Vendor:
 OPENAI = Vendor(b"api.openai.com", "OPENAI_API_KEY", "Authorization", "Bearer ")
 ANTHROPIC = Vendor(b"api.anthropic.com", "ANTHROPIC_API_KEY", "x-api-key", headers={"anthropic-version": "2023-06-01"})
 """Anthropic's API. The version is the one that the official client sends."""
-
-
-# Keys -------------------------------------------------------------------------------------------------------------
 
 
 def split_key_variable(address: str) -> tuple[str, str | None]:
@@ -153,9 +134,6 @@ def rejected_key_hint(variable: str | None) -> str:
     return f"the key comes from the environment variable {variable}; name another with ?api_key_env=NAME"
 
 
-# Addresses --------------------------------------------------------------------------------------------------------
-
-
 def checked_address(address: str) -> httpx.URL:
     """Return the address of an HTTP server.
 
@@ -188,100 +166,3 @@ def secrets_in(url: httpx.URL) -> Iterator[str]:
         yield url.password
         yield b64encode(url.userinfo).decode()
     yield from (value for _, value in url.params.multi_items() if len(value) >= SHORTEST_IN_QUERY)
-
-
-# Redaction --------------------------------------------------------------------------------------------------------
-
-
-class Redactor:
-    """A filter that removes secrets from what a server sent.
-
-    It recognizes a secret verbatim, URL-quoted, JSON-escaped and in base64. This protects against servers that quote a
-    key. It cannot protect against a server that hides the key, which could also store it.
-
-    Args:
-        secrets: The secrets to remove.
-        shortest: The fewest characters of a secret that is removed.
-    """
-
-    def __init__(self, secrets: Iterable[str], shortest: int) -> None:
-        spellings = {text for secret in secrets if len(secret) >= shortest for text in _spellings(secret)}
-        self._spellings = sorted(spellings, key=len, reverse=True)
-
-    def __repr__(self) -> str:
-        return "Redactor()"
-
-    def text(self, text: str) -> str:
-        """Return the text with each secret replaced by `[key]`."""
-        for spelling in self._spellings:
-            text = text.replace(spelling, REDACTED)
-        return text
-
-    def redact_json(self, value: object) -> None:
-        """Redact all strings in decoded JSON, in place.
-
-        The method does not recurse, so the depth of nesting does not matter.
-        """
-        pending = [value] if self._spellings else []
-        while pending:
-            container = pending.pop()
-            if isinstance(container, dict):
-                self._redact_names(container)
-            items = container.items() if isinstance(container, dict) else enumerate(_as_list(container))
-            for key, item in list(items):
-                if isinstance(item, str):
-                    self._redact_item(container, key, item)
-                elif isinstance(item, dict | list):
-                    pending.append(item)
-
-    def redact_value(self, value: T) -> T:
-        """Return a dataclass value with all strings in its fields redacted. Other values are returned unchanged.
-
-        Redacting the JSON alone is not enough, because a reply is assembled from pieces, and arguments are JSON inside
-        JSON.
-        """
-        if not self._spellings or not dataclasses.is_dataclass(value) or isinstance(value, type):
-            return value
-        fields = {field.name: self._copy(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return dataclasses.replace(value, **fields)
-
-    def _copy(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self._copy(key): self._copy(item) for key, item in value.items()}
-        if type(value) in (list, tuple):
-            return type(value)(map(self._copy, value))
-        return self.redact_value(value)
-
-    def _redact_item(self, container: Any, key: Any, item: str) -> None:
-        if (text := self.text(item)) != item:
-            container[key] = text
-
-    def _redact_names(self, container: dict[str, Any]) -> None:
-        for name in [name for name in container if self.text(name) != name]:
-            container[self.text(name)] = container.pop(name)
-
-
-def _as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _spellings(secret: str) -> Iterator[str]:
-    escaped = json.dumps(secret)[1:-1]
-    quoted = quote(secret, safe="")
-    yield from (secret, escaped, escaped.replace("/", "\\/"), quoted, quoted.lower(), quote_plus(secret))
-    yield from _base64_spellings(secret.encode())
-
-
-def _base64_spellings(secret: bytes) -> Iterator[str]:
-    """Yield the base64 spellings of a secret at each of the three offsets in a longer text.
-
-    The characters at the edges are left out, because they depend on the text around the secret.
-    """
-    for offset in range(3):
-        groups = (bytes(offset) + secret)[: (offset + len(secret)) // 3 * 3]
-        for encode in (b64encode, urlsafe_b64encode):
-            text = encode(groups).decode()[offset + 1 if offset else 0 :]
-            if len(text) >= SHORTEST_IN_REPLIES:
-                yield text

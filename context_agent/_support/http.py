@@ -1,10 +1,10 @@
 """The HTTP client for chat, token, embedding, reranker and judge calls.
 
-An `Endpoint` has an address and the rules for requests to it: which key is sent (`credentials`), how large a response
-may be (`http_body`), how long a request may take, how many run at once, and when it is retried (tenacity). It reads
-JSON and server-sent events without knowing their meaning. Coroutines use `post` and `get`. Threads use `post_sync`,
-which runs the same code on a background event loop. A deadline therefore holds even if a server sends its headers
-slowly.
+An `Endpoint` has an address and the rules for requests to it. The rules say which key is sent (`credentials`), how keys
+are removed from what comes back (`redaction`), and how large a response may be (`http_body`). They also say how long a
+request may take, how many run at once, and when it is retried (tenacity). An endpoint reads JSON and server-sent events
+without knowing their meaning. Coroutines use `post` and `get`. Threads use `post_sync`, which runs the same code on a
+background event loop. A deadline therefore holds even if a server sends its headers slowly.
 
 Redirects are never followed, because they could carry a key and a question to another host.
 """
@@ -33,9 +33,6 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from context_agent._support.credentials import (
     OPENAI,
-    SHORTEST_IN_ERRORS,
-    SHORTEST_IN_REPLIES,
-    Redactor,
     Vendor,
     checked_address,
     key_variable,
@@ -56,6 +53,7 @@ from context_agent._support.http_body import (
     read_json,
     response_limit,
 )
+from context_agent._support.redaction import SHORTEST_IN_ERRORS, SHORTEST_IN_REPLIES, Redactor
 from context_agent.errors import ConfigError, ServerError
 from context_agent.text.normalization import well_formed
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from context_agent._support.credentials import Redactor
+from context_agent._support.redaction import Redactor
 from context_agent.errors import ConfigError
 
 LIMIT_VARIABLE = "CTX1_MAX_RESPONSE_MB"
