@@ -128,9 +128,9 @@ def load_prices(path: str | Path) -> PriceTable:
 def failure(result: SearchResult | None, error: str | None = None) -> str | None:
     """Return why the question failed. If it did not fail, return None.
 
-    A question fails if there is no result or an `error` is given. It also fails if an error of the policy or the corpus
-    ended every rollout, even if a ranking could be made from the view. Reaching a limit is not a failure, so the
-    ranking counts.
+    A question fails if there is no result or an `error` is given. It also fails if an error of the policy or the
+    corpus, or a cancellation, ended every rollout, even if a ranking could be made from the view. Reaching a limit is
+    not a failure, so the ranking counts.
     """
     if error is not None or result is None:
         return error or "no result"

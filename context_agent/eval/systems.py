@@ -54,7 +54,7 @@ Search = Callable[["RetrieverCorpus", str, int], list[str]]
 
 @runtime_checkable
 class RetrieverCorpus(Corpus, Protocol):
-    """A corpus that gives access to its retrievers. Both corpora of this package do."""
+    """A corpus that gives access to its retrievers, as `MemoryCorpus` and `ChromaCorpus` do."""
 
     retrievers: list[Retriever]
     calibration: Calibration
@@ -149,7 +149,7 @@ SYSTEMS = (
     System("agent-unpruned", "the policy without pruning", pruning="none"),
     System("agent-random", "random chunks are pruned past the soft threshold", pruning="random"),
     System("agent-oldest", "the oldest chunks are pruned past the soft threshold", pruning="oldest"),
-    System("agent-oracle", "everything but gold is pruned past the soft threshold: an upper bound", pruning="oracle"),
+    System("agent-oracle", "everything but gold is pruned past the soft threshold", pruning="oracle"),
     System("agent-summary", "what the policy would prune is replaced by one sentence per chunk", pruning=SUMMARY),
     System(
         "agent-both",
@@ -275,7 +275,7 @@ def _find_system(name: str) -> System:
         return system
     if not system.keeps_context or not rollouts.isdecimal() or int(rollouts) < 1:
         raise ConfigError(f"unknown system {name!r}: only agents have rollouts, at least 1, as in agent@4")
-    about = f"{system.about}, {rollouts} rollouts fused by rank"
+    about = f"{system.about}, {rollouts} rollouts fused"
     return replace(system, name=name, about=about, rollouts=int(rollouts))
 
 

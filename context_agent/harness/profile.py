@@ -29,7 +29,7 @@ NAMES = ("default", "context-1", "summary", "lean")
 class Profile:
     """The tools of an episode, its texts, and how results look.
 
-    Every text is a `str.format` template of the fields that its comment names.
+    Texts with fields in braces are `str.format` templates. Their comments or defaults name the fields.
 
     Example:
         >>> from dataclasses import replace

@@ -90,7 +90,8 @@ def read(path: str | Path) -> Trajectory:
     If the file is truncated, the trajectory has the complete events, and `end` is None.
 
     Raises:
-        TrajectoryError: If the file is missing or too large, has no header, or has another schema.
+        TrajectoryError: If the file is missing or too large, has no header, or has another schema. Also if a line
+            before the last one is not an event, or if a replay would take too long.
     """
     try:
         lines = read_bytes(path, MAX_FILE_BYTES).decode("utf-8").splitlines()

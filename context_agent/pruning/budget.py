@@ -1,7 +1,4 @@
-"""Token budgets. One is the window of an episode with its thresholds.
-
-The other is the budget for another agent's tool results.
-"""
+"""Token budgets: the window of an episode with its thresholds, and the budget for another agent's tool results."""
 
 from __future__ import annotations
 
@@ -45,6 +42,13 @@ class Budget:
 
     Raises:
         ConfigError: If the sizes contradict each other or the window is too small for the reserve.
+
+    Example:
+        >>> budget = Budget(8_192)
+        >>> budget.soft, budget.hard, budget.per_call
+        (4096, 6144, 1024)
+        >>> budget.tier(5_000)
+        <Tier.SOFT: 'soft'>
     """
 
     window: int = WINDOW
@@ -82,13 +86,20 @@ class Budget:
         Args:
             window: The new window in tokens.
 
+        Returns:
+            The new budget.
+
         Raises:
             ConfigError: If the window is too small for the reserve.
         """
         return Budget(window, per_call=min(self.per_call, window * 3 // 4), reserve=self.reserve)
 
     def tier(self, tokens: int) -> Tier:
-        """Return the tier of a view with this many tokens."""
+        """Return the tier of a view.
+
+        Args:
+            tokens: The tokens of the view.
+        """
         if tokens >= self.hard:
             return Tier.HARD
         return Tier.SOFT if tokens >= self.soft else Tier.OPEN
@@ -134,7 +145,11 @@ class PruneBudget:
         )
 
     def tokens(self, total: int) -> int:
-        """Return how many of `total` tokens the conversation keeps. The number is at least 1."""
+        """Return how many tokens of tool results the conversation keeps. The number is at least 1.
+
+        Args:
+            total: The tokens of all tool results.
+        """
         return self.count or max(1, int(self.share * total))
 
     def __str__(self) -> str:

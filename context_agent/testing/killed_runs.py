@@ -45,11 +45,12 @@ class Verdict:
         finished: The number of episodes that were finished and on disk.
         parked: The number of episodes that were interrupted and saved between two calls.
         trained: The number of episodes that updates trained.
-        lost: The ids of finished episodes that no step took unchanged.
-        twice: The ids of episodes that two updates trained, or that two steps took.
+        lost: The ids of finished episodes that no step took, or that a step took with another trace.
+        twice: The ids of episodes that several updates trained, or that several steps took.
         again: The ids of episodes that were finished a second time.
-        unlike: The ids of parked episodes that did not resume from where they were parked.
-        missing: The number of episodes that were requested but never taken.
+        unlike: The ids of parked episodes that no step took, or whose calls differ from the parked calls.
+        missing: The number of requested episodes that no step took, plus the number of trained episodes that no step
+            took.
     """
 
     finished: int

@@ -24,9 +24,10 @@ class SearchArguments(PublishedSearchArguments):
 
 
 def run(arguments: SearchArguments, context: ReadContext, earlier: int) -> ToolOutput:
-    """Search for more chunks than are shown.
+    """Return more hits than are shown, so that the executor can leave some out.
 
-    Each earlier call of the turn may show some of the same chunks, up to its limit.
+    One further hit shows that more chunks match. Each of the `earlier` reads of the turn may show some of the same
+    chunks, so the search requests `search_limit` more hits for each.
     """
     limit = arguments.limit or context.profile.search_limit
     hits = context.corpus.search(

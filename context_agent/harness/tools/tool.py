@@ -106,7 +106,8 @@ class ToolOutput:
         message: A text for the policy.
         mistake: The kind of mistake that the policy made; None without one.
         seconds: How long the call ran.
-        calls: The number of calls that share this output. It may fill the room of all of them.
+        calls: The number of calls whose room the output may take. An output of sub-agents may take one call's room for
+            each of them.
         room: The output's own bound in tokens, if it has one.
         delegated: The sub-agents behind the output. Room for the message about them is kept free of chunks.
     """

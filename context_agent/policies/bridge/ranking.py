@@ -164,8 +164,11 @@ def _search_columns(notes: Notes) -> dict[str, Floats]:
 
 
 def _trust_columns(said: Judgments, cosines: Floats, words: Floats) -> dict[str, Floats | float]:
-    """Return how far each retriever agrees with the reader and the networks, and how the trusted retriever orders the
-    candidates.
+    """Return the features in `TRUST`.
+
+    They are the correlations of the cosines and of the words with the reader's log-odds, with the networks' log-odds,
+    and with each other. `trusted` is the sum of the standardized cosines and words. The weight of each is its
+    correlation with the reader or, if the reader read nothing, with the networks. A negative correlation counts as 0.
     """
     heard = np.where(np.isfinite(said.alone), said.alone, said.read)
     dense, sparse = (correlation(heard, values) for values in (cosines, words))

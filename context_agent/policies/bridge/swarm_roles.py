@@ -86,7 +86,8 @@ class LeadingActor(BridgeActor):
     def next_searches(self, view: View) -> tuple[ToolCall, ...]:
         """Return the call that starts the sub-agents. Later calls of this method return nothing.
 
-        The tasks contain the question, for its next page of results, and the names, the most promising first.
+        The tasks contain the question, for its next page of results, and the names. The names are dealt out in turn,
+        the most promising first, so that each task has its share of the promising ones.
         """
         if self._spawned:
             return ()

@@ -136,7 +136,7 @@ class AnthropicPolicy(ChatPolicy):
 
 
 def _prefix_ends(conversation: Sequence[Message]) -> Iterator[int]:
-    """Return the positions at which the question and each turn end.
+    """Yield the positions at which the question and each turn end.
 
     A position is the index of the last message before a reply of the model.
     """

@@ -327,7 +327,8 @@ def is_context_overflow(refusal: Refusal) -> bool:
 def context_message(refusal: Refusal, window: int | None) -> str:
     """Return a message for a server with a smaller context than the budget's window. It says what to do.
 
-    If the request has no budget, return None, because its passages determine its length.
+    If `window` is None, the request has no budget. Its passages then determine its length, so the message says to pass
+    fewer of them.
     """
     if window is None:
         return (

@@ -1,16 +1,17 @@
 """The token policy: it sends token ids and receives token ids, so that what is trained is what was sampled.
 
-Four promises:
+The policy makes four promises:
 
-1. What was sampled stays verbatim in all later prompts. Nothing is decoded and encoded again. 2. The engine receives
-exactly the ids of the prompt. Without an edit, a prompt begins with the previous prompt and the reply to it. 3. Prompt
-and sampled ids together never exceed the window: `max_tokens` is capped by the prompt's exact length. 4. Each action
-carries its `TokenCall`: prompt, output, log-probabilities, version.
+1. What was sampled stays verbatim in all later prompts. Nothing is decoded and encoded again.
+2. The engine receives exactly the ids of the prompt. Without an edit, a prompt begins with the previous prompt and the
+   reply to it.
+3. Prompt and sampled ids together never exceed the window, because the prompt's exact length limits `max_tokens`.
+4. Each action carries its `TokenCall`: prompt, output, log-probabilities, version.
 
-The view counts what the prompt holds. `instructions` are the system and developer messages with the tools, and count as
-all of the first prompt except the question. An action counts as the sampled ids and the framing of its results'
-messages. Contents are counted by the same vocabulary. The tokens of a view are therefore the length of the prompt,
-except for chunks: a chunk counts as the sum of its parts, which may be a few tokens more than the whole.
+The view counts the tokens of the prompt. `instructions` are the system and developer messages with the tools. They
+count as all of the first prompt except the question. An action counts as the sampled ids and the framing of its
+results' messages. The same vocabulary counts contents. The tokens of a view are therefore the length of the prompt,
+except for chunks. A chunk counts as the sum of its parts, which may be a few tokens more than the whole.
 """
 
 from __future__ import annotations

@@ -171,10 +171,10 @@ def convert_weights(weights: Path, folder: Path) -> None:
     if importlib.util.find_spec("gguf") is None:
         raise MissingExtraError("gguf", "smollm2")
     source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name}
-    quantised = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
-    settings = {name: value for name, value in quantised.config.to_dict().items() if name != "quantization_config"}
-    model = type(quantised)(type(quantised.config)(**settings))
-    model.load_state_dict(quantised.state_dict())
+    quantized = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    settings = {name: value for name, value in quantized.config.to_dict().items() if name != "quantization_config"}
+    model = type(quantized)(type(quantized.config)(**settings))
+    model.load_state_dict(quantized.state_dict())
     model.save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
 

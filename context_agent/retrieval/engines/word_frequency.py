@@ -1,4 +1,4 @@
-"""How common a word is in general, for an engine that does not say how common it is there."""
+"""Estimates of how common a word is in general, for an engine that does not report its own counts."""
 
 from __future__ import annotations
 
@@ -19,18 +19,25 @@ _CHARACTER_RANK = 500
 
 
 def estimated_frequency(terms: Sequence[str], passages: int) -> NDArray[np.int64]:
-    """Return in how many of so many passages each term probably occurs, shape (n,).
+    """Estimate how many of the passages contain each term.
 
     The vocabulary of the tokenizer that ships with the package is sorted by frequency, so a word's position is its
-    rank. By Zipf's law, the word of rank r is one word in r * ln(V) of a text with V different words. If the tokenizer
+    rank. By Zipf's law, one of r * ln(V) words of a text with V different words is the word of rank r. If the tokenizer
     cuts a word into pieces, the word is rarer than all words that are one token.
+
+    Args:
+        terms: The terms.
+        passages: The number of passages, which have `PASSAGE_WORDS` words each.
+
+    Returns:
+        The number of passages with each term, shape (n_terms,).
     """
     return np.array([round(passages * _share(term)) for term in terms], dtype=np.int64)
 
 
 @lru_cache(maxsize=65_536)
 def _share(term: str) -> float:
-    """Return the share of passages that hold the term. A term without words gives 0."""
+    """Return the share of passages that contain the term. If the term has no letter or digit, return 0."""
     tokenizer = load_weights().tokenizer
     first, size = tokenizer.encode(_MOST_FREQUENT_WORD, add_special_tokens=False).ids[0], tokenizer.get_vocab_size()
     tokens = tokenizer.encode(term, add_special_tokens=False).ids
