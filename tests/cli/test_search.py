@@ -174,8 +174,8 @@ def test_a_filter_that_matches_nothing_is_named_with_the_metadata_that_there_are
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("2020", "write KEY=VALUE, or JSON"),
-        ("=2020", "write KEY=VALUE, or JSON"),
+        ("2020", "Write KEY=VALUE, or JSON"),
+        ("=2020", "Write KEY=VALUE, or JSON"),
         ('{"year": ', "not valid JSON"),
         ('{"year": {"$near": 2020}}', "$near"),
         ('{"year": 2020, "kind": "report"}', "exactly one key"),

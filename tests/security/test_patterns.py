@@ -35,7 +35,7 @@ EXAMPLES = {
     "context_agent.synth_data.domains.filings:element": (
         r'<ix:non\w+\b[^<>]*\bname="dei:DocumentType"[^<>]*>(.{0,2000}?)</ix:non'
     ),
-    "context_agent.synth_data.links.pages:by": r"\bdirected by (?:[a-z-]+ )?(?P<y>[A-Z]\w*)",
+    "context_agent.synth_data.links.relations:by": r"\bdirected by (?:[a-z-]+ )?(?P<y>[A-Z]\w*)",
     "context_agent.synth_data.sets.splits:prefix": r"world/(?:train|test)/",
     "context_agent.synth_data.world.tasks:sought": r"(?<!\w)tide(?!\w)",
     "context_agent.text.normalization:marks": "[\u0300-\u036f]{31,}",

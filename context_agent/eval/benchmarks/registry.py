@@ -479,7 +479,7 @@ def _beir(name: str) -> PublicBenchmark:
     return PublicBenchmark(
         name,
         f"the set {dataset} of BEIR",
-        "CC BY-SA 4.0 for BEIR's edition; the underlying set keeps its own licence",
+        "CC BY-SA 4.0 for BEIR's edition; the underlying set keeps its own license",
         "https://github.com/beir-cellar/beir",
         formats.beir,
         {split: "validation" if split == "dev" else split, "train": "train"},

@@ -25,7 +25,7 @@ _COLUMN = re.compile(r"([A-Z]{1,3})[0-9]{1,7}")
 _DATES = frozenset({*range(14, 23), *range(45, 48)})
 """Built-in number formats of dates and times (ECMA-376 part 1, 18.8.30)."""
 _DURATIONS = frozenset({46})
-_LITERAL = re.compile(r'"[^"]*"|\[(?!hh?\]|mm?\]|ss?\])[^\]]*\]')
+_LITERAL = re.compile(r'"[^"]*"|\[(?!hh?\]|mm?\]|ss?\])[^\[\]]*\]')
 _DURATION = re.compile(r"\[(?:hh?|mm?|ss?)\]")
 _DATE_LETTER = re.compile(r"(?<![_\\])[dmhysDMHYS]")
 LONGEST_FORMAT = 255
