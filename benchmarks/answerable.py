@@ -1,20 +1,28 @@
-"""Does the agent know whether it found the answer? AUC and calibration error of its confidence and its scores.
+"""Does the agent know whether it found the answer? This program measures the agent's confidence and its scores.
 
     python benchmarks/answerable.py --data FOLDER [--sets musique,2wiki,hotpotqa,newsfacts] [--split dev]
         [--questions 50] [--documents N] [--embedder static] [--weights FILE] [--cache FOLDER] [--plot FILE.svg]
         [--fast]
     python benchmarks/answerable.py --data FOLDER --sets ... --split train --questions 60 --fit FILE
 
-The sets are those of `multihop.py`. Each question is put to its corpus, which answers it, and so is a question without
-an answer: in turns the same one with its gold documents withheld, and one of another set. Printed for each set and for
-all: the area under the ROC curve of the confidence, also for each kind of unanswerable question alone; the expected
-calibration error of the confidence, and of the scores of the ranked documents (gold or not); each with its bootstrap
-95 % interval over questions, beside what it should reach. `--plot` draws the reliability curves of all sets together.
-With `--documents N` each question is put to a corpus of its own: N documents of its set, drawn at random.
+The sets are those of `multihop.py`. The agent gets each question on the corpus that answers it. It also gets as many
+unanswerable questions. These are, by turns, the same question without its gold documents, and a question of another
+set.
 
-`--fit` fits the calibration anew, on these questions and on small samples of the sets, and writes the weights with it.
-Networks are surer of questions that they have learned from than of others: give others. The calibration that ships is
-that of `multihop.py --train`, where each question is played by networks that did not learn from it.
+For each set and for all sets together the program prints:
+
+- the area under the ROC curve (AUC) of the confidence, also for each kind of unanswerable question;
+- the expected calibration error (ECE) of the confidence;
+- the expected calibration error of the scores of the ranked documents, which are gold or not.
+
+Each figure has a bootstrap 95 % interval over questions. The last line gives the targets. `--plot` draws the
+reliability curves of all sets together. With `--documents N`, each question gets a corpus of its own: N documents of
+its set, drawn at random.
+
+`--fit` fits the calibration to these questions and to small samples of the sets, and writes the weights with it. The
+networks are more certain about questions that they were trained on than about others. So pass questions that they were
+not trained on. The calibration that ships is the one of `multihop.py --train`. There, networks play only questions that
+they were not trained on.
 """
 
 from __future__ import annotations
@@ -61,20 +69,20 @@ LEAST_AUC, MOST_ERROR = 0.90, 0.05
 
 @dataclass
 class Predictions:
-    """Probabilities, what happened, and the question that each belongs to."""
+    """Predicted probabilities, the outcomes, and the question that each prediction belongs to."""
 
     probabilities: list[float] = field(default_factory=list)
     outcomes: list[float] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
 
     def add(self, probability: float, outcome: bool, question: str) -> None:
-        """Adds one prediction."""
+        """Add one prediction."""
         self.probabilities.append(probability)
         self.outcomes.append(float(outcome))
         self.questions.append(question)
 
     def extend(self, other: Predictions) -> None:
-        """Adds those of another set."""
+        """Add the predictions of another set."""
         self.probabilities += other.probabilities
         self.outcomes += other.outcomes
         self.questions += other.questions
@@ -86,7 +94,11 @@ class Predictions:
 
 @dataclass
 class Results:
-    """What the episodes of a set predicted: of the question, by kind of unanswerable question, and of documents."""
+    """The predictions of a set's episodes.
+
+    The confidence predicts whether the corpus answers the question. `withheld` and `foreign` contain only one kind of
+    unanswerable question each. The scores of documents predict whether a document is gold.
+    """
 
     confidence: Predictions = field(default_factory=Predictions)
     withheld: Predictions = field(default_factory=Predictions)
@@ -94,7 +106,7 @@ class Results:
     documents: Predictions = field(default_factory=Predictions)
 
     def add(self, task: CalibrationTask, policy: BridgePolicy) -> None:
-        """Plays a task."""
+        """Run the agent on a task, and add its predictions."""
         with SearchAgent(task.corpus, policy) as agent:
             result = agent.search(task.question.question)
         if result.confidence is None:
@@ -110,7 +122,7 @@ class Results:
             self.documents.add(document.score, document.id in task.gold, task.question.id)
 
     def extend(self, other: Results) -> None:
-        """Adds those of another set."""
+        """Add the results of another set."""
         for mine, its in zip(vars(self).values(), vars(other).values(), strict=True):
             mine.extend(its)
 
@@ -126,7 +138,7 @@ class Results:
 
 
 def main() -> int:
-    """Prints the table, and draws the curves."""
+    """Print the table and draw the curves, or fit the calibration."""
     options = _options()
     (embedder,) = embedders(options.embedder, options.cache)
     policy = BridgePolicy(Scorer.load(options.weights) if options.weights else None)
@@ -171,7 +183,10 @@ def main() -> int:
 def in_small_corpora(
     tasks: Iterable[CalibrationTask], corpus: Corpus, size: int, embedder: Embedder
 ) -> Iterator[CalibrationTask]:
-    """Yield the tasks of a corpus, each on `size` of its documents: all that answer it, and others drawn at random."""
+    """Yield the tasks of a corpus, each with a corpus of `size` of its documents.
+
+    The small corpus contains the gold documents of the task, and other documents drawn at random.
+    """
     draw = random.Random(0)
     documents = list(dict.fromkeys(chunk.document_id for chunk in corpus.walk()))
     for task in tasks:
@@ -185,7 +200,7 @@ def in_small_corpora(
 
 
 def fit(policy: BridgePolicy, sources: Sequence[BridgeSource], options: argparse.Namespace) -> None:
-    """Writes the policy's weights with a calibration that is fitted to the sources."""
+    """Fit a calibration to the sources, and write the policy's weights with it."""
     assert policy.scorer is not None
 
     episodes = assessed_episodes(sources, dict.fromkeys(range(FOLDS), policy), progress(), options.questions)
@@ -202,7 +217,10 @@ def fit(policy: BridgePolicy, sources: Sequence[BridgeSource], options: argparse
 
 
 def _plot(results: Results) -> str:
-    """Return the reliability curves as SVG text. The area of a point grows with its predictions. Needs matplotlib."""
+    """Return the reliability curves as SVG text. The area of a point grows with its number of predictions.
+
+    It needs matplotlib.
+    """
     parts: Sequence[tuple[str, Predictions]] = (
         ("the corpus answers the question", results.confidence),
         ("a ranked document is gold", results.documents),

@@ -1,17 +1,20 @@
-"""Is the agent better than the user's own one-shot search, on every kind of corpus? One table over many sets.
+"""Is the agent better than a one-shot search on every kind of corpus? This program prints one table over many sets.
 
     python benchmarks/any_corpus.py --data FOLDER [--data FOLDER ...] [--sets policyqa,qmsum] [--limit 60]
         [--embedder static] [--split dev|train|test] [--weights FILE] [--reader FILE.onnx] [--no-reranking]
         [--cache FOLDER]
 
-A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and either `queries.dev.jsonl` or `questions.jsonl`,
-whose questions may have a `split`; questions without one are in every split. Printed for each set are recall@5 of BM25,
-dense and hybrid search with the question alone, of hybrid's 50 best in the order of the shipped reader
-(`hybrid+reader`), and of the agent with both efforts; the share of gold that `careful` saw; and how much `careful` is
-above the best of the three one-shot searches, with its bootstrap 95 % interval over questions.
+A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`), and with `queries.SPLIT.jsonl` or `questions.jsonl`. A
+question may name its `split`. A question without one belongs to every split. For each set the program prints:
 
-`AUC` and `ECE` are those of the confidence: each question is put to its corpus, and every second one also to the corpus
-without its gold documents. Questions of the type `nothing` count as unanswerable too.
+- recall@5 of BM25, dense and hybrid search with the question alone;
+- `+reader`: recall@5 of the first 50 hits of hybrid search, ranked by the shipped reader;
+- recall@5 of the agent with the efforts `fast` and `careful`;
+- `seen`: the share of the gold documents that `careful` saw;
+- the gain of `careful` over the best of the three one-shot searches, with its bootstrap 95 % interval over questions.
+
+`AUC` and `ECE` measure the confidence. The agent gets each question on its corpus, and every second one also on the
+corpus without its gold documents. Questions of the type `nothing` count as unanswerable too.
 
 The last rows are the mean over sets and the worst set. `pooled` is the mean over all questions.
 """
@@ -46,7 +49,7 @@ WAYS = (*ONE_SHOT, "+reader", "fast", "careful")
 
 @dataclass
 class SetResult:
-    """Recalls of each way of searching, the gold seen, and the confidences with what was true."""
+    """The results of a set: the recalls of each search method, the gold seen, and the confidences with their outcomes."""
 
     name: str
     recalls: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
@@ -57,11 +60,11 @@ class SetResult:
 
     @property
     def best(self) -> str:
-        """The best of the one-shot searches."""
+        """The one-shot search with the highest mean recall."""
         return max(ONE_SHOT, key=lambda way: statistics.mean(self.recalls[way]))
 
     def gain(self) -> list[float]:
-        """Return the recall of `careful` less that of the best one-shot search, by question."""
+        """Return the recall of `careful` minus the recall of the best one-shot search, for each question."""
         pairs = zip(self.recalls["careful"], self.recalls[self.best], strict=True)
         return [agent - single for agent, single in pairs]
 
@@ -81,7 +84,7 @@ class SetResult:
 
 
 class PlainReranker:
-    """Hybrid's best in the order of the reader, which sees the question alone."""
+    """Hybrid search whose best hits are ranked by the reader. The reader sees only the question and the passage."""
 
     def __init__(self, corpus: MemoryCorpus, model: PairModel) -> None:
         self._corpus, self._weights, self._model = corpus, WordWeights(corpus), model
@@ -89,7 +92,7 @@ class PlainReranker:
         self._head = scorer.head if scorer else None
 
     def documents(self, question: str) -> list[str]:
-        """Documents, best first."""
+        """Return the ids of the documents, best first."""
         reader = ReaderInput(analyze_question(question, self._weights))
         chunks = [hit.chunk for hit in self._corpus.search(question, k=DEPTH)]
         passages = [AnalyzedPassage(chunk.title, chunk.text) for chunk in chunks]
@@ -124,7 +127,7 @@ def measure(
     reranker: PlainReranker | None,
     progress: Callable[[float], None],
 ) -> SetResult:
-    """Return all ways of searching on all questions."""
+    """Run every search method on every question, and return the results."""
     result = SetResult(name)
     owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
     fast, careful = (SearchAgent(corpus, policy.with_effort(effort)) for effort in ("fast", "careful"))
@@ -159,7 +162,7 @@ def measure(
 
 
 def main() -> int:
-    """Prints the table."""
+    """Print the table."""
     options = _options()
     (embedder,) = embedders(options.embedder, options.cache)
     reader = OnnxModel(options.reader, TOKENIZER_FILE, format=READER_FORMAT) if options.reader else shipped_reader()
@@ -194,7 +197,7 @@ def main() -> int:
 
 
 def _totals(results: Sequence[SetResult]) -> None:
-    """The mean over sets, all questions pooled, and the worst set."""
+    """Print the mean over sets, the mean over all questions, and the worst set."""
     ways = [way for way in WAYS if results[0].recalls[way]]
     means = {way: statistics.mean(statistics.mean(result.recalls[way]) for result in results) for way in ways}
     gains = {result.name: statistics.mean(result.gain()) for result in results}
@@ -206,7 +209,7 @@ def _totals(results: Sequence[SetResult]) -> None:
 
 
 def progress_bar(label: str, done: float, share: float) -> Callable[[float], None]:
-    """Draws a bar on stderr, if that is a terminal."""
+    """Return a function that draws a progress bar on stderr, if stderr is a terminal."""
 
     def show(part: float) -> None:
         if sys.stderr.isatty():

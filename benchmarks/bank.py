@@ -1,26 +1,27 @@
-"""Checks a bank of questions, prints its candidates for judges, and reads the judges' grades.
+"""Check a bank of questions, write its candidates on sheets for judges, and read the judges' grades.
 
-    python benchmarks/bank.py check BANK ... [--counts]
+    python benchmarks/bank.py check BANK ...
     python benchmarks/bank.py pools BANK ... --out SHEETS [--limit N] [--split train]
     python benchmarks/bank.py grades BANK ... --sheets SHEETS [--write]
 
 A bank is a folder with a folder for each corpus: `about.json`, `corpus.jsonl.gz` (`id`, `title`, `text`) and
 `questions.jsonl` (`id`, `question`, `answer`, `gold`, `type`, `style`, `split`).
 
-`check` prints every fault of the format, and counts of questions by type, style and split. It exits with 1 on a fault.
+`check` prints every fault of the format, and the number of questions by type, style and split. If there is a fault, it
+exits with 1.
 
-`pools` writes sheets for judges, of about 25 kB each. A question stands above passages in random order: its gold, and
-the best that BM25, the static embedding and MiniLM find. The gold is not marked. A passage is shortened to what the
-reader would see of it. The questions of all corpora are mixed, so the first sheets cover every corpus. A second run
-with the same folder adds the questions that it lacks.
+`pools` writes sheets for judges, of about 25 kB each. Each question is followed by passages in random order: its gold
+documents, and the best passages of BM25, the static embedding and MiniLM. The gold documents are not marked. A passage
+is shortened to the part that the reader would see. The questions of all corpora are mixed, so the first sheets cover
+every corpus. If you run it again with the same folder, it adds the questions that are not in the folder yet.
 
-A judge writes `sheet-001.NAME.txt` beside `sheet-001.txt`: for each question a line `number: 2 0 1 ...`, a grade for
-each passage in order. 2: answers the question, alone or as a part that is needed. 1: related, or a partial answer.
-0: neither. Several judges may grade one sheet.
+A judge writes `sheet-001.NAME.txt` beside `sheet-001.txt`. For each question it has a line `number: 2 0 1 ...`, with a
+grade for each passage in order. Grade 2: the passage answers the question, alone or as a part that is needed. Grade 1:
+it is related, or gives a partial answer. Grade 0: neither. Several judges may grade one sheet.
 
-`grades` prints how often judges and gold disagree, and how often two judges do. With `--write` it puts
-`labels.jsonl.gz` beside the questions: `id` and `grades`, from a document to its grade. If judges differ, the lowest
-grade counts.
+`grades` prints how often the judges disagree with the gold documents and with each other. With `--write`, it writes
+`labels.jsonl.gz` beside the questions. A row has the question's `id` and its `grades`, which map a document to its
+grade. If judges differ, the lowest grade counts.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ ABOUT = frozenset({"name", "domain", "language", "source", "licence", "written_b
 MOST_GOLD = 12
 FEWEST_WORDS, MOST_WORDS = 20, 350
 PASSAGES, OTHERS = 8, 4
-"""Passages of a question on a sheet: as many as this, and at least so many that are not gold."""
+"""The number of passages for a question on a sheet, and the minimum number of them that are not gold."""
 DEPTH = 10
-"""Passages that each retriever proposes."""
+"""The number of passages that each retriever proposes."""
 SHEET_BYTES = 25_000
 KEY = "key.jsonl"
-"""File of a folder of sheets: the corpus, question and documents of each number."""
+"""The file in a folder of sheets that maps each number to its corpus, question and documents."""
 _ANSWER = re.compile(r"\s*(\d+)\s*[:.]\s*([012](?:[\s,]+[012])*)\s*")
 
 Grades = dict[str, int]
-"""From a document's id to its grade."""
+"""A mapping from a document's id to its grade."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +81,18 @@ class BankCorpus:
 
     @cached_property
     def documents(self) -> list[dict[str, str]]:
-        """The rows of the corpus."""
+        """The rows of the corpus file."""
         with gzip.open(self.folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
 
     @cached_property
     def questions(self) -> list[dict[str, Any]]:
-        """The rows of the questions."""
+        """The rows of the question file."""
         text = (self.folder / "questions.jsonl").read_text("utf-8")
         return [json.loads(line) for line in text.split("\n") if line]
 
     def labels(self) -> dict[str, Grades]:
-        """Return the judges' grades by question; nothing if there are none."""
+        """Return the judges' grades by question. If there are no grades, return an empty mapping."""
         file = self.folder / "labels.jsonl.gz"
         if not file.is_file():
             return {}
@@ -152,7 +153,7 @@ def _gold_of(questions: Iterable[Mapping[str, Any]], split: str) -> set[str]:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Print faults and counts; return 1 if there is a fault."""
+    """Print faults and counts. If there is a fault, return 1."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("type", "style", "split")}
     total = documents = 0
     print(f"{'corpus':28} documents  outside 20..350 words  questions  train/dev/test  gold a question")
@@ -178,7 +179,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 class Candidates:
-    """Proposes passages of one corpus: the best of BM25, of the static embedding and of other embedders."""
+    """A source of candidate passages from one corpus: the best of BM25, of the static embedding and of other embedders."""
 
     def __init__(self, corpus: BankCorpus, embedders: Sequence[Embedder]) -> None:
         rows = corpus.documents
@@ -190,11 +191,11 @@ class Candidates:
         self._weights = WordWeights(self._corpus)
 
     def reader_input(self, question: str) -> ReaderInput:
-        """Return what shortens the passages for a question."""
+        """Return the `ReaderInput` that shortens the passages for a question."""
         return ReaderInput(analyze_question(question, self._weights))
 
     def best(self, question: str) -> list[str]:
-        """Return documents in order of their best rank in any of the rankings."""
+        """Return the ids of documents, ordered by their best rank in any of the rankings."""
         rankings = [self._found(retriever.search(question, 3 * DEPTH)) for retriever in self._corpus.retrievers]
         for embedder, vectors in self._dense:
             order = np.argsort(-(vectors @ embedder.embed_query(question)), kind="stable")[: 3 * DEPTH]
@@ -210,7 +211,7 @@ class Candidates:
 
 
 def write_pools(options: argparse.Namespace) -> int:
-    """Write sheets for the questions that the folder lacks."""
+    """Write sheets for the questions that are not in the folder yet."""
     options.out.mkdir(parents=True, exist_ok=True)
     key_file, draw = options.out / KEY, random.Random(options.seed)
     known = list(_read_key(options.out))
@@ -244,7 +245,7 @@ def write_pools(options: argparse.Namespace) -> int:
 def _block(
     name: str, row: Mapping[str, Any], candidates: Candidates, draw: random.Random
 ) -> tuple[dict[str, Any], str]:
-    """Return what the key says of a question, and its text on a sheet."""
+    """Return the key entry of a question, and its text on a sheet."""
     gold = list(row["gold"])
     others = [document for document in candidates.best(row["question"]) if document not in gold]
     documents = gold + others[: max(PASSAGES - len(gold), OTHERS)]
@@ -272,7 +273,7 @@ def _read_key(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_grades(folder: Path, report: Callable[[str], None]) -> dict[int, list[list[int]]]:
-    """Return the lists of grades that judges gave to each number; lines that cannot be read are reported."""
+    """Return the lists of grades that judges gave to each number. Lines that cannot be read are reported."""
     sizes = {row["number"]: (row["sheet"], len(row["documents"])) for row in _read_key(folder)}
     given: dict[int, list[list[int]]] = defaultdict(list)
     for file in sorted(folder.glob("sheet-*.*.txt")):
@@ -290,7 +291,9 @@ def read_grades(folder: Path, report: Callable[[str], None]) -> dict[int, list[l
 
 
 def read_labels(options: argparse.Namespace) -> int:
-    """Print how far judges, writers and other judges agree; write the labels if asked."""
+    """Print how well the judges agree with the gold documents and with each other. If `options.write` is set, write
+    labels.
+    """
     given = read_grades(options.sheets, lambda fault: print(fault, file=sys.stderr))
     questions = {(c.name, row["id"]): (c, row) for c in corpora_of(options.banks) for row in c.questions}
     labels: dict[str, dict[str, Grades]] = defaultdict(dict)
@@ -311,14 +314,14 @@ def read_labels(options: argparse.Namespace) -> int:
 
 
 def _write_labels(corpus: BankCorpus, labels: Mapping[str, Grades]) -> None:
-    """Write the labels of a corpus, byte for byte the same for the same labels."""
+    """Write the labels of a corpus. The same labels always give the same bytes."""
     lines = (json.dumps({"id": name, "grades": labels[name]}, ensure_ascii=False) + "\n" for name in sorted(labels))
     text = "".join(lines).encode()
     (corpus.folder / "labels.jsonl.gz").write_bytes(gzip.compress(text, mtime=0))
 
 
 class GradeCounts:
-    """Counts grades of gold and of other passages, and pairs of grades by two judges."""
+    """Counts of the grades of gold documents and of other passages, and of pairs of grades by two judges."""
 
     def __init__(self) -> None:
         self._grades: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
@@ -327,7 +330,13 @@ class GradeCounts:
         self._questions = 0
 
     def add(self, kind: str, gold: Sequence[bool], lists: Sequence[Sequence[int]]) -> None:
-        """Add a question of this kind: which passages are gold, and the grades of each judge."""
+        """Add a question of this kind.
+
+        Args:
+            kind: The question's type.
+            gold: Whether each passage is gold.
+            lists: The grades of each judge, in the order of the passages.
+        """
         self._questions += 1
         for grades in lists:
             for is_gold, grade in zip(gold, grades, strict=True):
@@ -358,7 +367,7 @@ class GradeCounts:
 
 
 def main() -> int:
-    """Run one of the steps."""
+    """Run the step that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(required=True)
     for name, run in (("check", check), ("pools", write_pools), ("grades", read_labels)):

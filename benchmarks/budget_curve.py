@@ -1,10 +1,10 @@
-r"""Writes the budget curve of a finished `ctx1 eval` run into docs: the plots as SVG, the table between its marks.
+r"""Write the budget curve of a finished `ctx1 eval` run into the documentation: a plot as SVG, and a table.
 
     ctx1 eval --benchmarks musique,2wiki,hotpotqa --split dev --systems hybrid,agent,agent-unpruned \
         --windows 1024,2048,4096,8192,16384,32768 --out runs/budget
     python benchmarks/budget_curve.py runs/budget [--page docs/budget-curve.md]
 
-The page keeps its prose: only the part between `<!-- figures -->` and `<!-- end of figures -->` is replaced.
+Only the part of the page between `<!-- figures -->` and `<!-- end of figures -->` is replaced.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ AGENT, UNPRUNED = "agent", "agent-unpruned"
 
 
 def main() -> int:
-    """Writes the plot next to the page, and the table into the page."""
+    """Write the plot beside the page, and the table into the page."""
     summary, page = finished_run(__doc__ or "", Path("docs/budget-curve.md"), UNPRUNED)
     write_figures(page, f"{draw_plot(summary, METRIC, page)}\n\n{table(summary)}")
     return 0
 
 
 def finished_run(description: str, page: Path, reference: str) -> tuple[EvalSummary, Path]:
-    """Return the summary of the run that the command line names, and the page for its figures; `page` by default."""
+    """Return the summary of the run that the command line names, and the page for its figures. The default is `page`."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of the run")
     parser.add_argument("--page", type=Path, default=page)
@@ -46,22 +46,23 @@ def finished_run(description: str, page: Path, reference: str) -> tuple[EvalSumm
 
 
 def draw_plot(summary: EvalSummary, metric: str, page: Path) -> str:
-    """Draws the metric against the window, next to the page; returns the line of the page that shows it."""
+    """Draw the metric against the window in a file beside the page. Return the line of Markdown that shows the plot."""
     plot = page.with_suffix(".svg")
     plot.write_text(plots.budget_curve(summary, metric), encoding="utf-8")
     return f"![{metric.capitalize()} against the window]({plot.name})"
 
 
 def write_figures(page: Path, figures: str) -> None:
-    """Replaces the figures between the marks of the page."""
+    """Replace the part of the page between the marks."""
     text = page.read_text(encoding="utf-8")
     marked = f"{START}\n\n{figures}\n{END}"
     page.write_text(re.sub(f"{START}.*{END}", lambda _: marked, text, flags=re.S), encoding="utf-8")
 
 
 def table(summary: EvalSummary) -> str:
-    """Return each window: recall with pruning and its gain over no pruning, by benchmark; then systems without a
-    window.
+    """Return a Markdown table of recall by window and benchmark, with the gain of pruning over no pruning.
+
+    The last rows are the systems without a window.
     """
     cells = {(cell.benchmark, cell.system, cell.window): cell for cell in summary.cells}
     benchmarks = summary.benchmarks
@@ -77,7 +78,7 @@ def table(summary: EvalSummary) -> str:
 
 
 def gain(value: MetricValue | None) -> str:
-    """Return a paired difference with its interval; empty for None."""
+    """Return a paired difference with its interval. If it is None, return an empty string."""
     return "" if value is None else f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
 
 

@@ -1,12 +1,14 @@
-"""How far a call travels through the code: functions, modules, and calls from one module into another.
+"""Print how many functions and modules a call passes through, and how often it passes from one module into another.
 
     python benchmarks/call_paths.py [episode] [search] [rl] [--calls]
 
-`episode` plays a search, a prune and a ranking over three documents with a scripted policy. `search` runs `ctx1 search`
-on a local index of a few documents with the embedded policy. `rl` is the second step of a reinforcement-learning run
-of a tiny model (needs the extra `train`): everything from drawing the questions to the synced weights; its second line
-leaves out what the episodes themselves call. Only this package's functions count, not class bodies, nor what
-dataclasses, lambdas and comprehensions generate. `--calls` prints every call, indented.
+- `episode`: a search, a prune and a ranking over three documents, played by a scripted policy.
+- `search`: `ctx1 search` with the embedded policy on a local index of a few documents.
+- `rl`: the second step of a reinforcement-learning run of a tiny model, from the draw of the questions to the new
+  weights in the sampler. It needs the extra `train`. Its second line counts only functions of the package `train`.
+
+Only functions of this package count. Class bodies, lambdas, comprehensions and the methods that dataclasses generate do
+not count. `--calls` prints every call, indented by depth.
 """
 
 from __future__ import annotations
@@ -64,22 +66,26 @@ SHOWN: dict[str, Any] = {
     "optimiser": {"learning_rate": 1e-2},
     "sft": {"demonstrations": 600, "rows_per_pass": 16, "epochs": 3},
 }
-"""The run that teaches the model to search: without it all rewards are 0, and there is nothing to train on."""
+"""The run that teaches the model to search. Without it, all rewards would be 0, and there would be nothing to train on.
+"""
 
 
 @dataclass
 class CallPath:
-    """The calls of this package while it records, in all threads that it was installed in or that start later."""
+    """The calls of this package's functions while `recording` is true.
+
+    Calls are recorded in the thread that installs the object, and in threads that start while it is installed.
+    """
 
     calls: list[tuple[int, str, str]] = field(default_factory=list)
-    """(depth, module, function) of each call."""
+    """The depth, module and function of each call."""
     crossings: int = 0
-    """Calls from one module into another."""
+    """The number of calls from one module into another."""
     recording: bool = True
     _stacks: threading.local = field(default_factory=threading.local)
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Receives the interpreter's events; see `sys.setprofile`."""
+        """Receive an event of the interpreter, as `sys.setprofile` describes."""
         module, code = frame.f_globals.get("__name__", ""), frame.f_code
         called = bool(code.co_flags & inspect.CO_OPTIMIZED) and "<" not in code.co_filename + code.co_name
         if not self.recording or not called or not module.startswith(PACKAGE):
@@ -94,7 +100,7 @@ class CallPath:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[CallPath]:
-        """Receives events in the block, in this thread and in threads that start in it."""
+        """Receive events inside the block, from this thread and from threads that start in it."""
         threading.setprofile(self)
         sys.setprofile(self)
         try:
@@ -104,7 +110,7 @@ class CallPath:
             threading.setprofile(None)
 
     def line(self, name: str, rooms: Sequence[str] = ("",)) -> str:
-        """Return the figures of the modules in these rooms. Crossings are counted over all modules."""
+        """Return the figures of the modules in these packages. Crossings are counted over all modules."""
         calls = [(module, function) for _, module, function in self.calls if module.startswith(tuple(rooms))]
         modules = {module for module, _ in calls}
         crossings = f", {self.crossings} crossings" if rooms == ("",) else ""
@@ -112,7 +118,7 @@ class CallPath:
 
 
 def episode() -> CallPath:
-    """Three actions of a scripted policy over three documents in memory."""
+    """Record three actions of a scripted policy over three documents in memory."""
     corpus = MemoryCorpus(DOCUMENTS)
     SearchAgent(corpus, ScriptedPolicy(SCRIPT)).search(QUESTION)  # imports, and loads what is cached
     agent, path = SearchAgent(corpus, ScriptedPolicy(SCRIPT)), CallPath()
@@ -122,7 +128,7 @@ def episode() -> CallPath:
 
 
 def search() -> CallPath:
-    """`ctx1 search` over an index of three documents, once, as the command runs it."""
+    """Record one `ctx1 search` over an index of three documents, run as the command runs it."""
     from context_agent.cli import app
 
     with tempfile.TemporaryDirectory() as folder:
@@ -135,9 +141,7 @@ def search() -> CallPath:
 
 
 def rl() -> CallPath:
-    """Yield the second step of a run: questions, episodes, rewards, advantages, rows, an update, and the new
-    weights.
-    """
+    """Record the second step of a run: questions, episodes, rewards, advantages, rows, an update and the new weights."""
     from context_agent.train import reinforcement, run_file, sft
     from context_agent.train.rl import loop
 
@@ -170,7 +174,7 @@ PATHS: dict[str, tuple[Callable[[], CallPath], str]] = {
 
 
 def main() -> None:
-    """Prints the figures of each path."""
+    """Print the figures of each path."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", metavar="|".join(PATHS))
     parser.add_argument("--calls", action="store_true")

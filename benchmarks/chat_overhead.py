@@ -1,10 +1,15 @@
-"""What the chat policy itself costs a turn, beside the model's own time.
+"""Measure how much time the chat policy adds to a turn, apart from the model's own time.
 
     python benchmarks/chat_overhead.py [--repeats N]
 
-A view of 32k tokens is grown by real searches over invented documents, three calls a turn, some of them pruned again.
-Printed: CPU time of building the messages (bound 10 ms), of reading a reply, and the wall time of a whole action on a
-scripted server in this process, which answers at once: messages, JSON, HTTP both ways, and reading (bound 10 ms).
+A view of 32k tokens grows from real searches over invented documents, three searches a turn. Some blocks are pruned
+again. The program prints:
+
+- the CPU time of building the messages (bound 10 ms);
+- the CPU time of reading a reply;
+- the wall time of a whole action (bound 10 ms): messages, JSON, HTTP in both directions, and reading.
+
+The model is a scripted server in this process, which answers at once.
 """
 
 from __future__ import annotations
@@ -32,12 +37,12 @@ TARGET = 32_000
 
 
 def words(draw: random.Random, count: int) -> str:
-    """Invented words."""
+    """Return invented words."""
     return " ".join("".join(draw.choices(SYLLABLES, k=draw.randint(1, 4))) for _ in range(count))
 
 
 async def grown(policy: ChatPolicy) -> View:
-    """Return a view of `TARGET` tokens: searches, reasoning, and every fourth block pruned."""
+    """Return a view of `TARGET` tokens that grew from searches and reasoning. Every fourth block was pruned."""
     draw = random.Random(5)
     corpus = MemoryCorpus([Document(f"d{n}", words(draw, 120), words(draw, 3)) for n in range(600)])
     budget = Budget(WINDOW, soft=WINDOW - 2_000, hard=WINDOW - 1_000, per_call=2_000)
@@ -52,7 +57,7 @@ async def grown(policy: ChatPolicy) -> View:
 
 
 def milliseconds(work: Callable[[], object], repeats: int) -> list[float]:
-    """CPU time of each of `repeats` runs."""
+    """Return the CPU time of each of `repeats` runs, in milliseconds."""
     taken = []
     for _ in range(repeats):
         started = time.process_time()
@@ -62,7 +67,7 @@ def milliseconds(work: Callable[[], object], repeats: int) -> list[float]:
 
 
 async def actions(policy: ChatPolicy, view: View, repeats: int) -> list[float]:
-    """Wall time of each of `repeats` actions, in milliseconds, the connection being open."""
+    """Return the wall time of each of `repeats` actions, in milliseconds. The connection is open before the first one."""
     actor = policy.open(view.question, MemoryCorpus([Document("d", "d")]), profile=default())
     await actor.act(view)
     taken = []
@@ -74,12 +79,12 @@ async def actions(policy: ChatPolicy, view: View, repeats: int) -> list[float]:
 
 
 def line(name: str, taken: list[float], bound: str = "") -> None:
-    """One figure."""
+    """Print one figure."""
     print(f"{name:<28} median {statistics.median(taken):6.2f} ms   slowest {max(taken):6.2f} ms   {bound}")
 
 
 def main() -> None:
-    """Prints every figure."""
+    """Print every figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=50)
     repeats = parser.parse_args().repeats

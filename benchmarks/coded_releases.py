@@ -1,9 +1,9 @@
-"""A corpus headed by codes whose questions use names: release notes of four versions of five products.
+"""A generated corpus whose documents use codes and whose questions use names.
 
-The notes of a product are headed by its code, such as `K8S 2024.1`, and never spell its name. Their wording is nearly
-the same for all products, as it is in the quarterly filings of several companies. The questions name the product and
-ask in other words. Words find any product's notes on the subject, while vectors that know what a code stands for find
-the right ones. The text is generated and invented.
+It consists of release notes for four versions of five products. The title of a note is the product's code, such as `K8S
+2024.1`. The notes never spell the product's name. Their wording is nearly the same for all products, as in the
+quarterly reports of several companies. The questions name the product and use other words than the notes. Word search
+finds the notes of any product on the subject. Vectors that encode what a code means find the right ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSIONS = ("2023.1", "2023.3", "2024.1", "2024.3")
 
 
 class Product(NamedTuple):
-    """A product: the code that heads its notes, its name in questions, and the things that its notes speak of."""
+    """A product: its code in the notes, its name in questions, and the words that fill the texts."""
 
     code: str
     name: str
@@ -29,7 +29,7 @@ class Product(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """A section of every note: its heading, its text by version, and the question about it."""
+    """A section that every release has: its heading, the template of its text, and the question about it."""
 
     heading: str
     text: str
@@ -133,12 +133,12 @@ SUBJECTS = (
 
 
 def documents() -> list[Document]:
-    """Return the notes: one document for each section of each version of each product."""
+    """Return the release notes: one document for each section of each version of each product."""
     return list(_notes())
 
 
 def questions() -> list[Question]:
-    """Return a question about each subject of each product; gold are its sections in all versions."""
+    """Return one question for each subject of each product. Its gold documents are that section in all versions."""
     return [
         Question(f"{item.code}-{number}", subject.question.format(name=item.name), gold=tuple(_gold(item, number)))
         for item, (number, subject) in pairs(PRODUCTS, enumerate(SUBJECTS))

@@ -1,11 +1,11 @@
-r"""Writes the comparison of context edits of a finished `ctx1 eval` run into docs: plots as SVG, tables between marks.
+r"""Write a finished `ctx1 eval` comparison of context edits into the documentation: plots as SVG, and tables.
 
     ctx1 eval --benchmarks musique,2wiki,hotpotqa --split dev --limit 60 \
         --systems agent-unpruned,agent-oldest,agent,agent-summary,agent-both,agent+swarm4 \
         --windows 1024,2048,4096,8192,32768 --out runs/edits
     python benchmarks/context_edits.py runs/edits [--page docs/context-edits.md]
 
-Every system answers the same questions. Differences are paired, with the policy without edits as the reference.
+Every system answers the same questions. Differences are paired. The reference is the policy without edits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LABELS = {
 
 
 def main() -> int:
-    """Writes the plot next to the page and the recalls into it; prints a table for each benchmark."""
+    """Write the plot beside the page and the recalls into it. Print a table for each benchmark."""
     summary, page = finished_run(__doc__ or "", Path("docs/context-edits.md"), REFERENCE)
     write_figures(page, f"{draw_plot(summary, METRIC, page)}\n\n{best_by_window(summary)}\n")
     for name in summary.benchmarks:
@@ -42,8 +42,9 @@ def main() -> int:
 
 
 def best_by_window(summary: EvalSummary) -> str:
-    """Return the recall of each edit by window, averaged over the benchmarks with equal weights; the highest is
-    bold.
+    """Return a table of the recall of each edit by window, averaged over the benchmarks with equal weights.
+
+    The highest recall of each window is bold.
     """
     lines = ["| window | " + " | ".join(LABELS.values()) + " |", "|---:|" + "---:|" * len(LABELS)]
     for window in windows(summary):
@@ -55,7 +56,7 @@ def best_by_window(summary: EvalSummary) -> str:
 
 
 def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
-    """Yield a line for each window and edit."""
+    """Yield a table row for each window and edit."""
     cells = {(cell.system, cell.window): cell for cell in summary.cells if cell.benchmark == benchmark}
     yield "| window | edits | recall@5 | less none | tokens | critical steps | lost prefix | failed |"
     yield "|---:|---|---:|---:|---:|---:|---:|---:|"

@@ -1,14 +1,20 @@
-"""A corpus of 100,000 chunks of real text, for the benchmarks of indexing and search.
+"""Make a corpus of 100,000 chunks of real text, for the benchmarks of indexing and search.
 
     python benchmarks/corpus100k.py [--data FOLDER] [--count N] [--out FILE.jsonl.gz]
 
-The sets in `--data` (default: the environment's CTX1_DATA, else ../shared/data) hold about 36,000 paragraphs.
-They are augmented by **shift and shuffle**: round r gives every paragraph a variant whose sentences stand in another
-order, whose numbers of two to four digits are each increased by r, and whose title says `(variant r)`; ids get the
-suffix `-vR`. Rounds follow one another until there are enough. It is seeded: the same sets give the same corpus.
+The sets in `--data` have about 36,000 paragraphs. The default folder is `CTX1_DATA` in the environment, or else
+../shared/data. The paragraphs are augmented by **shift and shuffle**. Each round makes a variant of every paragraph:
 
-A variant has the length, the vocabulary and the punctuation of its paragraph, so postings, vectors and patterns behave
-as on real text of that size; but near-duplicates are denser than in a real corpus, and recall on it means nothing.
+- the sentences are in another order;
+- numbers of two to four digits are increased by the number of the round, r;
+- the title ends with `(variant r)`, and the id ends with `-vr`.
+
+Rounds are added until there are enough paragraphs. The random numbers are seeded, so the same sets always give the same
+corpus.
+
+A variant has the length, the vocabulary and the punctuation of its paragraph. So postings, vectors and patterns behave
+as they do on real text of that size. But the corpus has more near-duplicates than a real one, so recall on it means
+nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
 def data_folder(folder_name: str | None) -> Path:
-    """Return the folder of the sets; ends the program with a message when they are not there."""
+    """Return the folder of the sets. If sets are missing, end the program with a message."""
     folder = Path(folder_name or os.environ.get("CTX1_DATA", Path(__file__).parents[2] / "shared" / "data"))
     missing = [name for name in SETS if not (folder / name / "corpus.jsonl.gz").exists()]
     if missing:
@@ -43,7 +49,7 @@ def data_folder(folder_name: str | None) -> Path:
 
 
 def paragraphs(folder: Path) -> list[Document]:
-    """Return all sets one after another, ids prefixed by the set's name."""
+    """Return the paragraphs of all sets, one set after another. Ids start with the name of the set."""
     documents = []
     for name in SETS:
         with gzip.open(folder / name / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -53,12 +59,12 @@ def paragraphs(folder: Path) -> list[Document]:
 
 
 def corpus(folder: Path, size: int = COUNT) -> Iterator[Document]:
-    """Return the first `size` documents: the real ones, then their variants, one round after another."""
+    """Return the first `size` documents. The real ones come first, then their variants, round by round."""
     return islice(_rounds(paragraphs(folder)), size)
 
 
 def questions(folder: Path) -> list[str]:
-    """Return the dev questions of all sets, in turn, so that the first ones are of every set."""
+    """Return the dev questions of all sets. The sets alternate, so the first questions cover every set."""
     columns = []
     for name in SETS:
         with (folder / name / "queries.dev.jsonl").open(encoding="utf-8") as lines:
@@ -81,7 +87,7 @@ def _variant(document: Document, number: int, draw: random.Random) -> Document:
 
 
 def main() -> None:
-    """Writes the corpus, or prints what it is like."""
+    """Write the corpus if an output file is given, and print its size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--count", type=int, default=COUNT)

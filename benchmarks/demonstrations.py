@@ -1,10 +1,11 @@
-"""What the oracle expert's episodes look like, and what the filters keep of them. No language model, no GPU.
+"""Describe the episodes of the oracle expert, and the ones that the filters keep. Needs no language model and no GPU.
 
     python benchmarks/demonstrations.py --data FOLDER [--set 2wiki] [--tasks 200] [--window 4096] [--rollouts 1]
         [--pace 0] [--prune-at 0.5] [--noise 0] [--profile default] [--expert oracle|bridge] [--seed 0] [--json]
 
-FOLDER/SET has `corpus.jsonl.gz` and `queries.train.jsonl`; the tasks are its train questions, drawn by the seed. Prints
-the means over the episodes played and over those kept, the counts by rule, and the episodes played a second.
+FOLDER/SET has `corpus.jsonl.gz` and `queries.train.jsonl`. The tasks are train questions, drawn with the seed. The
+program prints means over all episodes and over those that are kept, the number of episodes that each rule dropped, and
+the number of episodes per second.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from context_agent.synth_data.task import load_tasks
 
 
 def main() -> None:
-    """Plays the tasks and prints the report."""
+    """Play the tasks and print the report."""
     options = _options()
     folder = options.data / options.set
     corpus = MemoryCorpus(load(folder / "corpus.jsonl.gz"))

@@ -1,12 +1,13 @@
-"""Recall@5 of the agent over search engines that exist, beside the one-shot search of each. No language model, no GPU.
+"""Recall@5 of the agent over existing search engines, compared with the one-shot search of each engine.
 
     python benchmarks/engines.py --data FOLDER [--set 2wiki] [--split dev] [--limit N] [--effort careful|fast]
         [--embedder minilm] [--engines postgres,lancedb,milvus,chroma,own] [--cache FOLDER] [--work FOLDER]
 
-Each engine gets the passages of the set, and where it searches by meaning their vectors by `--embedder`. It is used as
-docs/engines.md shows: a search function in `EngineCorpus`, nothing else. For each engine a line has the recall@5 of its
-own search with the question alone, of the agent, and the mean gain, with bootstrap 95 % intervals over questions.
-`own` is this package's index in memory, without `EngineCorpus`.
+Each engine gets the passages of the set. If it searches by vectors, it also gets their vectors from `--embedder`. It is
+used only through a search function in `EngineCorpus`, as docs/engines.md shows. For each engine the program prints the
+recall@5 of its own search with the question alone, the recall@5 of the agent, and the mean gain. Each figure has a
+bootstrap 95 % interval over questions. `own` is this package's index in memory, without `EngineCorpus`. No language
+model and no GPU are needed.
 
 | engine | search | needs |
 |---|---|---|
@@ -15,8 +16,8 @@ own search with the question alone, of the agent, and the mean gain, with bootst
 | `milvus` | BM25 and vectors, fused by Milvus Lite | `pymilvus`, `milvus-lite` |
 | `chroma` | vectors, on a Chroma server | |
 
-The PostgreSQL cluster and the Chroma server live in a temporary folder in `--work`. Root runs the cluster as the user
-`postgres`, who must be able to reach that folder.
+The PostgreSQL cluster and the Chroma server keep their data in a temporary folder in `--work`. If you are root, the
+cluster runs as the user `postgres`, who must be able to reach that folder.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ from context_agent.types import Chunk, Question
 
 Search = Callable[[str, int], Any]
 BATCH = 2_000
-"""Passages that are sent to an engine at once."""
+"""The number of passages in one request to an engine."""
 START_SECONDS = 60
 SEARCH_SECONDS = 300
-"""For one search: Milvus Lite is slow on a busy machine."""
+"""The time limit of one search. It is long because Milvus Lite is slow on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Passages:
-    """What an engine indexes."""
+    """The passages that an engine indexes, and the embedder of their vectors."""
 
     chunks: Sequence[Chunk]
     embedder: CachedEmbedder
@@ -73,7 +74,7 @@ class Passages:
         return [float(value) for value in self.embedder.embed_query(text)]
 
     def rows(self, *, vectors: bool = False) -> Iterator[list[dict[str, Any]]]:
-        """Yield the passages in batches, as rows with id, title and text, and the vector on demand."""
+        """Yield batches of rows with id, title and text. If `vectors` is true, the rows have vectors too."""
         for start in range(0, len(self.chunks), BATCH):
             part = self.chunks[start : start + BATCH]
             rows: list[dict[str, Any]] = [
@@ -87,7 +88,7 @@ class Passages:
 
 @contextmanager
 def postgres(passages: Passages, folder: Path) -> Iterator[Search]:
-    """Full-text search of a cluster that listens on a socket in the folder alone."""
+    """Yield the full-text search of a PostgreSQL cluster. The cluster listens only on a socket in the folder."""
     import psycopg
     from psycopg.rows import dict_row
 
@@ -130,7 +131,7 @@ def postgres(passages: Passages, folder: Path) -> Iterator[Search]:
 
 @contextmanager
 def lancedb(passages: Passages, folder: Path) -> Iterator[Search]:
-    """Hybrid search of a LanceDB table."""
+    """Yield the hybrid search of a LanceDB table."""
     os.environ.setdefault("LANCE_LOG", "error")
     import lancedb as library
     from lancedb.index import FTS
@@ -151,7 +152,7 @@ def lancedb(passages: Passages, folder: Path) -> Iterator[Search]:
 
 @contextmanager
 def milvus(passages: Passages, folder: Path) -> Iterator[Search]:
-    """BM25 and dense search of Milvus Lite, fused by reciprocal ranks."""
+    """Yield BM25 and dense search of Milvus Lite, fused by reciprocal rank."""
     from pymilvus import AnnSearchRequest, DataType, Function, FunctionType, MilvusClient, RRFRanker
 
     client = MilvusClient(str(folder / "milvus.db"))
@@ -186,7 +187,7 @@ def milvus(passages: Passages, folder: Path) -> Iterator[Search]:
 
 @contextmanager
 def chroma(passages: Passages, folder: Path) -> Iterator[Search]:
-    """Dense search of a Chroma server."""
+    """Yield the dense search of a Chroma server."""
     import chromadb
 
     with socket.socket() as free:
@@ -210,7 +211,7 @@ def chroma(passages: Passages, folder: Path) -> Iterator[Search]:
 
 
 def _started(connect: Callable[[], Any]) -> Any:
-    """Return the connection, once the server answers."""
+    """Call `connect` until the server answers, and return the connection."""
     ends = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -225,7 +226,7 @@ ENGINES = {"postgres": postgres, "lancedb": lancedb, "milvus": milvus, "chroma":
 
 
 def measure(name: str, corpus: Corpus, questions: Sequence[Question], policy: BridgePolicy) -> None:
-    """Prints the line of one engine."""
+    """Print the line of one engine."""
     one_shot, agent, seconds = [], [], []
     with SearchAgent(corpus, policy) as searcher:
         for question in questions:
@@ -241,7 +242,7 @@ def measure(name: str, corpus: Corpus, questions: Sequence[Question], policy: Br
 
 
 def main() -> int:
-    """Measures the engines in turn."""
+    """Measure the engines, one after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, action="append", required=True)
     parser.add_argument("--set", default="2wiki")

@@ -1,11 +1,11 @@
-"""How long one episode of the embedded policy takes, over 10,000 chunks.
+"""Measure how long one episode of the embedded policy takes over 10,000 documents.
 
     python benchmarks/episode_latency.py [--data FOLDER] [--questions 60] [--index FOLDER]
 
-Asks development questions of musique one after the other, over its first 10,000 documents in memory and in a local
-Chroma folder, and prints the median and the 90th percentile of the wall time, with the searches an episode makes.
-The bound is a median of 150 ms with effort `fast`, and of 1,200 ms with `careful`. `--index` keeps the Chroma folder
-for the next run.
+The program asks dev questions of musique, one after another, over the first 10,000 documents of the set. The documents
+are in memory, and then in a local Chroma folder. It prints the median and the 90th percentile of the wall time, and the
+median number of searches per episode. The bound for the median is 150 ms with the effort `fast`, and 1,200 ms with
+`careful`. `--index` keeps the Chroma folder for the next run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BOUND_MS = {"fast": 150, "careful": 1200}
 
 
 def measure(label: str, corpus: Corpus, questions: list[str], effort: str) -> None:
-    """One line: the median, the 90th percentile, and the searches of a median episode."""
+    """Print one line: the median and the 90th percentile of the time, and the median number of searches."""
     with SearchAgent(corpus, effort=effort) as agent:
         for question in questions[:3]:
             agent.search(question)
@@ -49,7 +49,7 @@ def measure(label: str, corpus: Corpus, questions: list[str], effort: str) -> No
 
 
 def main() -> None:
-    """Prints a line for each corpus and effort."""
+    """Print a line for each corpus and effort."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--questions", type=int, default=60)

@@ -32,7 +32,7 @@ SYSTEMS = "hybrid,agent"
 
 @dataclass(frozen=True)
 class Timed:
-    """One command: its folder, wall time and computing time in seconds."""
+    """A finished command: its output folder, its wall time and its CPU time in seconds."""
 
     folder: Path
     wall: float
@@ -40,7 +40,7 @@ class Timed:
 
 
 def main() -> int:
-    """Prints a table; returns 1 if figures differ."""
+    """Print a table. If figures differ, return 1."""
     options = _options()
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: options.cores]))
     ctx1 = shutil.which("ctx1", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def run(command: list[str], folder: Path, extra: list[str]) -> Timed:
-    """Runs the command into a fresh folder."""
+    """Run the command with a new output folder."""
     before, started = _cpu(), time.perf_counter()
     subprocess.run([*command, "--out", str(folder), *extra], check=True, stdout=subprocess.DEVNULL)
     return Timed(folder, time.perf_counter() - started, _cpu() - before)
@@ -84,7 +84,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def show(runs: dict[str, Timed], prints: dict[str, str], questions: int, options: argparse.Namespace) -> int:
-    """Prints the figures; returns 1 if those of a run differ from the first run's."""
+    """Print the figures. If a run's figures differ from those of the first run, return 1."""
     first = next(iter(prints.values()))
     same = {name: timed == first for name, timed in prints.items()}
     if options.json:

@@ -1,12 +1,15 @@
-"""What the harness itself costs: turns, concurrency, start-up. Needs no data; prints each figure beside its bound.
+"""Measure the cost of the harness itself: turns, concurrency and start-up. Each figure is printed beside its bound.
 
     python benchmarks/harness.py [--repeats N]
 
-- `turns`: CPU time of an episode of 64 turns over one of 32 turns of the same calls (bound 2.1: linear cost).
-- `concurrency`: wall time of 64 episodes at once over that of one, 10 turns each, a policy that takes 50 ms a turn,
-  over `MemoryCorpus` (bound 1.3) and over a local Chroma folder (no bound; printed beside it).
-- `start-up`: `import context_agent` (bound 150 ms) and `ctx1 --help` (bound 500 ms), each a fresh process, less
-  nothing: the interpreter's own start is printed beside them.
+- `turns`: the CPU time of an episode of 64 turns, divided by that of an episode of 32 turns with the same kind of
+  calls. The bound is 2.1, so the cost must be linear.
+- `concurrency`: the wall time of 64 episodes at once, divided by that of one episode. An episode has 10 turns, and its
+  policy takes 50 ms a turn. The bound is 1.3 over `MemoryCorpus`. A local Chroma folder has no bound.
+- `start-up`: the wall time of `import context_agent` (bound 150 ms) and of `ctx1 --help` (bound 500 ms), each in a new
+  process. The start of the interpreter is included, and is also printed alone.
+
+No data is needed.
 """
 
 from __future__ import annotations
@@ -42,34 +45,34 @@ SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "
 
 
 def words(draw: random.Random, count: int) -> str:
-    """Invented words, a few common and most rare, as in real text."""
+    """Return invented words. As in real text, short ones repeat and most long ones are rare."""
     return " ".join(
         "".join(draw.choice(SYLLABLES) for _ in range(1 + min(3, int(draw.expovariate(0.8))))) for _ in range(count)
     )
 
 
 def documents(count: int) -> list[Document]:
-    """Invented paragraphs of 60 words."""
+    """Return invented paragraphs of 60 words."""
     draw = random.Random(7)
     return [Document(f"d{number}", words(draw, 60) + ".", words(draw, 3)) for number in range(count)]
 
 
 def steps(turns: int) -> list[Action]:
-    """One search a turn, two chunks shown."""
+    """Return one search for each turn, which shows two chunks."""
     draw = random.Random(8)
     queries = [words(draw, 5) for _ in range(turns)]
     return [Action(calls=(ToolCall("search_corpus", {"query": query, "limit": 2}),)) for query in queries]
 
 
 def seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Return what the work takes on that clock."""
+    """Return how long the work takes, measured with `clock`."""
     started = clock()
     work()
     return clock() - started
 
 
 def turns(repeats: int) -> None:
-    """CPU time against the number of turns."""
+    """Print the CPU time of 32 and of 64 turns."""
     corpus = MemoryCorpus(documents(500))
     times: dict[int, list[float]] = {32: [], 64: []}
     for _ in range(repeats):
@@ -81,7 +84,7 @@ def turns(repeats: int) -> None:
 
 
 def concurrency(repeats: int) -> None:
-    """Wall time of 64 episodes at once against one."""
+    """Print the wall time of 64 episodes at once and of one episode."""
     with memory() as corpus:
         report("MemoryCorpus", corpus, repeats, "(bound 1.3)")
     with folder() as corpus:
@@ -89,7 +92,7 @@ def concurrency(repeats: int) -> None:
 
 
 def report(label: str, corpus: Corpus, repeats: int, bound: str) -> None:
-    """One line of the concurrency figure."""
+    """Print the line of one corpus."""
     with SearchAgent(corpus, ScriptedPolicy(steps(10), delay=0.05)) as agent:
 
         async def together(count: int) -> None:
@@ -113,14 +116,14 @@ def memory() -> Iterator[Corpus]:
 
 @contextmanager
 def folder() -> Iterator[Corpus]:
-    """Yield the same chunks in a Chroma folder."""
+    """Yield a local Chroma folder with the same chunks."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as path:
         index_documents(documents(1_000), path=Path(path))
         yield ChromaCorpus.open(path=Path(path))
 
 
 def start_up(repeats: int) -> None:
-    """Fresh processes, median wall time."""
+    """Print the median wall time of commands in new processes."""
     command = str(Path(sys.executable).with_name("ctx1"))
     rows = {
         "python -c pass": [sys.executable, "-c", "pass"],
@@ -136,7 +139,7 @@ def start_up(repeats: int) -> None:
 
 
 def main() -> None:
-    """Prints all figures."""
+    """Print all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="repetitions; medians are printed")
     repeats = parser.parse_args().repeats

@@ -1,11 +1,12 @@
-"""What loading each hostile file costs: processor time and peak memory. Prints a table.
+"""Measure the cost of loading each hostile file: CPU time and peak memory. Prints a table.
 
     python benchmarks/hostile_files.py [--megabytes 1,15] [--only NAME,...] [--worst]
 
-The files are those of `context_agent.testing.hostile_files` and `hostile_code`, made with a hostile part of each of the
-sizes. `--only` also takes `code`, for all files of code. Each is loaded as `ctx1 index` does, in a process of its own.
-Seconds per megabyte divide by the size of the file or of its hostile part before compression, whichever is larger.
-Memory is above the process at rest.
+`context_agent.testing.hostile_files` and `hostile_code` make the files, with a hostile part of each size. Each file is
+loaded in a process of its own, as `ctx1 index` would load it. `--only code` selects all files of code.
+
+"s per MB" divides the seconds by the size of the file, or by the size of its hostile part before compression if that is
+larger. Memory is the increase over the idle process.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ WARM_UP = {"txt", "pdf", "parquet", "docx"}
 
 @dataclass(frozen=True)
 class Line:
-    """One file's figures."""
+    """The figures of one file."""
 
     name: str
     kind: str
@@ -105,7 +106,7 @@ def _files(size: int) -> Iterator[tuple[str, HostileFile]]:
 
 
 def _import_readers() -> None:
-    """Import what the readers import when they are first used, so that no file pays for it."""
+    """Import what the readers import at their first use, so that no file's time includes it."""
     from context_agent.retrieval.loaders import load
 
     with tempfile.TemporaryDirectory() as folder:

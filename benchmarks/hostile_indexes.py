@@ -1,13 +1,17 @@
-"""What each command contacts when it opens an index folder from an attacker. Prints a table; the bound is zero.
+"""Which hosts does each command contact when it opens a hostile index folder? Prints a table. The bound is zero.
 
     python benchmarks/hostile_indexes.py [--only NAME,...]
 
-Over each folder of `context_agent.testing.hostile_indexes` it runs `ctx1 search`, `doctor`, `serve` (one request),
-`mcp` (one tool call), `view` and `eval`, each in a process of its own, forked from this one, in the folder, with
-secrets in the environment. An audit hook in each process records the names it looks up and the addresses it connects
-to, except the port that `serve` opened. The attacker's HTTP server is also the HTTP(S) proxy, for connections that
-bypass Python's sockets. A secret counts as seen if the server receives it or a command prints it. The first folder is
-harmless: every command must succeed there, or the measurement is void."""
+For each folder of `context_agent.testing.hostile_indexes` the program runs `ctx1 search`, `doctor`, `serve` (one
+request), `mcp` (one tool call), `view` and `eval`. Each command runs inside the folder in a fork of this process, with
+secrets in its environment.
+
+An audit hook in each fork records the names that the command looks up and the addresses that it connects to. Lookups
+of 127.0.0.1 and localhost are left out. The attacker's HTTP server is also the HTTP(S) proxy, to catch connections that
+bypass Python's sockets. A secret counts as seen if the server receives it or if a command prints it.
+
+The first folder is harmless. If a command fails there, the program stops, because its figures would mean nothing.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ LIMIT_S = 300
 HARMLESS = "harmless"
 QUESTION = "Who kept a ledger of tides?"
 RETRIEVING, ANSWER = ("search", "serve", "mcp"), "harbour pilot"
-"""The commands that print passages, and words of the one that answers the question."""
+"""The commands that print passages, and words of the passage that answers the question."""
 MESSAGES: tuple[dict[str, Any], ...] = (
     {
         "id": 1,
@@ -56,7 +60,7 @@ MESSAGES: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one command did: its exit code, what it contacted, and what it printed."""
+    """The result of a command: its exit code, its contacts, and its output."""
 
     code: int
     contacts: tuple[str, ...]
@@ -64,7 +68,7 @@ class Outcome:
 
 
 def main() -> None:
-    """Runs all commands over all folders and prints the table."""
+    """Run all commands over all folders, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names of folders, separated by commas")
     names = set(filter(None, parser.parse_args().only.split(",")))
@@ -91,13 +95,13 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    """Imports once what every command would import, so that a fork starts in milliseconds."""
+    """Import once what every command would import, so that a fork starts in milliseconds."""
     for name in ("chromadb", "mcp", "uvicorn", "context_agent.cli.app", "context_agent.retrieval.chroma.corpus"):
         importlib.import_module(name)
 
 
 def _prepared(index: HostileIndex, scratch: Path) -> Path:
-    """Return the folder, with a file of questions."""
+    """Build the index in a folder, add a file of questions, and return the folder."""
     folder = scratch / index.name
     pid = os.fork()  # Chroma's threads must not run in the process that forks.
     if not pid:
@@ -164,7 +168,7 @@ def _mcp(folder: Path) -> Outcome:
 
 
 class Child:
-    """A command in a fork of this process, with pipes and an audit hook, in the folder."""
+    """A command that runs inside the folder in a fork of this process, with pipes and an audit hook."""
 
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
         self.log, self.errors = folder.parent / "contacts.txt", folder.parent / "errors.txt"
@@ -185,7 +189,7 @@ class Child:
         self.stdin, self.stdout = os.fdopen(questions, "w"), os.fdopen(answers)
 
     def finish(self) -> Outcome:
-        """Closes stdin, reads the rest and waits."""
+        """Close stdin, read the rest of the output, and wait for the end."""
         with suppress(OSError):
             self.stdin.close()
         limit = threading.Timer(LIMIT_S, os.kill, (self.pid, signal.SIGKILL))
@@ -198,7 +202,7 @@ class Child:
 
 
 def _run(arguments: Sequence[str], folder: Path, log: Path) -> NoReturn:
-    """Return the forked process: from here on each contact is written to the log."""
+    """Run the command in the forked process, and write each contact to the log."""
     from context_agent.cli.app import run
 
     os.chdir(folder)

@@ -1,16 +1,16 @@
-"""How fast documents are indexed, beside a bare `collection.add` of the same vectors and texts.
+"""Compare the speed of `index_documents` with a bare `collection.add` of the same vectors and texts.
 
     python benchmarks/indexing.py [--data FOLDER] [--count 10000] [--repeats 3] [--embedder static]
 
-Both fill a new local Chroma folder, in turn, with the same chunks. The bare way adds ids, vectors and texts in batches
-of 5,461, the largest that Chroma takes. Ours does everything that `index_documents` does (chunking, BM25, metadata,
-calibration, manifest) except embedding, whose vectors are computed before. Cutting documents and counting tokens, which
-the bare way is spared, is printed with and without, and the end-to-end rate beside them.
-The bound: the chunks indexed at 80 % of the bare rate.
+Each fills a new local Chroma folder with the same chunks, one after the other. The bare way adds ids, vectors and texts
+in batches of 5,461 records, Chroma's maximum. `index_documents` does its whole work (chunking, BM25, metadata,
+calibration, manifest), except that the vectors are computed beforehand. The bare way needs no chunking and no token
+counts. So the rate is printed with and without chunking, and also end to end. The bound: without chunking, 80 % of the
+bare rate.
 
-The last lines are the cost of indexing with the embedder, embedding included, scaled to 10,000 chunks: processor time,
-which other programs on the machine change little, and what that takes on two cores. For `minilm` they also print the
-time of the model's matrix products alone by numpy in float32, on the same texts.
+The last lines give the cost of indexing 10,000 chunks, embedding included. It is CPU time, which other programs hardly
+change, and the time that this takes on two cores. For `minilm`, the program also prints the CPU time that numpy needs
+for the model's matrix products alone, in float32 on the same texts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from context_agent.types import Chunk, Document
 
 
 class PrecomputedEmbedder:
-    """An embedder that looks up vectors computed earlier."""
+    """An embedder that returns vectors which were computed when it was made."""
 
     def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
         self._embedder = embedder
@@ -51,7 +51,7 @@ class PrecomputedEmbedder:
         self._vectors = dict(zip(texts, vectors, strict=True))
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of known texts."""
+        """Return the vectors of texts that were embedded before."""
         return np.stack([self._vectors[text] for text in texts])
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
@@ -72,9 +72,10 @@ def chunks_of(documents: list[Document]) -> list[Chunk]:
 
 
 def products(texts: Sequence[str], repeats: int = 5) -> float:
-    """Processor seconds of the matrix products of MiniLM's layers by numpy, for texts of these lengths.
+    """Return the CPU seconds of the matrix products of MiniLM's layers in numpy, for texts of these lengths.
 
-    One product of 384 x 4,608 values stands for a layer: attention has four of 384 x 384, the rest two of 384 x 1,536.
+    One product with a matrix of 384 x 4,608 represents a layer. Its attention has four matrices of 384 x 384, and the
+    rest has two of 384 x 1,536.
     """
     tokenizer = Tokenizer.from_file(str(TOKENIZER_FILE))
     lengths = [min(256, len(encoding.ids)) for encoding in tokenizer.encode_batch_fast(list(texts))]
@@ -90,7 +91,7 @@ def products(texts: Sequence[str], repeats: int = 5) -> float:
 
 
 def with_plain_chroma(folder: Path, chunks: list[Chunk], embedder: PrecomputedEmbedder) -> float:
-    """Seconds that plain Chroma takes."""
+    """Return the seconds that plain Chroma takes."""
     vectors = embedder.embed_documents([chunk.indexed_text for chunk in chunks])
     client = chromadb.PersistentClient(str(folder))
     collection = client.create_collection("bare", embedding_function=None, configuration={"hnsw": {"space": "cosine"}})
@@ -110,14 +111,14 @@ def with_plain_chroma(folder: Path, chunks: list[Chunk], embedder: PrecomputedEm
 def with_index_documents(
     folder: Path, documents: list[Document], embedder: PrecomputedEmbedder
 ) -> tuple[float, float, float]:
-    """Seconds of `index_documents` with vectors at hand, those of them for cutting and counting, processor seconds."""
+    """Return the seconds of `index_documents` with known vectors, those of its chunking, and its CPU seconds."""
     busy = time.process_time()
     report = index_documents(documents, folder, embedder=embedder)
     return report.seconds, report.chunking_seconds, time.process_time() - busy
 
 
 def cost(name: str, texts: Sequence[str], embedder: PrecomputedEmbedder, indexing: float) -> None:
-    """Prints what indexing 10,000 chunks costs; `indexing` is in processor seconds, without embedding."""
+    """Print the cost of indexing 10,000 chunks. `indexing` is the CPU time without embedding, in seconds."""
     scale = 10_000 / len(texts)
     total = scale * (embedder.cpu_seconds + indexing)
     print(
@@ -133,7 +134,7 @@ def cost(name: str, texts: Sequence[str], embedder: PrecomputedEmbedder, indexin
 
 
 def main() -> None:
-    """Prints the rates of each repeat and their medians."""
+    """Print the rates of each repeat, and their medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--count", type=int, default=10_000, help="documents (about as many chunks)")

@@ -1,15 +1,16 @@
-"""The overhead of each integration, and the gold and tokens that pruning alone keeps.
+"""Measure the overhead of each integration, and the share of gold and tokens that pruning alone keeps.
 
     python benchmarks/integrations.py [--calls N] [--data FOLDER] [--questions N]
 
-Overhead: the median over N calls of each integration, minus the median of `SearchAgent.search` on the same agent, with
-alternating calls. It is measured in CPU time of all threads, because the calls do not wait and other programs should
-not count. A scripted policy (one search, then the ranking) runs on 200 random documents in memory. Bound: 3 ms. MCP is
-the SDK's client, which validates every answer, and the server in one event loop, with both versions of the protocol.
-"Traced" is the same search with recorded spans.
+Overhead is the median over N calls of an integration, minus the median of `SearchAgent.search` on the same agent. The
+calls alternate. They are measured in CPU time of all threads, because calls do not wait, and because other programs
+should not count. A scripted policy (one search, then the ranking) runs over 200 random documents in memory. The bound
+is 3 ms. For MCP, the SDK's client and the server run in one event loop, with both versions of the protocol. The client
+validates every answer. "Traced" is the same search with recorded spans.
 
-Pruning: with FOLDER (2wiki, hotpotqa, musique: corpus.jsonl.gz and queries.dev.jsonl), the share of gold documents and
-of tokens that pruning keeps, among 20 hits of a hybrid search for each of the first N dev questions of each set.
+Pruning needs `--data`, a folder with the sets 2wiki, hotpotqa and musique (corpus.jsonl.gz and queries.dev.jsonl). For
+each of the first N dev questions of a set, a hybrid search returns 20 hits. The program prints the share of the gold
+documents and of the tokens that pruning keeps.
 """
 
 from __future__ import annotations
@@ -46,22 +47,22 @@ SETS = ("2wiki", "hotpotqa", "musique")
 HITS = 20
 THRESHOLDS = (0.001, 0.003, THRESHOLD, 0.03, 0.1)
 BOUND = 3.0
-"""Milliseconds."""
+"""The maximum overhead, in milliseconds."""
 
 
 def words(draw: random.Random, count: int) -> str:
-    """Random words."""
+    """Return random words."""
     return " ".join("".join(draw.choices(SYLLABLES, k=draw.randint(1, 4))) for _ in range(count))
 
 
 def random_corpus() -> MemoryCorpus:
-    """200 documents of 60 words."""
+    """Return a corpus of 200 documents of 60 words."""
     draw = random.Random(3)
     return MemoryCorpus([Document(f"d{n}", words(draw, 60), words(draw, 3), {"n": n}) for n in range(200)])
 
 
 def overhead(calls: int) -> None:
-    """Prints the median of each integration and of the direct call."""
+    """Print the median of each integration and of the direct call."""
     search = Action(calls=(ToolCall("search_corpus", {"query": "bacodu feha", "limit": 10}),))
     corpus, policy = random_corpus(), ScriptedPolicy([search])
     with (
@@ -84,7 +85,7 @@ def overhead(calls: int) -> None:
 
 
 def report(direct: str, times_by_call: dict[str, list[float]]) -> None:
-    """Prints the medians, and their differences from that of the direct call."""
+    """Print the medians, and their differences from the median of the direct call."""
     direct_median = statistics.median(times_by_call.pop(direct))
     print(f"{direct:<29} median {direct_median:6.2f} ms")
     for name, times in times_by_call.items():
@@ -93,7 +94,7 @@ def report(direct: str, times_by_call: dict[str, list[float]]) -> None:
 
 
 async def over_mcp(agent: SearchAgent, calls: int) -> dict[str, list[float]]:
-    """Times of MCP's calls and of direct ones, which alternate in one event loop."""
+    """Return the times of MCP calls and of direct calls, which alternate in one event loop."""
     async with Client(make_server(agent)) as client, Client(make_server(agent), mode="legacy") as legacy:
 
         async def retrieve(client: Client) -> int:
@@ -120,7 +121,7 @@ async def over_mcp(agent: SearchAgent, calls: int) -> dict[str, list[float]]:
 
 
 def framework_calls(agent: SearchAgent) -> dict[str, Callable[[], int]]:
-    """Return a call per framework, which returns the number of documents that it got."""
+    """Return a function for each framework that makes one call and returns the number of documents it got."""
     langchain, llamaindex = LangChainRetriever(agent=agent), LlamaIndexRetriever(agent)
     haystack, dspy, tool = HaystackRetriever.of(agent), DspyRetriever(agent), SearchTool(agent, k=10)
     return {
@@ -135,7 +136,7 @@ def framework_calls(agent: SearchAgent) -> dict[str, Callable[[], int]]:
 
 
 def pruning(folder: Path, count: int) -> None:
-    """Prints the shares of gold, passages and tokens that pruning keeps, per set and threshold."""
+    """Print the shares of gold, passages and tokens that pruning keeps, for each set and threshold."""
     for name in SETS:
         corpus = MemoryCorpus(load([folder / name / "corpus.jsonl.gz"]))
         gold_found = 0
@@ -165,7 +166,7 @@ def pruning(folder: Path, count: int) -> None:
 
 
 def main() -> None:
-    """Prints every figure."""
+    """Print every figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=500)
     parser.add_argument("--data", type=Path)

@@ -1,15 +1,18 @@
-"""Recall@5 of search and of the embedded policy in Japanese, Chinese, Korean, Thai and German. No GPU, no download.
+"""Recall@5 of search and of the embedded policy in Japanese, Chinese, Korean, Thai and German.
 
     python benchmarks/languages.py [--embedder static,minilm] [--sets ja,zh,ko,th,de] [--data FOLDER]
 
 The notes and questions in `benchmarks/data/languages` were written for this project before the code they test. For each
-language and embedder it prints the language that indexing identifies, and recall@5 of BM25, dense and hybrid search and
-of the agent, with bootstrap 95 % intervals over questions.
+language and embedder the program prints the language that indexing identifies. It also prints recall@5 of BM25, dense
+and hybrid search and of the agent, with bootstrap 95 % intervals over questions. No GPU and no download are needed.
 
-Then it prints recall@5 of one index of all languages beside one index a language, and which language is identified for
-each corpus: these, the corpora in `benchmarks/data/bank` and `bank-test` that are in one language, the English sets in
-`--data` (default: the environment's CTX1_DATA, else ../shared/data), and the documentation, code, tests and constraints
-of this project, cut into paragraphs. In the one index are also the bank's corpora in `OTHERS`.
+Then it compares one index of all languages with one index for each language, by recall@5. The common index also has the
+bank's corpora in `OTHERS`.
+
+Finally it prints the language that is identified for each corpus: these corpora, the corpora in one language in
+`benchmarks/data/bank` and `bank-test`, the English sets in `--data`, and the documentation, code, tests and constraints
+of this project, split into paragraphs. The default of `--data` is `CTX1_DATA` in the environment, or else
+../shared/data.
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ from context_agent.types import Document, Question
 DATA = Path(__file__).parent / "data" / "languages"
 BANK = DATA.parent
 OTHERS = ("debian-faq-german", "gimp-french", "ops-runbook", "regex-pcre2")
-"""Corpora of the bank that join the one index, in German, French and English."""
+"""The bank's corpora that are also in the common index. They are in German, French and English."""
 CUTOFF, DEPTH = 5, 40
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a table for each embedder."""
+    """Print a table for each embedder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embedder", default="static,minilm")
     parser.add_argument("--sets", default="ja,zh,ko,th,de")
@@ -72,7 +75,7 @@ def _bank_questions(name: str) -> list[Question]:
 
 
 def _one_index(spec: str, names: Sequence[str]) -> None:
-    """Prints recall@5 of one index of all sets beside an index of each, over all questions."""
+    """Print recall@5 over all questions for the common index, and for one index for each set."""
     embedder = load_embedder(spec)
     sets = {name: _documents(name) for name in names} | {name: _bank_documents(BANK / "bank" / name) for name in OTHERS}
     questions = {name: load_questions(DATA / name / "queries.test.jsonl") for name in names}
@@ -99,7 +102,7 @@ def _system(corpus: MemoryCorpus, kind: str) -> Callable[[str], list[str]]:
 
 
 def _identified(names: Sequence[str], data: Path) -> None:
-    """Prints the language of each corpus, and how many of its passages are analyzed in it."""
+    """Print the language of each corpus, and how many of its passages are analyzed in that language."""
     corpora = {name: (name, [f"{item.title}\n{item.text}" for item in _documents(name)]) for name in names}
     for folder in sorted(file.parent for file in BANK.glob("bank*/*/corpus.jsonl.gz")):
         language = json.loads((folder / "about.json").read_text("utf-8"))["language"]
@@ -147,7 +150,7 @@ def _one_shot(
 
 
 def _recall(question: Question, ranking: Callable[[str], list[str]]) -> float:
-    """Share of the gold documents among the first five different documents."""
+    """Return the share of the gold documents among the first five different documents."""
     first = list(dict.fromkeys(ranking(question.question)))[:CUTOFF]
     return len(set(first) & set(question.gold)) / len(question.gold)
 

@@ -1,11 +1,12 @@
-"""How far the log-probabilities of sampler and trainer are apart for the same weights, by type: what bounds rest on.
+"""Measure how much the log-probabilities of the sampler and the trainer differ for the same weights, by number type.
 
     python benchmarks/mismatch.py [--model smollm2] [--rows 8] [--tokens 32] [--types float32 bfloat16] [--threads 2]
 
-Replies are sampled in this process, in one batch, and scored by a step of the trainer at a learning rate of 0. Prompts
-are passages of the documentation. Prints the mean and the greatest difference over sampled tokens, the mean ratio, and
-the mean difference on a fixed row that both score (the canary). The defaults of `loss.mismatch` are several times the
-means. float16 needs a GPU to train. Needs the extra `train`.
+The default bounds of `loss.mismatch` are several times the means that this program prints. Replies are sampled in this
+process in one batch. A step of the trainer with a learning rate of 0 scores them. Prompts are passages of the
+documentation. The program prints the mean and the largest difference over sampled tokens, and the mean ratio. It also
+prints the mean difference on the canary, a fixed row that both score. Training in float16 needs a GPU. The program
+needs the extra `train`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CANARY = 128
 
 
 def main() -> int:
-    """Prints a line for each type and kind of weights; returns 1 if a mean is above half of its bound."""
+    """Print a line for each type and kind of weights. If a mean is above half of its bound, return 1."""
     import torch
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -59,14 +60,14 @@ def main() -> int:
 
 
 def run_of(model: str, dtype: str, weights: str, folder: str) -> RunConfig:
-    """Return a run that trains the packaged adapters further, or all weights."""
+    """Return a run that continues to train the packaged adapters, or a run that trains all weights."""
     adapter = {"adapter": str(ADAPTERS / model)} if weights == "adapters" and (ADAPTERS / model).is_dir() else {}
     described = {"name": model, "dtype": dtype, "renderer": "lines", "gradient_checkpointing": False, **adapter}
     return parse_run({"out": folder, "model": described, "data": {"questions": ["none.jsonl"]}})
 
 
 def measure(run: RunConfig, rows: int, tokens: int) -> dict[str, float]:
-    """Return the differences for one set of weights."""
+    """Return the differences between sampler and trainer for one run."""
     import torch
 
     from context_agent.train.models import load_model

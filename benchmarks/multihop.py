@@ -1,4 +1,4 @@
-"""Recall@5 of the embedded policy beside one-shot search on multi-hop questions. No language model, no GPU.
+"""Recall@5 of the embedded policy and of one-shot search on multi-hop questions. Needs no language model and no GPU.
 
     python benchmarks/multihop.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--embedder static]
         [--window TOKENS] [--no-prune] [--effort careful|fast] [--shuffle dense|bm25] [--only dense|bm25]
@@ -7,19 +7,26 @@
         [--reader B.onnx=0,2,4 --reader A.onnx=1,3] [--rounds 1] [--limit 300] [--other-sets musique,git]
     python benchmarks/multihop.py --data FOLDER --data TECHNICAL --sets musique,linux,rfc [--train weights.safetensors]
 
-`--data` may be repeated: a set is looked for in each of these folders, in order. So weights can be trained on the sets
-of some domains (`--train` with their names) and tested on those of another (`--weights`). A set is a folder with
-`corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.train.jsonl` and `queries.dev.jsonl` (`id`, `question`, `gold`:
-document ids). For each set it prints recall@5 of BM25, dense and hybrid search with the
-question alone, of the agent, and the agent's gain over hybrid with its bootstrap 95 % interval over questions, and of
-what the agent pruned the share that is not gold (`pruned`).
+A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`), `queries.train.jsonl` and `queries.dev.jsonl` (`id`,
+`question`, `gold`: document ids). You may repeat `--data`. The first of these folders that has a set is used. So you
+can train weights on the sets of some domains (`--train` with their names), and test them on another domain
+(`--weights`).
 
-`--embedder` takes any spec that the package knows. Vectors are computed once and kept in `--cache`. `--shuffle` gives
-each chunk another one's vector, or lets BM25 name another chunk, to see whether the agent finds out; `--only` leaves
-the other retriever out.
-`--train` trains the scorer's weights on the train questions instead, with one source for each set, embedder and, for
-the first embedder, each retriever alone; and with small samples of the sets, since many users have a few dozen
-documents. `--reader` names a reader that did not learn from the questions of some folds (`scripts/build_reader.py`).
+For each set the program prints:
+
+- recall@5 of BM25, dense and hybrid search with the question alone;
+- recall@5 of the agent, and its gain over hybrid search, with bootstrap 95 % intervals over questions;
+- `seen`: the share of the gold documents that the agent saw;
+- `ms` and `turns`: the median time and the mean number of turns of an episode;
+- `pruned`: the share of the pruned blocks that are not gold.
+
+`--embedder` takes any spec that the package knows. Vectors are computed once and kept in `--cache`. `--shuffle` makes a
+retriever useless, to see whether the agent notices. With `dense`, each chunk gets the vector of another one. With
+`bm25`, the search returns other chunks than those it found. `--only` switches the other retriever off.
+
+`--train` trains the scorer's weights on the train questions instead. There is one source for each set and embedder. The
+first embedder also has one for each retriever alone, and small samples of the sets, since many users have a few dozen
+documents. `--reader` names a reader that was not trained on the questions of some folds (`scripts/build_reader.py`).
 """
 
 from __future__ import annotations
@@ -65,21 +72,21 @@ CUTOFF = 5
 DEPTH = 25
 HELP = ("sqlite", "gimp", "office", "git", "finance", "apache", "gis", "mail", "desktop", "foldoc")
 WEIGHTS = {"musique": 0.6, **dict.fromkeys(HELP, 0.4)}
-"""A set's weight in training, where it has fewer questions than others."""
+"""The training weight of sets that have fewer questions than others."""
 ALONE_SHARE, SMALL_SHARE = 0.4, 0.4
-"""Weight in training of a retriever alone, and of the small samples, beside the set itself."""
+"""The training weights of a retriever alone and of the small samples, as shares of the set's weight."""
 ALONE_QUESTIONS, OTHER_QUESTIONS = 20, 150
-"""Questions of a set at most, for a retriever alone and for the embedders after the first."""
+"""The maximum number of questions of a set for a retriever alone, and for each embedder after the first."""
 CALIBRATED = 25
-"""Questions of a source that the calibration is fitted to."""
+"""The number of questions of a source to which the calibration is fitted."""
 SMALL_SIZES, SMALL_QUESTIONS = (2, 5, 10, 20, 40, 80), 4
-"""Documents of the small samples and, for each, the questions whose gold is among them."""
+"""The numbers of documents in the small samples, and the number of questions that are tried for each sample."""
 
 Floats = NDArray[np.float32]
 
 
 class CachedEmbedder:
-    """An embedder whose vectors are kept in a folder, by the text and the embedder's name."""
+    """An embedder that keeps its vectors in a folder. The text and the embedder's name identify them."""
 
     def __init__(self, inner: Embedder, folder: Path) -> None:
         self._inner = inner
@@ -94,7 +101,7 @@ class CachedEmbedder:
             self._queries = pickle.loads(file.read_bytes())
 
     def embed_documents(self, texts: Sequence[str]) -> Floats:
-        """Return the texts' vectors, from the folder where they are there."""
+        """Return the texts' vectors. If the folder has them, they are not computed again."""
         digest = hashlib.sha256("\0".join(texts).encode(errors="replace")).hexdigest()[:16]
         file = self._folder / f"{digest}.npy"
         if not file.is_file():
@@ -102,25 +109,25 @@ class CachedEmbedder:
         return np.asarray(np.load(file), dtype=np.float32)
 
     def embed_query(self, text: str) -> Floats:
-        """Return the query's vector, remembered."""
+        """Return the query's vector, and keep it."""
         if (vector := self._queries.get(text)) is None:
             vector = self._queries[text] = np.asarray(self._inner.embed_query(text), dtype=np.float16)
         return vector.astype(np.float32)
 
     def save(self) -> None:
-        """Writes the query vectors."""
+        """Write the query vectors to the folder."""
         (self._folder / "queries.pickle").write_bytes(pickle.dumps(self._queries))
 
 
 class Exchanged:
-    """A retriever that names other chunks than those it found."""
+    """A retriever that returns other chunks than those it found."""
 
     def __init__(self, inner: Retriever, names: dict[str, str]) -> None:
         self.name = inner.name
         self._inner, self._names = inner, names
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
-        """Return the inner retriever's ranking under exchanged names."""
+        """Return the inner retriever's ranking with exchanged ids."""
         return [(self._names[item], score) for item, score in self._inner.search(query, k, where)]
 
 
@@ -131,13 +138,13 @@ class Silent:
         self.name = inner.name
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
-        """Nothing."""
+        """Return nothing."""
         return []
 
 
 @dataclass
 class Row:
-    """What one set gave: a list of recalls for each way of searching, and the agent's cost."""
+    """The results of one set: the recalls of each search method by question, and the agent's costs."""
 
     name: str
     recalls: dict[str, list[float]] = field(default_factory=dict)
@@ -145,7 +152,7 @@ class Row:
     seconds: list[float] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
     pruned_wrong: list[float] = field(default_factory=list)
-    """Of what an episode pruned, the share that is not gold."""
+    """The share of an episode's pruned blocks that are not gold."""
 
     def figures(self) -> dict[str, object]:
         """Return the row as plain data."""
@@ -160,7 +167,7 @@ class Row:
 
 
 def set_folder(data: Sequence[Path], name: str) -> Path:
-    """Return the folder of a set in the first folder of `data` that has it. Raises `FileNotFoundError` if none has."""
+    """Return the folder of a set in the first folder of `data` that has it. If none has it, raise `FileNotFoundError`."""
     for folder in data:
         if (folder / name / "corpus.jsonl.gz").is_file():
             return folder / name
@@ -169,7 +176,7 @@ def set_folder(data: Sequence[Path], name: str) -> Path:
 
 
 def load_chunks(folder: Path) -> list[Chunk]:
-    """Return the set's documents, chunked as an index would chunk them."""
+    """Return the set's documents, divided into chunks as for an index."""
     counter = HarmonyCounter()
     chunks: list[Chunk] = []
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -181,7 +188,7 @@ def load_chunks(folder: Path) -> list[Chunk]:
 
 
 def build(chunks: Sequence[Chunk], embedder: Embedder, *, shuffle: str | None, only: str | None) -> MemoryCorpus:
-    """Return the corpus, optionally with a useless retriever, or with only one retriever."""
+    """Return the corpus. `shuffle` makes a retriever useless, and `only` keeps a single retriever."""
     vectors = embedder.embed_documents([chunk.indexed_text for chunk in chunks])
     if shuffle == "dense":
         vectors = vectors[np.random.default_rng(0).permutation(len(vectors))]
@@ -197,12 +204,12 @@ def build(chunks: Sequence[Chunk], embedder: Embedder, *, shuffle: str | None, o
 
 
 def recall(ranked_ids: Iterable[str], gold: Sequence[str]) -> float:
-    """Share of the gold documents among the first `CUTOFF` documents found."""
+    """Return the share of the gold documents among the first `CUTOFF` different documents."""
     return len(set(list(dict.fromkeys(ranked_ids))[:CUTOFF]) & set(gold)) / len(set(gold))
 
 
 def measure(name: str, corpus: MemoryCorpus, questions: Sequence[Question], agent: SearchAgent) -> Row:
-    """One-shot searches and the agent on every question."""
+    """Run the one-shot searches and the agent on every question, and return the results."""
     row = Row(name, {way: [] for way in ("bm25", "dense", "hybrid", "agent")})
     owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
     for question in questions:
@@ -229,12 +236,14 @@ def _pruned(trajectory: Trajectory) -> list[Block]:
 
 
 def embedders(specs: str, cache: Path) -> list[CachedEmbedder]:
-    """Return the embedders of a comma-separated list."""
+    """Return a cached embedder for each spec in a comma-separated list."""
     return [CachedEmbedder(load_embedder(spec), cache) for spec in specs.split(",")]
 
 
 def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
-    """Trains on the train questions of all sets under every embedder, and with each retriever alone."""
+    """Train on the train questions of all sets, with every embedder and with each retriever alone, and write the
+    weights.
+    """
     sources, alone = [], []
     for position, embedder in enumerate(embedders(options.embedder, options.cache)):
         for name in names:
@@ -274,7 +283,7 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
 def small_sources(
     label: str, chunks: Sequence[Chunk], questions: Sequence[Question], embedder: Embedder, weight: float
 ) -> list[BridgeSource]:
-    """Samples of a set's documents, each with a few questions that they answer."""
+    """Return small samples of a set's documents. Each has a few questions that these documents answer."""
     draw = random.Random(label)
     by_document: dict[str, list[Chunk]] = {}
     for chunk in chunks:
@@ -297,14 +306,14 @@ def small_sources(
 
 
 def _readers(spec: str) -> Iterable[tuple[int, OnnxModel]]:
-    """Return the reader of each fold, from FILE=FOLD,FOLD."""
+    """Return the reader of each fold, from a spec such as `FILE=0,2`."""
     file, _, folds = spec.partition("=")
     model = OnnxModel(Path(file), TOKENIZER_FILE, format=READER_FORMAT)
     return [(int(fold), model) for fold in folds.split(",")]
 
 
 def main() -> int:
-    """Prints a table, or trains."""
+    """Print a table, or train."""
     options = _options()
     names = options.sets.split(",")
     try:
@@ -351,7 +360,7 @@ def _show(figures: dict[str, object], as_json: bool, *, heading: bool) -> None:
 
 
 def progress() -> Callable[[str, float], None]:
-    """Writes a line to stderr every ten seconds, and one at the end of each step."""
+    """Return a function that writes a line to stderr every ten seconds, and at the end of each step."""
     started, last = time.monotonic(), 0.0
 
     def report(what: str, share: float) -> None:

@@ -1,11 +1,11 @@
-"""Recall@5 on working notes: file names as titles, repeated headings, front matter, tables, near-identical pages.
+"""Recall@5 on working notes: file names as titles, repeated headings, front matter, tables and near-identical pages.
 
     python benchmarks/notes.py [--split dev] [--embedder static] [--weights FILE] [--misses]
 
-The notes and their questions come from `notes_corpus.py`. Half of the questions is `train`, to look at while
-developing; the other half, `dev`, decides. Prints recall@5 of BM25, dense and hybrid search with the question alone and
-of the agent, with bootstrap 95 % intervals over questions. `--misses` lists the questions whose gold is not in the
-first five.
+`notes_corpus.py` generates the notes and their questions. Every second question is in the split `train`, which you may
+inspect during development. The others are in `dev`, which decides. The program prints recall@5 of BM25, dense and
+hybrid search with the question alone and of the agent, with bootstrap 95 % intervals over questions. `--misses` lists
+the questions whose gold documents are not all among the first five.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from context_agent.retrieval.memory import MemoryCorpus
 
 
 def main() -> int:
-    """Prints a row for each way of searching."""
+    """Print a row for each search method."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--split", default="dev", choices=("train", "dev"))
     parser.add_argument("--embedder", default="static")

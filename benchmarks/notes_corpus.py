@@ -1,8 +1,8 @@
-"""A corpus of working notes with questions: what a small company keeps in a folder, invented for `notes.py`.
+"""An invented corpus of a small company's working notes, with questions, for `notes.py`.
 
-Titles are file names, headings repeat in every file, front matter holds dates and tags, monthly reports and manual
-revisions are near-identical, and facts are in tables. Facts and questions are written by hand in
-`notes_facts.txt`; the program sets the facts in the form of their documents.
+Titles are file names. Notes of one kind have the same headings, and some have front matter with dates and tags. Monthly
+reports and revisions of a data sheet are nearly identical, and some facts are in tables. The facts and questions in
+`notes_facts.txt` are written by hand. This module writes the facts into documents of each kind.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from context_agent.types import Document, Question
 MONTHS = "January February March April May June July August September October November December".split()
 
 FACTS = Path(__file__).with_name("notes_facts.txt")
-"""Tables by hand: `[name] columns`, then a row a line with its cells between bars."""
+"""The hand-written tables. A table starts with `[name] columns`. Each line below is a row, with bars between its cells.
+"""
 
 
 def documents() -> list[Document]:
-    """Return all notes, titled by their file names."""
+    """Return all notes. Their titles are file names."""
     pages = [_document(f"page-{name}", f"{name}.md", text.replace(r"\n", "\n")) for name, text in _rows("pages")]
     return [*_incidents(), *_releases(), *_usage(), *_pumps(), *_meetings(), *_people(), *pages]
 
 
 def questions(split: str) -> list[Question]:
-    """Return every second question: those of `train`, or those of `dev`."""
+    """Return the questions of a split, `train` or `dev`. Each split has every second question."""
     rows = list(_rows("questions"))[split == "dev" :: 2]
     return [Question(f"{split}-{number}", text, gold=tuple(gold.split())) for number, (text, gold) in enumerate(rows)]
 

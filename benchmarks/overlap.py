@@ -1,13 +1,14 @@
-"""Rollouts that overlap with updates, compared with sampling first and then training; and what kills lose.
+"""Compare rollouts that overlap with updates with sampling first and then training, and measure what kills lose.
 
     python benchmarks/overlap.py [--steps 20] [--seeds 3] [--latency 0.05] [--kills 25] [--student FOLDER]
 
-The first half trains a tiny model in the toy environment with both loops, seed by seed: the same steps, questions and
-concurrency, and every call of the policy takes at least `latency` seconds, like a call to a server. It prints the wall
-time of the training alone (without loading and the demonstrations before it), the mean reward of the second half of the
-steps, the mean loss, and the age of the rows. The second half kills a run `kills` times at random moments
-(`context_agent.testing.killed_runs`), resumes it each time, and prints what was lost and what was trained twice. Needs
-the extra `train`.
+The first part trains a tiny model in the toy environment with both loops, seed by seed. Steps, questions and
+concurrency are the same. Every call of the policy takes at least `latency` seconds, like a call to a server. The
+program prints the wall time of the training itself, without loading and the demonstrations before it. It also prints
+the mean reward of the second half of the steps, the mean loss, and the age of the rows.
+
+The second part kills a run `kills` times at random moments (`context_agent.testing.killed_runs`), and resumes it each
+time. It prints how many episodes were lost and how many were trained twice. The program needs the extra `train`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from typing import Any
 
 BOUND = 0.65
 LATENCY = "CTX1_BENCH_LATENCY"
-"""Environment variable that passes the latency to the sampling process, which imports this file as well."""
+"""The environment variable that passes the latency to the sampling process, which imports this file too."""
 CALLS: list[float] = []
-"""Seconds of each call of an engine in this process."""
+"""The seconds of each engine call in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +41,16 @@ class TrainingRun:
     seconds: float
     lines: tuple[dict[str, Any], ...]
     call: float
-    """Median seconds of a call of the policy; 0 if another process made the calls."""
+    """The median seconds of a call of the policy. It is 0 if another process made the calls."""
 
     @property
     def reward(self) -> float:
-        """Mean over the second half of the steps."""
+        """The mean reward of the second half of the steps."""
         rewards = [line["reward"] for line in self.lines if "reward" in line]
         return fmean(rewards[len(rewards) // 2 :])
 
     def mean(self, name: str) -> float:
-        """Mean of a metric over the lines that have it."""
+        """Return the mean of a metric over the lines that have it."""
         return fmean([line[name] for line in self.lines if name in line] or [0.0])
 
     def __str__(self) -> str:
@@ -61,7 +62,7 @@ class TrainingRun:
 
 
 def main() -> int:
-    """Prints both halves. Returns 1 if an episode was lost or trained twice."""
+    """Print both parts. If an episode was lost or trained twice, return 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=3)
@@ -89,7 +90,7 @@ def main() -> int:
 
 
 def _student(options: argparse.Namespace, folder: Path) -> str:
-    """Trains a model on demonstrations, so that its episodes are realistic; in a process of its own."""
+    """Train a model on demonstrations in a process of its own, so that its episodes are realistic. Return its folder."""
     out = folder / "demonstrations"
     program = "import json, sys; from context_agent.train import run_file, sft; "
     program += "sft.train(run_file.parse_run(json.loads(sys.argv[1])), note=lambda _: None)"
@@ -102,7 +103,7 @@ def _student(options: argparse.Namespace, folder: Path) -> str:
 
 
 def _compare(options: argparse.Namespace, student: str, folder: Path) -> dict[str, Any]:
-    """Trains with both loops, seed by seed."""
+    """Train with both loops, seed by seed, and return the figures."""
     os.environ[LATENCY] = str(options.latency)
     _slow(options.latency)
     alternating: list[TrainingRun] = []
@@ -180,7 +181,7 @@ def _train(options: argparse.Namespace, student: str, out: Path, seed: int, *, o
 
 
 def _slow(latency: float) -> None:
-    """Makes every call of an engine take at least `latency` seconds, like a call to a server."""
+    """Make every call of an engine take at least `latency` seconds, like a call to a server."""
     from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
     TransformersEngine.generate = _slowed(TransformersEngine.generate, latency)  # type: ignore[method-assign, assignment]
@@ -197,7 +198,7 @@ def _slowed(generate: Callable[..., Awaitable[Any]], latency: float) -> Callable
 
 
 def _kill(options: argparse.Namespace, student: str, folder: Path) -> dict[str, Any]:
-    """Half of the kills with complete steps, half with steps that leave groups to later ones."""
+    """Kill runs and return what was lost. Half of the runs have complete steps, and half leave groups to later steps."""
     summary: dict[str, Any] = {"sound": True}
     for quota, kills in ((1.0, options.kills - options.kills // 2), (0.6, options.kills // 2)):
         out = folder / f"kills-{quota}"

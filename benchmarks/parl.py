@@ -1,20 +1,27 @@
-"""PARL in training in the toy environment: does an orchestrator stop starting sub-agents when nothing pays for them?
+"""PARL in training: does an orchestrator stop starting sub-agents when no reward pays for them?
 
     python benchmarks/parl.py [--out runs/parl] [--seeds 0,1] [--arms without,with,priced] [--jobs 2] [--plot FILE]
 
-A question asks for three chains of two documents. Half of the demonstrations search one document after the other; half
-start a sub-agent on each chain and rank what they return. Both find about as much. Rewards then train the orchestrator
-alone: its sub-agents keep the model trained on the demonstrations. The arms differ only in the reward. `without` has no
-weight in `[parl]`; `with` has both weights, which fall to 0 at `UNTIL` of the updates; `priced` has none, but each turn
-costs. `priced` was added after the other two had ended alike in training.
+The task is in the toy environment. A question asks for three chains of two documents. Half of the demonstrations search
+one document after another. The other half start a sub-agent for each chain, and rank what the sub-agents return. Both
+find about the same amount. Rewards then train only the orchestrator. Its sub-agents keep the model that was trained on
+the demonstrations.
 
-All arms share the demonstrations; seeds are those of the reinforcement learning. Each run is a process of one thread.
-A run that is started again skips finished work. Figures are of the test split, one episode a question at temperature 1:
-a question's value is the mean over seeds, and questions are resampled (paired bootstrap, 95 %).
+The arms differ only in the reward:
 
-The rule, fixed before the runs: an arm has collapsed if the share of episodes that start sub-agents is below half of
-its share after the demonstrations and the interval of that difference lies below 0. Needs the extras `train` and
-`plots`.
+- `without` has no weights in `[parl]`;
+- `with` has both weights, which fall to 0 after the share `UNTIL` of the updates;
+- `priced` has no weights either, but each turn costs. This arm was added after the other two had ended with similar
+  results in training.
+
+All arms share the demonstrations. The seeds are those of the reinforcement learning. Each run is a process of one
+thread. If you start the program again, it skips finished work. The figures are from the test split, with one episode
+per question at temperature 1. The value of a question is the mean over seeds, and questions are resampled (paired
+bootstrap, 95 %).
+
+The rule was fixed before the runs. An arm has collapsed if two conditions hold. Less than half as many episodes start
+sub-agents as after the demonstrations, and the interval of that difference lies below 0. The program needs the extras
+`train` and `plots`.
 """
 
 from __future__ import annotations
@@ -47,13 +54,13 @@ from context_agent.train.rewards import RewardConfig, RewardPreset, compute_rewa
 from context_agent.types import Question
 
 UNTIL = 0.5
-"""Share of the updates after which only the performance is rewarded, in either arm."""
+"""The share of the updates after which only the performance is rewarded, in the arm `with`."""
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "without": {},
     "with": {"parl": {"parallel": 0.3, "finish": 0.1, "until": UNTIL, "breadth": 3}},
     "priced": {"rewards": {"preset": "context-1", "turn_from": 1, "turn_to": 7, "turn_most": 0.3}},
 }
-"""What an arm's run file adds. `priced` has no r_parallel: each turn after the first costs .05, to the end."""
+"""What an arm adds to the run file. In `priced`, each turn after the first costs .05, until the end of the training."""
 LABELS = {
     "without": "without r_parallel and r_finish",
     "with": "with both, annealed to 0",
@@ -65,7 +72,7 @@ RUN: Mapping[str, Any] = {
     "data": {"world": {"entities": 400, "tasks": 2_000, "hops": [2, 2], "worlds": 24, "branches": 3}},
     "episodes": {"window": 1_024, "reserve": 8, "per_call": 256, "turns": 12, "swarm": 3, "shown": 1},
 }
-"""Settings that demonstrations and rewards share. A search shows one document: a name finds its own document first."""
+"""The settings that all phases share. A search shows one document, and a name finds its own document first."""
 DEMONSTRATIONS: Mapping[str, Any] = {
     "tiny": {"hidden": 64, "layers": 2, "experts": 2, "positions": 2_048, "deviation": 0.1, "tied": True},
     "sft": {"demonstrations": 12_000, "epochs": 2, "rows": 16, "rows_per_pass": 16},
@@ -96,7 +103,9 @@ PANELS = {
     "searches": "searches of its own",
 }
 MEASURES = ("spawning", "searchers", "recall", "critical_steps", "searches", "reward", "finished")
-"""Of an episode on a held-out question. `reward` is that of the performance, without a price, in every arm."""
+"""The measures of an episode on a held-out question. In every arm, `reward` is that of the performance, without a
+price.
+"""
 COLUMNS = {
     "spawning": "episodes that start sub-agents",
     "searchers": "sub-agents an episode",
@@ -107,11 +116,11 @@ COLUMNS = {
 
 Score = Mapping[str, Any]
 ScoresByArm = Mapping[str, Sequence[Sequence[Score]]]
-"""By `before` and arm: the scores of each seed, in the order of the questions."""
+"""The scores of each seed, in the order of the questions, by the name of an arm or by `before`."""
 
 
 def main() -> int:
-    """Runs what is missing, then prints the figures."""
+    """Run what is missing, then print the figures."""
     options = _options()
     if options.phase:
         _phase(options)
@@ -147,7 +156,9 @@ def demonstration_run(out: Path) -> RunConfig:
 
 
 def reward_run(out: Path, arm: str, seed: int) -> RunConfig:
-    """Return an arm's reinforcement learning. Its sub-agents keep the model trained on the demonstrations."""
+    """Return the reinforcement learning of an arm. Its sub-agents keep the model that was trained on the
+    demonstrations.
+    """
     start = str(out / "demonstrations" / "final")
     return run_file.parse_run(
         {
@@ -163,7 +174,7 @@ def reward_run(out: Path, arm: str, seed: int) -> RunConfig:
 
 
 def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> Score:
-    """Return the measures of one whole episode."""
+    """Return the measures of one complete episode."""
     outcome, delegation = measure_outcome(trajectory, question, gold_of(question, corpus)), delegation_of(trajectory)
     return {
         "question": question.id,
@@ -179,7 +190,7 @@ def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: R
 
 
 def summarize(scores: ScoresByArm) -> dict[str, Any]:
-    """Return every figure: means with intervals, each arm's verdict, and the arms against each other."""
+    """Return every figure: means with intervals, the verdict on each arm, and differences between arms."""
     arms = [name for name in scores if name != "before"]
     return {
         "seeds": {name: len(runs) for name, runs in scores.items()},
@@ -210,7 +221,10 @@ def pooled(runs: Sequence[Sequence[Score]], measure: str) -> Figure:
 
 
 def collapsed(after: Sequence[Sequence[Score]], before: Sequence[Sequence[Score]]) -> bool:
-    """Return the rule: significantly less than half as many episodes start sub-agents as after the demonstrations."""
+    """Apply the rule to an arm.
+
+    Return True if significantly less than half as many episodes start sub-agents as after the demonstrations.
+    """
     return Figure.of(_less_half(after, before)).high < 0
 
 
@@ -223,13 +237,13 @@ def _against(runs: Sequence[Sequence[Score]], reference: Sequence[Sequence[Score
 
 
 def _done(runs: Sequence[Sequence[Score]]) -> float | None:
-    """Share of the sub-agents started that finished; None if none was started."""
+    """Return the share of started sub-agents that finished. If none was started, return None."""
     started = sum(score["searchers"] for run in runs for score in run)
     return sum(score["done"] for run in runs for score in run) / started if started else None
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:
-    """The figures as tables for a page, then the verdicts."""
+    """Print the figures as tables for a page, then the verdicts."""
     print(f"{summary['questions']} questions of the {summary['split']} split")
     print(f"| | seeds | {' | '.join(COLUMNS.values())} | sub-agents that finish |\n|{'---|' * (len(COLUMNS) + 3)}")
     for name, row in summary["figures"].items():
@@ -253,19 +267,19 @@ def print_summary(summary: Mapping[str, Any]) -> None:
 
 
 def signed(figure: Mapping[str, float]) -> str:
-    """Return a difference with its interval."""
+    """Return a difference as text, with its sign and its interval."""
     return f"{figure['mean']:+.3f} [{figure['low']:+.3f}, {figure['high']:+.3f}]"
 
 
 def _run(options: argparse.Namespace, phase: str, seed: str) -> None:
-    """One phase in a process of its own."""
+    """Run one phase in a process of its own."""
     command = [sys.executable, __file__, "--out", str(options.out), "--split", options.split]
     print(f"{phase} {seed}", file=sys.stderr, flush=True)
     subprocess.run([*command, "--phase", phase, "--seeds", seed], check=True, stdout=subprocess.DEVNULL)
 
 
 def _phase(options: argparse.Namespace) -> None:
-    """Trains the demonstrations, or an arm (not for `before`) and then evaluates it on the questions of the split."""
+    """Train on the demonstrations, or train and evaluate an arm. The phase `before` is only evaluated."""
     from context_agent.train import reinforcement, sft
 
     name, seed, out = options.phase, int(options.seeds), options.out
@@ -287,7 +301,7 @@ def _phase(options: argparse.Namespace) -> None:
 
 
 def _evaluate(run: RunConfig, split: str) -> list[Score]:
-    """Return the scores of a model on every question of a split, at the temperature it was trained at."""
+    """Return the scores of a model on every question of a split, at temperature 1."""
     from context_agent.train.agents import build_agent
     from context_agent.train.data import environment_of
     from context_agent.train.models import load_model
@@ -336,7 +350,7 @@ def spawning_by_tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[floa
 
 
 def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], scores: ScoresByArm) -> list[plots.PlottedRuns]:
-    """Return the curves of every arm with its held-out figures. The level of the shared demonstrations appears once."""
+    """Return the curves of every arm, and its held-out figures. The level after the demonstrations appears once."""
     levels = [_plotted(scores["before"]), *[None] * (len(lines) - 1)]
     return [
         plots.PlottedRuns(LABELS[name], tuple(runs), level, _plotted(scores[name]))

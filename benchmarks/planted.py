@@ -1,4 +1,4 @@
-"""Recall@5 while the corpus holds passages planted to be found: five for each question, by attack.
+"""Recall@5 while the corpus has passages that an attacker planted: five for each question, by attack.
 
     python benchmarks/planted.py --data FOLDER [--set 2wiki] [--split dev] [--attacks copy,titled,...] [--limit 60]
 
@@ -7,18 +7,18 @@ An attacker who knows the questions adds five documents for each of them:
 | attack | title | text |
 |---|---|---|
 | copy | none | the question |
-| titled | a gold document's | the question |
-| edited | none | the question with words left out and exchanged |
-| grafted | a gold document's | the question, then the first half of that document |
-| stuffed | a gold document's | the question's words and the gold titles, many times in random order |
-| statement | none | the question as a statement with a made-up answer |
+| titled | that of a gold document | the question |
+| edited | none | the question, with some words left out and some exchanged |
+| grafted | that of a gold document | the question, then the first half of that document |
+| stuffed | that of a gold document | the question's words and the gold titles, three times, in random order |
+| statement | none | the question as a statement with an invented answer |
 | padded | none | a passage of the corpus, the question, another passage |
-| altered | a gold document's | that document with its numbers and some names exchanged |
-| mixed | | one of each, without the statement and the copy without a title |
+| altered | that of a gold document | that document with its digits and some names exchanged |
+| mixed | | one each of titled, edited, grafted, stuffed and altered |
 
-All questions are attacked at once. For each attack it prints recall@5 of BM25, dense and hybrid search with the
-question alone and of the agent, with bootstrap 95 % intervals over questions; the first row is the corpus without
-plants.
+All questions are attacked at once. For each attack the program prints recall@5 of BM25, dense and hybrid search with
+the question alone and of the agent, with bootstrap 95 % intervals over questions. The first row is the corpus without
+planted documents.
 """
 
 from __future__ import annotations
@@ -46,14 +46,21 @@ COPIES = 5
 OPENINGS = ("Note:", "Tell me,", "Frequently asked:", "A reader writes:", "Please answer:")
 NAMES = ("Corvin Hale", "Ilse Marbach", "Port Ansel", "Teodor Quist", "Vale of Orrin", "Maud Pellerin", "Lake Sturrock")
 EXCHANGED = 0.15
-"""Share of the words that `edited` leaves out or moves."""
+"""The share of the words that `edited` leaves out, and the share that it moves."""
 _ASKED = re.compile(r"(?:who|what|which|where|when)\s+(is|was|are|were)\s+(.*)", re.IGNORECASE)
 _NAME = re.compile(r"\b[A-Z][a-z]{3,}\b")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A question, the first chunk of each of its gold documents, all chunks, and the attacker's random numbers."""
+    """The target of an attack.
+
+    Attributes:
+        question: The question.
+        gold: The first chunk of each of its gold documents.
+        corpus: All chunks.
+        draw: The attacker's random numbers.
+    """
 
     question: str
     gold: Sequence[Chunk]
@@ -62,7 +69,7 @@ class Target:
 
 
 Plant = tuple[str, str]
-"""Title and text."""
+"""The title and the text of a planted document."""
 
 
 def _copy(target: Target, number: int) -> Plant:
@@ -128,7 +135,7 @@ ATTACKS: Mapping[str, Callable[[Target, int], Plant]] = {
 
 
 def plants(attack: str, questions: Sequence[Question], chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Return the planted documents of one chunk each, with ids that no gold document has."""
+    """Return the planted documents as one chunk each. Their ids are different from those of all gold documents."""
     first = {chunk.document_id: chunk for chunk in reversed(chunks)}
     planted = []
     for position, question in enumerate(questions):
@@ -141,7 +148,7 @@ def plants(attack: str, questions: Sequence[Question], chunks: Sequence[Chunk]) 
 
 
 def main() -> int:
-    """Prints a row for each attack."""
+    """Print a row for each attack."""
     options = _options()
     folder = options.data / options.set
     if not (folder / "corpus.jsonl.gz").is_file():

@@ -1,16 +1,21 @@
-"""`ctx1 proxy` under load, and what it adds to a request that it does not prune.
+"""Measure `ctx1 proxy` under load, and the time that it adds to a request which it does not prune.
 
     python benchmarks/proxy.py [--clients 64] [--seconds 60] [--requests 400] [--tokens 16000]
                                [-- options of ctx1 proxy]
 
-Starts a model server in a process of its own, which answers at once with a stream of three events, and `ctx1 proxy` in
-another. First one client sends the same conversation, within the budget, by turns to the server and through the
-proxy: the difference is what the proxy adds to the first byte and to the whole answer. Then `--clients` clients play
-agents for `--seconds`: each sends growing conversations, which are pruned on their way, and checks every answer.
+The program starts a model server, which answers at once with a stream of three events, and `ctx1 proxy`. Each runs in a
+process of its own. First, one client sends the same conversation, which fits in the budget, alternately to the server
+and through the proxy. The difference is the time that the proxy adds to the first byte and to the whole answer. Then
+`--clients` clients behave like agents for `--seconds`. Each sends growing conversations, which the proxy prunes, and
+checks every answer.
 
-Prints the medians beside the bound of 5 ms, and the proxy's processor time per request, which other work on the machine
-hardly changes; answers, errors (any status but 200, any other content) and lost requests
-(without a complete answer), bounds 0 and 0; and the proxy's resident memory.
+The program prints:
+
+- the medians, with a bound of 5 ms for the added time;
+- the proxy's CPU time per request, which other work on the machine hardly changes;
+- the number of answers, of errors (any status except 200, or any other content) and of lost requests (no complete
+  answer). The bounds are no error and no lost request;
+- the proxy's resident memory.
 """
 
 from __future__ import annotations
@@ -40,13 +45,13 @@ CTX1 = str(Path(sys.executable).with_name("ctx1"))
 PATH = "/v1/chat/completions"
 BOUND = 0.005
 STEPS = 12
-"""Tool calls of a conversation under load."""
+"""The number of tool calls in a conversation under load."""
 EVENTS = [b'data: {"choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % number for number in range(3)]
 ANSWER = b"".join([*EVENTS, b"data: [DONE]\n\n"])
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers the requests of one connection with `EVENTS`."""
+    """Answer the requests of one connection with `EVENTS`."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     try:
         while True:
@@ -62,7 +67,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def serve_model(listener: socket.socket) -> None:
-    """Runs the model server until the process ends."""
+    """Run the model server until the process ends."""
 
     async def run() -> None:
         await (await asyncio.start_server(answer, sock=listener, limit=1 << 20)).serve_forever()
@@ -92,7 +97,7 @@ def servers(options: list[str]) -> Iterator[tuple[str, str, int]]:
 
 
 def conversation(seed: int, steps: int, tokens: int) -> dict[str, Any]:
-    """Return a request with as many tool calls, whose results have so many tokens together, about."""
+    """Return a request with `steps` tool calls, whose results have about `tokens` tokens together."""
     chance = random.Random(seed)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 9))) for _ in range(400)]
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"What is known about {' '.join(words[:4])}?"}]
@@ -106,7 +111,7 @@ def conversation(seed: int, steps: int, tokens: int) -> dict[str, Any]:
 
 
 def timed(client: httpx.Client, url: str, body: bytes) -> tuple[float, float]:
-    """Seconds to the first byte of the answer, and to the last."""
+    """Return the seconds until the first byte of the answer, and until the last."""
     started = time.perf_counter()
     with client.stream("POST", url + PATH, content=body, headers={"Content-Type": "application/json"}) as response:
         chunks = response.iter_raw()
@@ -118,13 +123,13 @@ def timed(client: httpx.Client, url: str, body: bytes) -> tuple[float, float]:
 
 
 def processor_seconds(process: int) -> float:
-    """Processor time that a process has used."""
+    """Return the CPU time that a process has used, in seconds."""
     user, system = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def overhead(model: str, proxy: str, process: int, options: argparse.Namespace) -> bool:
-    """Prints what the proxy adds; True if the median is within the bound."""
+    """Print the time that the proxy adds. If the median is within the bound, return True."""
     body = json.dumps(conversation(0, 8, options.tokens)).encode()
     seconds: dict[str, list[tuple[float, float]]] = {model: [], proxy: []}
     used = 0.0
@@ -153,7 +158,7 @@ def overhead(model: str, proxy: str, process: int, options: argparse.Namespace) 
 
 @dataclass
 class Tally:
-    """The answers that the clients got."""
+    """Counts of the answers that the clients got."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -163,7 +168,7 @@ class Tally:
 
 
 async def play(client: httpx.AsyncClient, url: str, seed: int, ends: float, tally: Tally) -> None:
-    """Sends growing conversations until the time is over."""
+    """Send growing conversations until the time is over."""
     while time.perf_counter() < ends:
         seed += 1_000
         body = conversation(seed, STEPS, 12_000)
@@ -185,7 +190,7 @@ async def play(client: httpx.AsyncClient, url: str, seed: int, ends: float, tall
 
 
 async def load(url: str, options: argparse.Namespace) -> Tally:
-    """Return the tally of all clients."""
+    """Run all clients, and return the tally of their answers."""
     tally, ends = Tally(), time.perf_counter() + options.seconds
     limits = httpx.Limits(max_connections=options.clients, max_keepalive_connections=options.clients)
     async with httpx.AsyncClient(timeout=120, limits=limits) as client:
@@ -194,13 +199,13 @@ async def load(url: str, options: argparse.Namespace) -> Tally:
 
 
 def resident(process: int) -> float:
-    """Resident memory of a process in MB."""
+    """Return the resident memory of a process in MB."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def report(tally: Tally, options: argparse.Namespace) -> bool:
-    """Prints the load's measurements; True if they are within the bounds."""
+    """Print the measurements of the load. If they are within the bounds, return True."""
     errors = sum(tally.statuses.values()) - tally.statuses["200"] + tally.wrong
     ordered = sorted(tally.seconds)
     print(
@@ -213,7 +218,7 @@ def report(tally: Tally, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Runs the benchmark; 1 if a bound is missed."""
+    """Run the benchmark. If a bound is missed, return 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)

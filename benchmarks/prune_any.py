@@ -1,4 +1,4 @@
-"""What pruning keeps of the evidence in agents' conversations: every strategy at the same share of tokens.
+"""Measure how much evidence pruning keeps in agents' conversations. Every strategy gets the same share of tokens.
 
     python benchmarks/prune_any.py --data FOLDER [--sets 2wiki,hotpotqa,musique,newsfacts,code,logs,json] [--split dev]
         [--limit 60] [--styles dump,run,mixed] [--strategies careful,fast,bm25,embedding,age,random,drop,oracle,clear,
@@ -6,32 +6,39 @@
         [--tokens 8000,32000] [--shares 0.25] [--seed 0] [--rows FILE.jsonl] [--json FILE] [--plot FILE.svg]
 
 A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.SPLIT.jsonl` (`id`, `question`, `gold`:
-document ids), as for `multihop.py`. An agent is played on each question in one of three styles: `dump` (the question
-is searched once, with many hits), `run` (a search for the question, then for each document that is needed, by its
-title), `mixed` (the same with unrelated calls between: searches for other questions, code, logs, JSON). Results are
-numbered text, JSON or tagged documents. Gold documents that a search misses are put among its hits. Searches for other
-questions fill the conversation up to `--tokens`. A short unrelated call ends it, because the last turn always stays.
+document ids), as for `multihop.py`. An agent is simulated on each question in one of three styles:
 
-The sets `code`, `logs` and `json` need no data: the source of this package without its docstrings, and invented logs
-and support tickets. Their questions are about meaning: what a function does in the words of its docstring, what
-happened, who complains. They name no id, and mostly no word of the text that answers them. The reader has seen none of
-these domains: the table `unseen` pools them.
+- `dump`: one search for the question, with many hits;
+- `run`: a search for the question, then a search for each document that is needed, by its title;
+- `mixed`: like `run`, with unrelated calls in between (code, logs, JSON).
+
+Results are numbered text, JSON or tagged documents. If a search misses its gold documents, they are added to its hits.
+Searches for other questions fill the conversation up to `--tokens`. A short unrelated call ends it, because the last
+turn always stays.
+
+The sets `code`, `logs` and `json` need no data. They are the source of this package without its docstrings, and
+invented logs and support tickets. Their questions are about meaning: what a function does in the words of its
+docstring, what happened, who complains. They contain no id, and few words of the text that answers them. The reader was
+not trained on these domains. The table `unseen` pools them.
 
 Evidence kept is the share of the sentences of the gold documents (or lines, or records) that are still in the
-conversation, with a bootstrap 95 % interval over questions. A record may be written in another format if its values are
-on one line. `tokens` is the share of the tool results' tokens that remains, stubs included. `lost` are the tokens of
-results behind the first change, `ms` is the median CPU time of one prune, with the counting of tokens. `valid` is the
-share of results that answer their call and are JSON if they were. `exact` is the share of conversations in which all
-that was removed comes back byte for byte.
+conversation, with a bootstrap 95 % interval over questions. A record counts in another format too, if its values are on
+one line. The columns of the tables:
 
-Baselines: `age` (keep the latest), `random`, `bm25`, `embedding`, `drop` (removes all it may), `oracle` (knows the
-gold), and the other pruners of `prune_rivals.py` where they are installed: `clear`, `headroom` and `claw`. The last two
-choose their size themselves, so `careful@headroom` is `careful` in as many tokens as headroom left. The last line of
-each table is the margin of `careful` over the best of age, random and BM25, paired by question.
+- `tokens`: the share of the tool results' tokens that remains, stubs included;
+- `lost`: the tokens of results after the first change;
+- `valid`: the share of results that still answer their call, and are JSON if they were JSON before;
+- `exact`: the share of conversations in which everything that was removed can be restored byte for byte;
+- `ms`: the median CPU time of one prune, with the counting of tokens.
 
-`--rows` appends each measurement to a file and reads those that are there already, so a run can be made in pieces, by
-set or strategy, and goes on where it was interrupted. Delete the file when the code that is measured changes. `--plot`
-draws evidence kept against tokens kept, for all sets pooled and for those of unseen domains; pass several `--shares`.
+The baselines are `age` (keep the latest), `random`, `bm25`, `embedding`, `drop` (remove everything that may be removed)
+and `oracle` (knows the gold). The other pruners of `prune_rivals.py` are `clear`, `headroom` and `claw`, if they are
+installed. The last two choose their size themselves. So `careful@headroom` is `careful` with as many tokens as headroom
+left. The last line of each table is the margin of `careful` over the best of age, random and BM25, paired by question.
+
+`--rows` appends each measurement to a file, and reuses the measurements in it. So you can measure in several runs, by
+set or strategy, and continue an interrupted run. Delete the file when the measured code changes. `--plot` draws
+evidence kept against tokens kept, for all sets together and for the unseen domains. Pass several `--shares` for it.
 """
 
 from __future__ import annotations
@@ -66,12 +73,12 @@ STYLES = ("dump", "run", "mixed")
 BASELINES = ("age", "random", "bm25")
 STRATEGIES = ("careful", "fast", "bm25", "embedding", "age", "random", "drop", "oracle", *RIVALS)
 ALWAYS = Prices(cached=1.0)
-"""Every prune pays: the strategies are compared at the same size."""
+"""Prices with which every prune pays, so that the strategies are compared at the same size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a strategy: which conversation, at which share of the tokens."""
+    """A task for a strategy: a conversation, and the share of its tokens that may remain."""
 
     set: str
     number: int
@@ -83,18 +90,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a strategy did.
+    """The result of a strategy on one conversation.
 
     Attributes:
         question: The conversation and the share of its tokens that may remain.
         strategy: The name of the strategy.
         evidence: The share of the evidence that is kept.
         tokens: The share of the tokens that remains.
-        lost: The cached tokens behind the first change.
+        lost: The cached tokens after the first change.
         seconds: The CPU time.
-        valid: The share of results that answer their call, and are JSON if they were.
-        is_exact: Whether everything that was removed came back byte for byte; None for another pruner, whose way to
-            restore is not tried.
+        valid: The share of results that still answer their call, and are JSON if they were JSON before.
+        is_exact: Whether everything that was removed was restored byte for byte. For other pruners it is None, because
+            their way to restore is not tried.
     """
 
     question: Question
@@ -108,7 +115,7 @@ class Measurement:
 
 
 def measure(question: Question, played: PlayedConversation, strategy: str) -> Measurement | None:
-    """Prune the conversation. Return None if the strategy cannot run here."""
+    """Prune the conversation, and return the measurement. If the strategy cannot run here, return None."""
     before = played.messages
     total = sum(map(COUNTER.count, results_of(before)))
     budget, (strategy_run, _, rival) = max(1, int(question.share * total)), strategy.partition("@")
@@ -139,13 +146,15 @@ def measure(question: Question, played: PlayedConversation, strategy: str) -> Me
 
 
 def _cached_lost(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """Return the tokens of results behind the first change, but for those of the last turn: they were never sent."""
+    """Return the tokens of results after the first change. Those of the last turn do not count, as they were never
+    sent.
+    """
     changed = [index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
     return sum(map(COUNTER.count, results_of(after[changed[0] : -2]))) if changed else 0
 
 
 def pruner_of(strategy: str, budget: int, evidence: Sequence[str]) -> ContextPruner:
-    """Return the pruner of that strategy."""
+    """Return the pruner of a strategy."""
     if strategy in ("careful", "fast"):
         return ContextPruner(budget, effort=strategy, prices=ALWAYS)
     if strategy == "drop":
@@ -167,7 +176,7 @@ def oracle(evidence: Sequence[str]) -> Callable[[Sequence[Passage], str], Iterat
 
 
 class Rows:
-    """The measurements of this and of earlier runs, in a file of JSON lines, or in memory without one."""
+    """The measurements of this run and of earlier ones. Without a file, they are only in memory."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -177,11 +186,11 @@ class Rows:
             self._store(Measurement(**{**values, "question": Question(**values["question"])}))
 
     def get(self, question: Question, strategy: str) -> Measurement | None:
-        """Return a measurement of an earlier run."""
+        """Return an earlier measurement. If there is none, return None."""
         return self._rows.get((question, strategy))
 
     def add(self, row: Measurement) -> None:
-        """Adds a measurement."""
+        """Add a measurement."""
         self._store(row)
         if self._file is not None:
             with self._file.open("a", encoding="utf-8") as lines:
@@ -192,7 +201,7 @@ class Rows:
 
 
 def questions(name: str, number: int, options: argparse.Namespace) -> Iterator[Question]:
-    """Yield the first questions of a set: styles and sizes take turns."""
+    """Yield the first questions of a set. Styles and sizes alternate."""
     styles, sizes = options.styles.split(","), [int(size) for size in options.tokens.split(",")]
     for index in range(min(options.limit, number)):
         style, size = styles[index % len(styles)], sizes[index // len(styles) % len(sizes)]
@@ -201,7 +210,7 @@ def questions(name: str, number: int, options: argparse.Namespace) -> Iterator[Q
 
 
 def measured(name: str, rows: Rows, options: argparse.Namespace) -> Iterator[Measurement]:
-    """Yield the measurements of a set; those that are missing are made."""
+    """Yield the measurements of a set. Missing ones are made first."""
     invented = INVENTED.get(name)
     source = InventedSet(invented) if invented else QuestionSet(options.data / name, options.split)
     for question in questions(name, len(source.questions), options):
@@ -224,12 +233,12 @@ def by_strategy(rows: Iterable[Measurement]) -> dict[str, list[Measurement]]:
 
 
 def figure_of(rows: Iterable[Measurement]) -> Figure:
-    """Evidence kept."""
+    """Return the mean of the evidence kept, with its interval."""
     return Figure.of([row.evidence for row in rows])
 
 
 def show(name: str, share: float, measurements: Iterable[Measurement]) -> dict[str, Any]:
-    """Prints the table of a set at one share; returns it as data."""
+    """Print the table of a set for one share, and return it as data."""
     members = [row for row in measurements if row.question.share == share]
     table = by_strategy(members)
     print(f"\n{name}, {share:.0%} of the tokens: {len({row.question for row in members})} conversations")
@@ -250,7 +259,7 @@ def show(name: str, share: float, measurements: Iterable[Measurement]) -> dict[s
 
 
 def print_margin(table: dict[str, list[Measurement]]) -> None:
-    """Prints how much more `careful` keeps than the best baseline of age, random and BM25."""
+    """Print how much more evidence `careful` keeps than the best baseline of age, random and BM25."""
     careful = {row.question: row.evidence for row in table.get("careful", ())}
     best = max(
         (name for name in BASELINES if name in table), key=lambda name: figure_of(table[name]).mean, default=None
@@ -262,7 +271,7 @@ def print_margin(table: dict[str, list[Measurement]]) -> None:
 
 
 def draw_plot(file: Path, panels: dict[str, list[Measurement]]) -> None:
-    """Evidence kept against tokens kept, a panel for each pool of sets, a curve for each strategy."""
+    """Draw evidence kept against tokens kept. Each pool of sets has a panel, and each strategy a curve."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
@@ -287,7 +296,7 @@ def draw_plot(file: Path, panels: dict[str, list[Measurement]]) -> None:
 
 
 def main() -> None:
-    """Prints a table for each set, one for the sets of unseen domains, and one for all."""
+    """Print a table for each set, one for the sets of unseen domains, and one for all sets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the sets")
     parser.add_argument("--sets", default=",".join(SETS))

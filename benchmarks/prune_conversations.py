@@ -1,8 +1,8 @@
-"""Conversations of agents with known evidence, for `prune_any.py`: an agent is played on questions about documents,
-code, logs and records.
+"""Simulated conversations of agents with known evidence, for `prune_any.py`.
 
-Questions about code, logs and records use other words than the text that answers them, as a colleague would who has not
-seen it, and name no id: a request's or an order's number alone would give the passage away.
+The questions are about documents, code, logs and records. Questions about code, logs and records use other words than
+the text that answers them, like a colleague who has not seen the text. They contain no id, because the number of a
+request or of an order alone would identify the passage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.tokens import HarmonyCounter
 
 HITS, DUMP = 8, 40
-"""Hits of a search of a long run, and of a dump."""
+"""The number of hits of a search in a long run, and in a dump."""
 COUNTER = HarmonyCounter()
 Message = dict[str, Any]
 
@@ -46,7 +46,7 @@ class PlayedConversation:
 
 
 class Player:
-    """Writes the messages of one agent."""
+    """Writes the messages of one simulated agent."""
 
     def __init__(self, question: str, draw: random.Random) -> None:
         self.messages: list[Message] = [
@@ -57,7 +57,7 @@ class Player:
         self._draw, self._numbers = draw, count()
 
     def call(self, name: str, arguments: dict[str, Any], result: str) -> None:
-        """One call and its result."""
+        """Add one call and its result."""
         call_id = f"call_{next(self._numbers)}_{self._draw.randrange(1 << 30):x}"
         function = {"name": name, "arguments": json.dumps(arguments)}
         calls = [{"id": call_id, "type": "function", "function": function}]
@@ -68,27 +68,27 @@ class Player:
         self.tokens += COUNTER.count(result)
 
     def search(self, query: str, hits: Sequence[Hit]) -> None:
-        """A search whose result has one of three formats."""
+        """Add a search. Its result has one of three formats."""
         self.call("search", {"query": query}, self._draw.choice((numbered, as_json, tagged))(hits))
 
 
 def numbered(hits: Sequence[Hit]) -> str:
-    """Hits as numbered text."""
+    """Return hits as numbered text."""
     return "\n\n".join(f"{number}. {hit.title}\n\n{hit.text}" for number, hit in enumerate(hits, 1))
 
 
 def as_json(hits: Sequence[Hit]) -> str:
-    """Hits as JSON."""
+    """Return hits as JSON."""
     return json.dumps({"results": [{"title": hit.title, "text": hit.text} for hit in hits]}, ensure_ascii=False)
 
 
 def tagged(hits: Sequence[Hit]) -> str:
-    """Hits as tagged documents."""
+    """Return hits as tagged documents."""
     return "\n".join(f"<document>\n<title>{hit.title}</title>\n{hit.text}\n</document>" for hit in hits)
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences of a document that are long enough to be told apart."""
+    """Return the sentences of a document that are long enough to be distinct."""
     return [part for part in text.replace("! ", ". ").replace("? ", ". ").split(". ") if len(part) >= 20] or [text]
 
 
@@ -132,7 +132,7 @@ class QuestionSet:
         return [self.hits[document] for document in ids]
 
     def _elsewhere(self, player: Player, style: str, draw: random.Random) -> None:
-        """A call that the question does not need."""
+        """Add a call that the question does not need."""
         if style == "mixed" and draw.random() < 0.5:
             name, result = draw.choice((code_search, log_query, ticket_query))(draw)
             player.call(name, {"page": draw.randrange(100)}, result)
@@ -142,14 +142,14 @@ class QuestionSet:
 
 
 class InventedSet:
-    """Questions about code, logs or records, which are made by a function."""
+    """Generated questions about code, logs or records."""
 
     def __init__(self, make: Callable[[random.Random, int], PlayedConversation], questions: int = 200) -> None:
         self.questions = range(questions)
         self._make = make
 
     def conversation(self, number: int, style: str, tokens: int, seed: int) -> PlayedConversation:
-        """Return the conversation of one question; all styles are alike."""
+        """Return the conversation of one question. The style makes no difference."""
         return self._make(random.Random(f"{seed}:{number}:{tokens}"), tokens)
 
 
@@ -160,7 +160,7 @@ def _filled(
     draw: random.Random,
     tokens: int,
 ) -> list[Message]:
-    """Return the messages of an agent that gets these results at random times among others of the same tool."""
+    """Return the messages of an agent that gets these results at random times, among other results of the same tool."""
     player = Player(question, draw)
     pending = [*zip(sorted(draw.randrange(tokens) for _ in results), results, strict=True)]
     while player.tokens < tokens or pending:
@@ -182,7 +182,7 @@ class SourceFunction(NamedTuple):
 
 @cache
 def source_functions() -> tuple[SourceFunction, ...]:
-    """Return the functions of this package whose docstring says something."""
+    """Return the functions of this package whose docstring has a first line of more than 40 characters."""
     root = Path(context_agent.__file__).parent
     rows = []
     for file in sorted(root.rglob("*.py")):
@@ -198,7 +198,7 @@ def source_functions() -> tuple[SourceFunction, ...]:
 
 
 def matches(chosen: Sequence[SourceFunction]) -> str:
-    """Functions as a code search shows them."""
+    """Return functions in the format of a code search."""
     return "\n\n".join(
         "\n".join(f"{function.file}:{number}: {line}" for number, line in enumerate(function.lines, 10))
         for function in chosen
@@ -206,12 +206,12 @@ def matches(chosen: Sequence[SourceFunction]) -> str:
 
 
 def code_search(draw: random.Random) -> tuple[str, str]:
-    """Return a code search."""
+    """Return the name of the code search tool, and a result."""
     return "code_search", matches(draw.sample(source_functions(), 8))
 
 
 def code_conversation(draw: random.Random, tokens: int) -> PlayedConversation:
-    """Return a question about what a function does, which its docstring tells; the docstring is not in the results."""
+    """Return a question that describes a function in the words of its docstring. The results have no docstrings."""
     target = draw.choice(source_functions())
     chosen = [*draw.sample(source_functions(), 7), target]
     draw.shuffle(chosen)
@@ -243,18 +243,18 @@ INCIDENTS = {
     "replica lag {n} s, reads go to the primary": "When did the copies of the database fall behind?",
     "unexpected key 'retires' in line {n}, reload skipped": "Which typo in the settings kept the old ones active?",
 }
-"""Lines of a log by what happened, and a question about each."""
+"""The log line of each incident, and a question about it."""
 
 
 def log_line(draw: random.Random, text: str, level: str = "INFO") -> str:
-    """One line of a log."""
+    """Return one line of a log."""
     clock = f"2026-03-{draw.randrange(1, 29):02d} {draw.randrange(24):02d}:{draw.randrange(60):02d}:01"
     request = f"{draw.randrange(1 << 40):010x}"
     return f"{clock} {level} {draw.choice(SERVICES)} request={request} {text.format(n=draw.randrange(9_000))}"
 
 
 def log_lines(draw: random.Random, number: int, without: str = "") -> list[str]:
-    """Lines of a log, one of thirty about an incident, but not about the incident `without`."""
+    """Return lines of a log. About one in thirty reports an incident, but never the incident `without`."""
     others = [incident for incident in INCIDENTS if incident != without]
     return [
         log_line(draw, draw.choice(others), "WARN") if draw.random() < 1 / 30 else log_line(draw, draw.choice(EVENTS))
@@ -263,12 +263,12 @@ def log_lines(draw: random.Random, number: int, without: str = "") -> list[str]:
 
 
 def log_query(draw: random.Random, without: str = "") -> tuple[str, str]:
-    """Return a query of logs."""
+    """Return the name of the log query tool, and a result."""
     return "query_logs", "\n".join(log_lines(draw, 40, without))
 
 
 def log_conversation(draw: random.Random, tokens: int) -> PlayedConversation:
-    """Return a question about an incident, which two lines in two results tell."""
+    """Return a question about an incident. Two lines in two results answer it."""
     incident = draw.choice(list(INCIDENTS))
     evidence = [log_line(draw, incident, "WARN") for _ in range(2)]
     results = []
@@ -305,7 +305,7 @@ COMPLAINTS = {
     "We need 200 pieces, is there a lower price?": "Who wants to buy in bulk and hopes for a rebate?",
     "It makes a grinding noise and then stops spinning.": "Which machine has a mechanical defect?",
 }
-"""Texts of support tickets, and a question about each."""
+"""The text of each complaint, and a question about it."""
 
 
 def ticket(draw: random.Random, text: str) -> dict[str, Any]:
@@ -320,18 +320,18 @@ def ticket(draw: random.Random, text: str) -> dict[str, Any]:
 
 
 def tickets(draw: random.Random, number: int, without: str = "") -> list[dict[str, Any]]:
-    """Tickets, one of four a complaint, but not the complaint `without`."""
+    """Return support tickets. About one in four is a complaint, but never the complaint `without`."""
     others = [complaint for complaint in COMPLAINTS if complaint != without]
     return [ticket(draw, draw.choice(others if draw.random() < 1 / 4 else ROUTINE)) for _ in range(number)]
 
 
 def as_tickets(rows: Sequence[dict[str, Any]]) -> str:
-    """Tickets as JSON."""
+    """Return tickets as JSON."""
     return json.dumps({"tickets": rows}, ensure_ascii=False)
 
 
 def ticket_query(draw: random.Random, without: str = "") -> tuple[str, str]:
-    """Return a query of tickets."""
+    """Return the name of the ticket query tool, and a result."""
     return "list_tickets", as_tickets(tickets(draw, 20, without))
 
 

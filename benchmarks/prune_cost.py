@@ -1,10 +1,10 @@
-"""CPU time of one prune: conversations of 8,000 and 32,000 tokens, and a single result of 200,000.
+"""Measure the CPU time of one prune, for conversations of 8,000 and 32,000 tokens and for one result of 200,000.
 
     python benchmarks/prune_cost.py [--repeats 3] [--giant 200000]
 
-A quarter of the tokens may remain; of the giant result 8,000. The time is that of the process, so other work on the
-machine counts little, and includes the counting of tokens. The table has the fastest of the repeats for each kind of
-tool result, and the mean over the kinds. Caches are emptied before each prune, so nothing is known of the passages.
+A quarter of the tokens may remain. Of the giant result, 8,000 tokens may remain. The time includes the counting of
+tokens. It is CPU time, so other work on the machine hardly matters. The table has the fastest repeat for each kind of
+tool result, and the mean over the kinds. Caches are emptied before each prune, so no passage is known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHARACTERS_A_TOKEN = 4
 
 
 def giant(kind: str, tokens: int) -> str:
-    """Return a result of about that many tokens."""
+    """Return a result of about `tokens` tokens."""
     draw, characters = random.Random(0), CHARACTERS_A_TOKEN * tokens
     if kind == "logs":
         lines = log_lines(draw, characters // 100)
@@ -43,7 +43,7 @@ def giant(kind: str, tokens: int) -> str:
 
 
 def measured(messages: Sequence[Message], budget: int, effort: str, repeats: int) -> tuple[float, int]:
-    """Return the milliseconds of the fastest of several prunes, and the tokens before it."""
+    """Return the milliseconds of the fastest of several prunes, and the number of tokens before it."""
     seconds = []
     for _ in range(repeats):
         for cache in (words.TERM_IDS, relevance.STATIC_VECTORS, relevance.EMBEDDINGS, relevance.ODDS):

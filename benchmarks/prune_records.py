@@ -1,8 +1,8 @@
-"""Evidence kept for records in each text format that tools write, and whether what remains parses.
+"""Measure the evidence kept for records in each text format that tools write, and whether the rest still parses.
 
-An agent lists hosts, orders or tickets. Each conversation has several results of 8 to 40 records, the same records in
-each format, and a question about two or three of them. Evidence kept is the share of the records asked for that are
-still there as they were. `parses` is the share of the pruned results that a parser of the format reads.
+An agent lists hosts or orders, or searches for orders. Each conversation has several results of up to 40 records. The
+records are the same in each format, and the question is about two or three of them. Evidence kept is the share of these
+records that remain unchanged. `parses` is the share of the pruned results that a parser of the format can read.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Other local pruners, for `prune_any.py` and `prune_sessions.py`: what each makes of a conversation.
+"""Other local pruners, for `prune_any.py` and `prune_sessions.py`.
 
     pip install headroom-ai claw-compactor langchain
 
-Install them in an environment of their own if they need other versions. A pruner whose package is missing is skipped.
+If they need other versions, install them in an environment of their own. A pruner whose package is missing is skipped.
 
 - `headroom`: `headroom.compress` with its defaults, without the model that it would download
 - `claw`: the `FusionEngine` of claw-compactor with its defaults
-- `clear`: LangChain's `ClearToolUsesEdit`, with the largest number of results that fits the budget
+- `clear`: LangChain's `ClearToolUsesEdit`, which keeps the largest number of results that fits in the budget
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def results_of(messages: Sequence[Message]) -> list[str]:
 
 
 def with_results(messages: Sequence[Message], changed: Sequence[Message]) -> list[Message]:
-    """Return the messages with the results of their changed forms, unchanged messages as the same objects."""
+    """Return the messages with the tool results of `changed`. Messages that do not change are the same objects."""
     return [
         {**old, "content": new["content"]} if old["role"] == "tool" and new["content"] != old["content"] else old
         for old, new in zip(messages, changed, strict=True)
@@ -36,12 +36,12 @@ def with_results(messages: Sequence[Message], changed: Sequence[Message]) -> lis
 
 
 def clear_tool_uses(messages: Sequence[Message], budget: int, *, keep: int | None = None) -> list[Message] | None:
-    """Return what `ClearToolUsesEdit` leaves, None without the package.
+    """Return the messages that `ClearToolUsesEdit` leaves. If the package is missing, return None.
 
     Args:
         messages: The conversation.
-        budget: The tokens of tool results that may stay.
-        keep: The number of results that stay, by default the largest that fits.
+        budget: The number of tokens of tool results that may stay.
+        keep: The number of results that stay. Defaults to the largest number that fits in the budget.
     """
     try:
         from langchain.agents.middleware.context_editing import ClearToolUsesEdit
@@ -58,7 +58,7 @@ def clear_tool_uses(messages: Sequence[Message], budget: int, *, keep: int | Non
 
 
 def headroom(messages: Sequence[Message], budget: int) -> list[Message] | None:
-    """Return what headroom leaves, None without the package. It has no budget."""
+    """Return the messages that headroom leaves. It ignores the budget. If the package is missing, return None."""
     logging.getLogger("headroom").setLevel(logging.CRITICAL)
     try:
         from headroom import compress
@@ -76,7 +76,7 @@ def _fusion_engine() -> Any:
 
 
 def claw(messages: Sequence[Message], budget: int) -> list[Message] | None:
-    """Return what claw-compactor leaves, None without the package. It has no budget."""
+    """Return the messages that claw-compactor leaves. It ignores the budget. If the package is missing, return None."""
     try:
         engine = _fusion_engine()
     except ImportError:
@@ -94,14 +94,17 @@ RIVALS: dict[str, Callable[[Sequence[Message], int], list[Message] | None]] = {
 
 
 def leaves(value: Any) -> list[str]:
-    """Return the scalars in a JSON value, as texts."""
+    """Return the scalars of a JSON value as texts."""
     if isinstance(value, dict | list):
         return [leaf for item in (value.values() if isinstance(value, dict) else value) for leaf in leaves(item)]
     return [str(value)]
 
 
 def says(text: str, part: str) -> bool:
-    """Return whether a text still says a part: as it was, escaped as JSON, or a record with its values on one line."""
+    """Return True if a text still contains a part.
+
+    The part may be unchanged or escaped as JSON. If it is a JSON record, its values may also be together on one line.
+    """
     if part in text or json.dumps(part, ensure_ascii=False)[1:-1] in text:
         return True
     try:
@@ -112,7 +115,7 @@ def says(text: str, part: str) -> bool:
 
 
 def validity(before: Sequence[Message], after: Sequence[Message]) -> float:
-    """Return the share of results that answer the same call, and that are JSON if they were."""
+    """Return the share of results that answer the same call, and are still JSON if they were JSON before."""
     if [it.get("tool_call_id") for it in before] != [it.get("tool_call_id") for it in after]:
         return 0.0
     pairs = [(old["content"], new["content"]) for old, new in zip(before, after, strict=True) if old["role"] == "tool"]

@@ -1,29 +1,28 @@
-"""What pruning does in long sessions of coding agents: facts that are needed later, tokens, cached tokens, money.
+"""Measure pruning in long sessions of coding agents: facts that are needed later, tokens, cached tokens and cost.
 
     python benchmarks/prune_sessions.py [--sessions 20] [--turns 300] [--budget 12000] [--effort fast]
         [--shares 0.25,0.1] [--parts question,week] [--seed 0]
 
-A session is generated from a seed. An agent reads files, searches code, runs tests, reads logs, diffs, listings and
-settings, in the style of one of four hands: each hand has its own tools, formats and shares of them. Early results hold
-facts, such as `listen_port = 47113` in the section `staging` of a settings file, among settings of the same names that
-belong to other services.
+A session is generated from a seed. An agent reads files, searches code, runs tests, and reads logs, diffs, listings and
+settings. It works in one of four styles, each with its own tools and formats. Early results contain facts, such as
+`listen_port = 47113` in the section `staging` of a settings file. Settings of other services have the same names.
 
 The part `question` ends a session with a question about three early facts, and prunes it once. It prints the share of
-the lines asked for that are still there, with a bootstrap 95 % interval over sessions.
+these facts that are still there, with a bootstrap 95 % interval over sessions.
 
-The part `week` prunes each session before each of its requests. From time to time a step needs a fact of an earlier
-result, and says so in the step before. If the fact is not in the request, the agent asks for what was removed from that
-result, as the stub says. For each strategy the program prints, over all sessions:
+The part `week` prunes each session before each of its requests. Some steps need a fact of an earlier result, and the
+step before announces it. If the fact is not in the request, the agent asks for what was removed from that result, as
+the stub says. For each strategy the program prints, over all sessions:
 
-- `sent`: the tokens of all requests, relative to pruning nothing
-- `lost`: the cached tokens that were read afresh because an earlier message had changed, relative to all tokens sent
-- `cost`: the price of all requests in fresh input tokens by `Prices()`, relative to pruning nothing. `worst` is that of
+- `sent`: the tokens of all requests, relative to no pruning
+- `lost`: the cached tokens that were read again because an earlier message had changed, relative to all tokens sent
+- `cost`: the price of all requests in fresh input tokens by `Prices()`, relative to no pruning. `worst` is the cost of
   the worst session
-- `breaks`: the number of requests of a session that changed what was sent before
-- `restores`: the number of facts that the agent had to ask for, of all that it needed
-- `missing`: the number that it did not get even so
+- `breaks`: the mean number of requests in a session that changed what was sent before
+- `restores`: the number of facts that the agent had to ask for, out of all that it needed
+- `missing`: the number of facts that it did not get
 - `unaffected`: the share of prunes that removed nothing which a later step used
-- `ms`: the CPU time of a request
+- `ms`: the mean CPU time of a request
 
 `clear` is LangChain's `ClearToolUsesEdit` with the same budget, if the package `langchain` is installed. What it clears
 cannot be restored.
@@ -73,14 +72,14 @@ KEYS: dict[str, tuple[str, Callable[[random.Random], str]]] = {
         lambda draw: f"kid-{draw.randrange(1 << 32):08x}",
     ),
 }
-"""Settings: a question about each, and its value."""
+"""The name of each setting, with a question about it and a function that draws its value."""
 FILLER = ("log_level = info", "color = auto", "workers = 4", "gzip = on", "trace_sample = 0.01", "region = eu-west-1")
 AMBIGUOUS = ("max_retries", "oncall_owner")
-"""Settings whose values appear elsewhere too."""
+"""Settings whose values may also appear elsewhere."""
 FACTS, USES, ASKED = 9, 10, 3
-"""Facts of a session, the steps that need one, and the facts of its last question."""
+"""The number of facts in a session, of steps that need one, and of facts in the last question."""
 KEPT_RESULTS = 10
-"""Results that `clear` keeps."""
+"""The number of results that `clear` keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class Setting:
 
     @property
     def question(self) -> str:
-        """What is asked about it."""
+        """The question about this setting."""
         return KEYS[self.key][0].format(service=self.service, stage=self.stage)
 
 
@@ -104,7 +103,7 @@ def settings_of(draw: random.Random, service: str) -> list[Setting]:
 
 
 def as_ini(settings: Sequence[Setting], draw: random.Random) -> str:
-    """Settings in sections, as in an INI or TOML file."""
+    """Return settings in sections, as in an INI or TOML file."""
     lines: list[str] = []
     for stage in STAGES:
         own = [f"{it.key} = {it.value}" for it in settings if it.stage == stage]
@@ -113,31 +112,31 @@ def as_ini(settings: Sequence[Setting], draw: random.Random) -> str:
 
 
 def as_yaml(settings: Sequence[Setting], draw: random.Random) -> str:
-    """Settings in YAML."""
+    """Return settings as YAML."""
     return re.sub(r"^\[(\w+)\]$", r"\1:", as_ini(settings, draw).replace(" = ", ": "), flags=re.M).replace("\n", "\n  ")
 
 
 def as_env(settings: Sequence[Setting], draw: random.Random) -> str:
-    """Settings as variables of the environment."""
+    """Return settings as environment variables."""
     lines = [f"{it.service}_{it.stage}_{it.key}".upper() + f"={it.value}" for it in settings]
     return "\n".join(draw.sample(lines, len(lines)))
 
 
 def as_json(settings: Sequence[Setting], draw: random.Random) -> str:
-    """Settings in JSON."""
+    """Return settings as JSON."""
     stages = {stage: {it.key: it.value for it in settings if it.stage == stage} for stage in STAGES}
     return json.dumps({"service": settings[0].service, "stages": stages}, indent=2)
 
 
 def source_file(draw: random.Random) -> str:
-    """Return a part of a source file with the numbers of its lines."""
+    """Return a part of a source file with line numbers."""
     functions = draw.sample(source_functions(), 5)
     lines = [line for function in functions for line in (*function.lines, "")]
     return "\n".join(f"{number:5}\t{line}" for number, line in enumerate(lines, draw.randrange(1, 400)))
 
 
 def code_matches(draw: random.Random) -> str:
-    """Return the lines that a search in files found."""
+    """Return the lines that a search in source files found."""
     return "\n".join(
         f"{function.file}:{draw.randrange(1, 400)}:{draw.choice(function.lines)}"
         for function in draw.sample(source_functions(), 18)
@@ -187,7 +186,13 @@ Form = Callable[[Sequence[Setting], random.Random], str]
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """How an agent works: the tools that it calls with their shares, how it writes, and the format of settings."""
+    """A style of work.
+
+    Attributes:
+        tools: The tools that the agent calls, each with a function that writes its results and its relative frequency.
+        says: The text before a call.
+        settings: The format of settings.
+    """
 
     tools: dict[str, tuple[Callable[[random.Random], str], int]]
     says: str
@@ -212,7 +217,13 @@ HANDS = (
 
 @dataclass(slots=True)
 class Session:
-    """A session: its messages, the facts in it with the message of each, and the messages whose step needs one."""
+    """A session.
+
+    Attributes:
+        messages: The messages.
+        facts: The facts, and the index of the message that contains each.
+        uses: The index of each message whose step needs a fact, and the fact.
+    """
 
     messages: list[Message]
     facts: dict[Setting, int] = field(default_factory=dict)
@@ -220,7 +231,7 @@ class Session:
 
 
 def session(seed: int, turns: int) -> Session:
-    """Return a session of that many calls."""
+    """Return a session of `turns` calls."""
     draw = random.Random(f"session {seed}")
     hand = HANDS[seed % len(HANDS)]
     services = draw.sample(SERVICES, len(SERVICES))
@@ -258,7 +269,9 @@ def _call(player: Player, hand: Hand, name: str, arguments: dict[str, Any], resu
 
 
 def last_question(options: argparse.Namespace, share: float) -> list[float]:
-    """Return for each session the share of the asked facts that is kept when its end asks for them."""
+    """Return the share of the asked facts that a prune keeps, for each session. A question about the facts ends the
+    session.
+    """
     kept = []
     for seed in range(options.seed, options.seed + options.sessions):
         played, draw = session(seed, options.turns), random.Random(seed)
@@ -281,7 +294,7 @@ def _without_orphans(messages: Sequence[Message]) -> list[Message]:
 
 @dataclass(slots=True)
 class Bill:
-    """What the requests of a session cost."""
+    """The cost of the requests of a session."""
 
     prices: Prices = field(default_factory=Prices)
     sent: int = 0
@@ -292,7 +305,7 @@ class Bill:
     _sizes: list[int] = field(default_factory=list)
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Add a request. Messages at its beginning that the request before had are cached."""
+        """Add a request. The messages that it shares with the start of the request before are cached."""
         shared = 0
         for before, after in zip(self._last, messages, strict=False):
             if before is not after and before != after:
@@ -312,7 +325,7 @@ class Bill:
 
 @dataclass(slots=True)
 class Week:
-    """What a strategy did in one session."""
+    """The result of a strategy in one session."""
 
     bill: Bill = field(default_factory=Bill)
     needed: int = 0
@@ -326,7 +339,7 @@ Prune = Callable[[Sequence[Message]], Sequence[Message]]
 
 
 def play(played: Session, prune: Prune, *, can_restore: bool) -> Week:
-    """Return what happens if each request of the session is pruned."""
+    """Prune each request of the session, and return the result."""
     week = Week()
     sent: list[Message] = []
     added = 0
@@ -373,7 +386,8 @@ def play(played: Session, prune: Prune, *, can_restore: bool) -> Week:
 def _ids_at(messages: Sequence[Message], index: int) -> str:
     """Return the ids of what was removed from a result, as its stubs name them.
 
-    The first of several results that are gone names the ids of all. Its own end where those of the next result begin.
+    If several consecutive results are removed, the stub of the first one names the ids of all of them. Its own ids end
+    where the ids of the next result begin.
     """
     numbers = [int(number) for number in re.findall(r"\bp(\d+)", messages[index]["content"])]
     following = [
@@ -389,13 +403,13 @@ def _ids_at(messages: Sequence[Message], index: int) -> str:
 
 
 def pruning(options: argparse.Namespace) -> Prune:
-    """Return a pruner of one conversation."""
+    """Return a pruner for one conversation."""
     pruner = ContextPruner(options.budget, effort=options.effort)
     return lambda messages: pruner.prune(messages).messages
 
 
 def clearing(options: argparse.Namespace) -> Prune:
-    """Return LangChain's edit. It keeps `KEPT_RESULTS` results once there are more tokens than the budget."""
+    """Return LangChain's edit. If there are more tokens than the budget, it keeps `KEPT_RESULTS` results."""
 
     def clear(messages: Sequence[Message]) -> Sequence[Message]:
         if sum(map(COUNTER.count, results_of(messages))) <= options.budget:
@@ -406,7 +420,7 @@ def clearing(options: argparse.Namespace) -> Prune:
 
 
 def weeks(options: argparse.Namespace) -> Iterator[tuple[str, list[Week]]]:
-    """Yield the name of each strategy and its sessions."""
+    """Yield the name of each strategy, and its result in each session."""
     sessions = [session(seed, options.turns) for seed in range(options.seed, options.seed + options.sessions)]
     yield "none", [play(one, lambda messages: messages, can_restore=False) for one in sessions]
     yield options.effort, [play(one, pruning(options), can_restore=True) for one in sessions]

@@ -1,9 +1,10 @@
-"""Does the cascade find what stands in a text, and nothing else? Prints precision and recall beside their bound, .99.
+"""Does the matching of quotes find what is in a text, and nothing else? Prints precision and recall.
 
     python benchmarks/quote_matching.py [--seeds N]
 
-500 planted quotes a seed: exact, folded, punctuation, link, and paraphrases as negatives. They are the tests' own, so
-run it from a checkout. Exits with 1 where a bound is missed.
+The bound for both is .99. If one is missed, the program exits with 1. Each seed gives 500 planted quotes: exact ones,
+ones with other case, punctuation or links, and paraphrases, which must not be found.
+`context_agent.testing.planted_quotes` makes them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BOUND = 0.99
 
 
 def main() -> int:
-    """Prints what each kind of case was found by, and the two figures."""
+    """Print which step found the quotes of each kind, and the two figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1, help="sets of 500 cases")
     seeds = parser.parse_args().seeds

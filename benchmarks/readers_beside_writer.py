@@ -3,18 +3,21 @@
     python benchmarks/readers_beside_writer.py [--runs 30] [--chunks 10000] [--readers 4] [--load 1]
                                                [--kill writer|readers|both]
 
-One process after another indexes into the same folder, each time replacing all passages by those of the other of two
-sets, while `--readers` processes open, search, filter, grep and follow it, and `--load` processes keep the cores busy.
-No process may write a file of more than `--largest` MB. `--kill writer` kills each run with SIGKILL at a random moment,
-up to twice, and repeats it; `--kill readers` kills a random reader again and again, and starts another; `--kill both`
-does both.
+One process after another indexes into the same folder. Each replaces all passages by those of the other of two sets. At
+the same time, `--readers` processes open the index, search, filter and grep it, and follow its changes, and `--load`
+processes keep the cores busy. No process may write a file of more than `--largest` MB.
 
-A reader knows both sets. Of each state that it opens it checks that the marker passage, the number of chunks, a
-filter, the texts of all hits and the ids of dense search (against a product with the known vectors) belong to one and
-the same run, that it is no older than the last run that was complete when the reader opened it, and that it never goes
-back. At the end Chroma's own client opens the folder: every record must be there with its text and its vector.
+`--kill writer` kills each run once or twice with SIGKILL at a random moment, and repeats it. `--kill readers` kills a
+random reader again and again, and starts another one. `--kill both` does both.
 
-Prints the answers that were checked, the wrong ones, the errors, and the indexes lost; ends with 1 if there are any.
+A reader knows both sets. For each state that it opens, it checks that these belong to one and the same run: the marker
+passage, the number of chunks, a filter, the texts of all hits, and the ids of dense search. It compares these ids with
+a product with the known vectors. It also checks that the state is not older than the last complete run at the time of
+opening, and that states never go back. At the end, Chroma's own client opens the folder. It must find every record with
+its text and its vector.
+
+The program prints the number of answers, of wrong answers, of errors, and of lost indexes. If anything is wrong or
+lost, it exits with 1.
 """
 
 from __future__ import annotations
@@ -50,10 +53,10 @@ from context_agent.types import Document
 
 MARKER = "marker"
 LONGEST = 400
-"""Characters of a passage: one chunk each."""
+"""The maximum number of characters in a passage, so that each is one chunk."""
 TOP = 10
 ATTEMPTS = 3
-"""Runs that may fail before the index counts as lost."""
+"""The number of times that a run may fail before the index counts as lost."""
 COMPLETE, STARTED = 0, 1
 ANSWERS, WRONG, ERRORS = 0, 1, 2
 _CONTEXT = multiprocessing.get_context("spawn")
@@ -61,7 +64,7 @@ _CONTEXT = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True)
 class Plan:
-    """What all processes know."""
+    """The facts that all processes share."""
 
     folder: Path
     sets: Path
@@ -70,7 +73,7 @@ class Plan:
 
 
 def passages(documents: Sequence[Document], run: int, size: int) -> list[Document]:
-    """Return the passages of a run: one of two sets, and a marker that names the run."""
+    """Return the passages of a run: those of one of the two sets, and a marker that names the run."""
     first = run % 2 * size
     part = [
         Document(f"set{run % 2}-{number}", document.text[:LONGEST], document.title, {"set": run % 2, "number": number})
@@ -80,13 +83,13 @@ def passages(documents: Sequence[Document], run: int, size: int) -> list[Documen
 
 
 def documents_of(plan: Plan) -> list[Document]:
-    """Distinct passages for both sets, as they are kept for all processes."""
+    """Return the stored passages of both sets, which are all different."""
     rows = np.load(plan.sets / "texts.npy")
     return [Document(str(number), str(text), str(title)) for number, (title, text) in enumerate(rows)]
 
 
 def prepare(plan: Plan, data: str | None) -> None:
-    """Keeps passages and their vectors."""
+    """Store the passages and their vectors for all processes."""
     distinct = {
         document.text[:LONGEST]: document
         for document in corpus(data_folder(data), 3 * plan.size)
@@ -101,7 +104,7 @@ def prepare(plan: Plan, data: str | None) -> None:
 
 
 def end_with_parent() -> None:
-    """Ends this process when the one that started it has ended, however it did."""
+    """End this process when the process that started it ends for any reason."""
     if (parent := multiprocessing.parent_process()) is None:
         return
 
@@ -113,12 +116,12 @@ def end_with_parent() -> None:
 
 
 def limit_files(plan: Plan) -> None:
-    """A process that writes without end gets an error instead of the disk."""
+    """Limit the size of the files that this process writes. Beyond it, writing fails and the disk does not fill up."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (plan.largest, plan.largest))
 
 
 def write(plan: Plan, run: int) -> None:
-    """One indexing run."""
+    """Index the passages of one run."""
     end_with_parent()
     limit_files(plan)
     index_documents(passages(documents_of(plan), run, plan.size), plan.folder, remove_missing=True, calibration=False)
@@ -129,7 +132,7 @@ class Wrong(Exception):
 
 
 class Checker:
-    """Holds answers against the states that there can be."""
+    """Compares answers with the possible states."""
 
     def __init__(self, plan: Plan, runs: Any) -> None:
         self.documents, self.size, self.runs = documents_of(plan), plan.size, runs
@@ -137,7 +140,7 @@ class Checker:
         self.newest = 0
 
     def state_of(self, opened: ChromaCorpus, complete: int) -> int:
-        """Return the run that an open corpus shows."""
+        """Return the run that an open corpus shows. `complete` is the last run that was complete before it was opened."""
         (marker,) = opened.read(MARKER)
         run = int(str(marker.metadata["run"]))
         _check(marker.text == f"This is the state of run {run}.", f"marker of run {run}: {marker.text!r}")
@@ -148,7 +151,7 @@ class Checker:
         return run
 
     def search(self, opened: ChromaCorpus, run: int, number: int) -> None:
-        """A passage is found by its own words, and nothing of another run is."""
+        """Check that a search with a passage's own words finds this passage, and nothing of another run."""
         target = self._passage(run, number)
         hits = opened.search(f"{target.title} {target.text[:120]}")
         ids = [hit.chunk.document_id for hit in hits]
@@ -157,7 +160,7 @@ class Checker:
             self._check_chunk(run, hit.chunk)
 
     def dense(self, opened: ChromaCorpus, run: int, number: int) -> None:
-        """The nearest passages are those that a product with all vectors gives."""
+        """Check that dense search returns the passages that a product with all vectors gives."""
         query = self._passage(run, number).text[:80]
         first = run % 2 * self.size
         scores = self.vectors[first : first + self.size] @ opened.embedder.embed_query(query)
@@ -171,7 +174,7 @@ class Checker:
         _check(len(nearest) == TOP, f"{len(nearest)} nearest passages in run {run}")
 
     def grep(self, opened: ChromaCorpus, run: int, number: int) -> None:
-        """A filter lets through one passage, and grep finds its text."""
+        """Check that a filter admits one passage, and that grep finds its text."""
         hits = opened.grep(".", where={"$and": [{"number": number}, {"set": run % 2}]})
         _check(len(hits) == 1, f"{len(hits)} chunks of number {number} in run {run}")
         self._check_chunk(run, hits[0].chunk)
@@ -193,7 +196,7 @@ def _check(holds: bool, message: str) -> None:
 
 
 def read(plan: Plan, runs: Any, counts: Any, seed: int) -> None:
-    """Opens and asks without end."""
+    """Open the index and ask questions, until the process is killed."""
     end_with_parent()
     limit_files(plan)
     draw, checker = random.Random(seed), Checker(plan, runs)
@@ -212,7 +215,7 @@ def read(plan: Plan, runs: Any, counts: Any, seed: int) -> None:
 
 
 def _ask(opened: ChromaCorpus, checker: Checker, complete: int, counts: Any, draw: random.Random) -> None:
-    """Some questions to one corpus, which follows the index when it changes."""
+    """Ask one corpus some questions, and refresh it when the index changes."""
     run = checker.state_of(opened, complete)
     questions: list[Callable[[ChromaCorpus, int, int], None]] = [checker.search, checker.dense, checker.grep]
     for _ in range(draw.randrange(1, 60)):
@@ -226,14 +229,14 @@ def _ask(opened: ChromaCorpus, checker: Checker, complete: int, counts: Any, dra
 
 
 def burn() -> None:
-    """Keeps a core busy."""
+    """Keep a core busy."""
     end_with_parent()
     while True:
         sum(range(100_000))
 
 
 class Crew:
-    """The readers, of which some may be killed."""
+    """The reader processes, some of which may be killed."""
 
     def __init__(self, plan: Plan, runs: Any, count: int, draw: random.Random) -> None:
         self._plan, self._runs, self._draw = plan, runs, draw
@@ -242,7 +245,7 @@ class Crew:
         self.killed = 0
 
     def kill_some(self) -> None:
-        """Kills a reader and starts another."""
+        """Kill a reader, and start another one."""
         number = self._draw.randrange(len(self._processes))
         self._processes[number].kill()
         self._processes[number].join()
@@ -250,18 +253,18 @@ class Crew:
         self._processes[number] = self._start(self._slots[number], self._draw.randrange(1 << 30))
 
     def restart_ended(self) -> None:
-        """Counts readers that have ended, which none should, as errors and starts them again."""
+        """Count each reader that has ended as an error, and start it again. No reader should end by itself."""
         for number, process in enumerate(self._processes):
             if not process.is_alive():
                 self._slots[number][ERRORS] += 1
                 self._processes[number] = self._start(self._slots[number], number)
 
     def totals(self) -> list[int]:
-        """Answers, wrong ones and errors."""
+        """Return the numbers of answers, of wrong answers and of errors."""
         return [sum(column) for column in zip(*self._slots, strict=True)]
 
     def stop(self) -> None:
-        """Ends all of them."""
+        """End all readers."""
         for process in self._processes:
             process.kill()
             process.join()
@@ -273,9 +276,9 @@ class Crew:
 
 
 def complete_run(plan: Plan, run: int, kills: list[float], crew: Crew, interval: Callable[[], float]) -> int:
-    """Runs the writer until it ends well, killing it after the times in `kills` first. Returns the failed attempts.
+    """Run the writer until it succeeds, and return the number of failed attempts.
 
-    A reader is killed after each `interval` in seconds.
+    The writer is first killed after each of the times in `kills`. A reader is killed after each `interval` in seconds.
     """
     failed, next_kill = 0, time.monotonic() + interval()
     while failed < ATTEMPTS:
@@ -300,7 +303,7 @@ def complete_run(plan: Plan, run: int, kills: list[float], crew: Crew, interval:
 
 
 def whole(plan: Plan, run: int) -> bool:
-    """Return whether Chroma's own client gives every record of the run, with its text and vector."""
+    """Return True if Chroma's own client returns every record of the run, with its text and vector."""
     import chromadb
 
     client = chromadb.PersistentClient(str(plan.folder))
@@ -329,7 +332,7 @@ def whole(plan: Plan, run: int) -> bool:
 
 
 def main() -> None:
-    """Runs everything and prints the figures."""
+    """Run everything and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--runs", type=int, default=30)

@@ -1,10 +1,10 @@
-"""What scripted attacks on the reward earn, as a share of what an honest, perfect episode earns, by preset.
+"""Measure what scripted attacks on the reward earn, as a share of what an honest, perfect episode earns, by preset.
 
     python benchmarks/reward_attacks.py [--every 8]
 
-The attacks and their tasks are those of tests/train/test_reward_attacks.py; `--every 8` plays each eighth task.
-`extras` is the default with weights for `prune_accuracy`, `diversity` and `parallel`. Returns 1 if the default misses
-its target.
+The attacks and their tasks are those of tests/train/test_reward_attacks.py. `--every 8` plays every eighth task.
+`extras` is the default preset with weights for `prune_accuracy`, `diversity` and `parallel`. If `default` or `extras`
+misses the target, the program exits with 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def main() -> int:
-    """Plays every attack and prints its shares."""
+    """Play every attack and print its shares."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--every", type=int, default=8, help="plays each task of that many")
     game = make_small_world(parser.parse_args().every)

@@ -1,11 +1,12 @@
-"""Router replay on a tiny gpt-oss: how far sampler and trainer are apart, and how many tokens change their experts.
+"""Router replay on a tiny gpt-oss: how much sampler and trainer differ, and how many tokens get other experts.
 
     python benchmarks/router_replay.py [--rows 24] [--tokens 96] [--seeds 3] [--threads 1]
 
-The sampler has the trainer's weights, but other numbers: noise on the router's scores of the size of bfloat16's
-rounding, a router that computes in bfloat16, or all of the model in bfloat16. Its samples are scored by a step of the
-trainer at a learning rate of 0, without and with `loss.router_replay`. A flipped token is one that the trainer sends to
-other experts than the sampler, in at least one layer. Needs the extra `train`.
+The sampler has the trainer's weights, but computes slightly different numbers. There are three kinds: noise on the
+router's scores as large as bfloat16's rounding, a router that computes in bfloat16, and a whole model in bfloat16. A
+step of the trainer with a learning rate of 0 scores its samples, without and with `loss.router_replay`. A flipped token
+is one that the trainer sends to other experts than the sampler, in at least one layer. The program needs the extra
+`train`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from context_agent.train.rows import TrainingRow
 VOCABULARY, EXPERTS, TOP_K, LAYERS, HIDDEN = 320, 32, 4, 4, 128
 PROMPT_IDS = 32
 ROUNDING = 2**-8
-"""Relative error of a rounded bfloat16."""
+"""The relative error of a number that is rounded to bfloat16."""
 MOST_REMAINING = 0.3
-"""Largest share of the difference that replay may leave."""
+"""The largest share of the difference that may remain with replay."""
 
 
 def main() -> int:
-    """Prints a line for each kind of sampler; returns 1 if replay leaves too much, or a token flips with it."""
+    """Print a line for each kind of sampler. If replay leaves too much, or tokens flip with it, return 1."""
     import torch
     from transformers.utils import logging
 
@@ -61,7 +62,7 @@ def main() -> int:
 
 
 def compare(perturb: Callable[[Any], Any], seed: int, rows: int, tokens: int) -> tuple[float, float, float, float]:
-    """Mean difference of log-probabilities without and with replay, then the share of flipped tokens."""
+    """Return the mean difference of log-probabilities without and with replay, then the shares of flipped tokens."""
     from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
     model = tiny_mixture(seed)
@@ -78,7 +79,7 @@ def compare(perturb: Callable[[Any], Any], seed: int, rows: int, tokens: int) ->
 
 
 def tiny_mixture(seed: int) -> Any:
-    """Return a gpt-oss with as many experts as the 20b has, random weights, and plain rotary positions."""
+    """Return a gpt-oss with as many experts as the 20b model, random weights, and plain rotary positions."""
     import torch
     import transformers
 
@@ -104,7 +105,7 @@ def tiny_mixture(seed: int) -> Any:
 
 
 def noisy_routers(model: Any) -> Any:
-    """Return the model, with noise on its routers' scores."""
+    """Return the model with noise on the scores of its routers."""
     import torch
 
     def forward(router: Any, hidden: Any) -> Any:
@@ -117,7 +118,7 @@ def noisy_routers(model: Any) -> Any:
 
 
 def rounded_routers(model: Any) -> Any:
-    """Return the model, with routers that compute in bfloat16."""
+    """Return the model with routers that compute in bfloat16."""
     import torch
 
     def forward(router: Any, hidden: Any) -> Any:
@@ -130,7 +131,7 @@ def rounded_routers(model: Any) -> Any:
 
 
 def with_router(model: Any, forward: Callable[[Any, Any], Any]) -> Any:
-    """Return the model, whose routers choose by another function."""
+    """Return the model with another function as the forward pass of its routers."""
     from context_agent.policies.tokens.engines.routers import routers
 
     for router in routers(model):
@@ -139,7 +140,7 @@ def with_router(model: Any, forward: Callable[[Any, Any], Any]) -> Any:
 
 
 def in_bfloat16(model: Any) -> Any:
-    """Return the model with weights and activations of 16 bits."""
+    """Return the model with weights and activations in bfloat16."""
     return model.bfloat16()
 
 
@@ -156,15 +157,15 @@ async def _sample(engine: Any, prompts: Sequence[Sequence[int]], tokens: int) ->
 
 
 def sampled_row(prompt: Sequence[int], sample: Sample) -> WeightedRow:
-    """Return a row of one call, sampled by the newest weights."""
+    """Return a row of one call, sampled with the newest weights."""
     mask = [*(0 for _ in prompt), *(1 for _ in sample.ids)]
     logprobs = [*(0.0 for _ in prompt), *sample.logprobs]
     return WeightedRow(TrainingRow([*prompt, *sample.ids], mask, logprobs, "e", "g", "0", sample.experts), 1.0)
 
 
 def scored(model: Any, items: Sequence[WeightedRow], *, replay: bool) -> tuple[float, float]:
-    """Return the mean difference from the sampler's log-probabilities, and the share of flipped tokens, in the
-    trainer.
+    """Return the mean difference between the trainer's and the sampler's log-probabilities, and the share of flipped
+    tokens.
     """
     from context_agent.train.rl.row_trainer import RowTrainer, grpo_arguments
     from context_agent.train.tiny_model import for_transformers, tiny_tokenizer
@@ -202,7 +203,10 @@ def scored(model: Any, items: Sequence[WeightedRow], *, replay: bool) -> tuple[f
 
 
 def routed_by(trainer: Any) -> dict[tuple[int, ...], Any]:
-    """Return the experts that the trainer's passes, of a row each, send their ids to, as they come; by the ids."""
+    """Return a mapping from each row's ids to the experts that the trainer's forward pass chose for them.
+
+    The mapping is empty at first. It fills while the trainer runs, one row per pass.
+    """
     from context_agent.policies.tokens.engines.routers import recorded_experts
 
     routed: dict[tuple[int, ...], Any] = {}

@@ -1,12 +1,13 @@
-"""Whether asynchronous rollouts sample with the weights that their calls name: 1,000 calls in a thread and a process.
+"""Do asynchronous rollouts sample with the weights that their calls name? Checks 1,000 calls per sampler.
 
     python benchmarks/sampled_versions.py [--calls 1000] [--samplers thread process] [--student FOLDER]
 
-A tiny model is trained asynchronously, with all weights and with adapters, in float32 and under autocast in bfloat16,
-with gradient checkpointing. The trained weights of every update are kept, and each recorded call is scored again by a
-plain forward pass with those of the update that it names (`context_agent.testing.sampled_versions`). Runs are repeated
-with other seeds until there are enough calls. Prints a line for each kind of run; returns 1 if a call has other
-log-probabilities. Needs the extra `train`.
+A tiny model is trained asynchronously, with a sampler in a thread and in a process. The runs differ in what is trained
+(all weights or adapters), in the number type (float32, or autocast to bfloat16), and in gradient checkpointing. The
+trained weights of every update are kept. Each recorded call is scored again by a plain forward pass with the weights of
+the update that it names (`context_agent.testing.sampled_versions`). Runs are repeated with other seeds until there are
+enough calls. The program prints a line for each run. If a call has other log-probabilities, it exits with 1. It needs
+the extra `train`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ KINDS: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("all weights, bfloat16, checkpointed", {"dtype": "bfloat16", "gradient_checkpointing": True}, 0.02),
     ("adapters, bfloat16", {**LORA, "dtype": "bfloat16"}, 0.02),
 )
-"""Name, the run file's [model], and how far a call may be from its version."""
+"""The name of each kind, its [model] section of the run file, and the maximum difference between a call and its
+version.
+"""
 
 
 def main() -> int:
-    """Trains until there are enough calls of each sampler, and prints what was found."""
+    """Train until there are enough calls of each sampler, and print the results."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--calls", type=int, default=1_000)
     options.add_argument("--student", type=Path, help="a model trained by demonstrations; without it, one is trained")

@@ -1,13 +1,14 @@
-"""CPU time to sample a batch whose prompts are read at once or in parts, by a model whose states cannot be cached.
+"""Compare the CPU time of sampling a batch whose prompts are read at once with one whose prompts are read in parts.
 
     python benchmarks/sampling.py [--rows 256] [--repeats 3] [--threads 1]
     python benchmarks/sampling.py --step [--repeats 9] [--threads 2]
 
-The model has the size of that of `ctx1 train demo`, sliding attention in two of three layers, and random weights. The
-prompts have 80 to 290 ids, the replies 16. Both ways should sample the same ids. Needs the extra `train`.
+The model is as large as that of `ctx1 train demo`, with sliding attention in two of three layers, and random weights.
+Its states cannot be cached. Prompts have 80 to 290 ids, and replies 16. Both ways should sample the same ids. The
+program needs the extra `train`.
 
-With `--step` it prints the time to choose a token for each row from its scores, without a model: for the vocabularies
-of SmolLM2 and gpt-oss, from the whole distribution and from a nucleus.
+`--step` prints the time to choose a token for each row from its scores, without a model. It covers the vocabularies of
+SmolLM2 and gpt-oss, with the whole distribution and with a nucleus.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from context_agent.policies.tokens.engines.transformers import (
 
 
 def main() -> int:
-    """Prints the seconds of CPU time of both ways and their ratio; returns 1 if any ids differ."""
+    """Print the CPU seconds of both ways and their ratio. If any ids differ, return 1."""
     import torch
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -61,11 +62,11 @@ def main() -> int:
 
 
 STEPS = ((24, 49_152, 20.0), (64, 201_088, None))
-"""Rows, vocabulary and the most milliseconds that the whole distribution may take."""
+"""The rows, the vocabulary, and the maximum milliseconds with the whole distribution."""
 
 
 def _time_steps(repeats: int) -> int:
-    """Prints the milliseconds of a step, and returns 1 if one takes longer than it may."""
+    """Print the milliseconds of a step. If one takes longer than its maximum, return 1."""
     import torch
 
     missed = 0

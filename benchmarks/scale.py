@@ -1,29 +1,30 @@
-"""What an index costs as it grows: adding one document, opening, memory of a reader, disk, search and grep.
+"""Measure the cost of an index as it grows: adding one document, opening, memory of a reader, disk, search and grep.
 
     python benchmarks/scale.py [--sizes 10000 50000] [--data FOLDER] [--work FOLDER] [--adds 5] [--trigrams]
 
-For each size it indexes that many documents of `corpus100k` once (about as many chunks), in `--work/SIZE` if that is
-named, and then measures in new processes, as `ctx1 index` and `ctx1 search` are. Times are of the processor, all
-threads together, which other programs on the machine change little; waiting for the disk is not part of them. A search
-is also measured by the clock, because both of its retrievers run at the same time in a large index.
+For each size, the program indexes this many documents of `corpus100k` once (about as many chunks). `--work` keeps the
+index in the folder `WORK/SIZE`. Then it measures in new processes, as `ctx1 index` and `ctx1 search` are. Times are CPU
+times of all threads together, which other programs hardly change. They do not include waiting for the disk. A search is
+also measured in wall time, because both of its retrievers run at the same time in a large index.
 
-- **adding one document**: seconds of `index_documents`, those of them inside calls of Chroma's client (its start and
-  end, `add`, `get`, `count`, `modify`, `delete`), the rest, and the bytes of the files that this package wrote. The
-  median of `--adds` runs, each of which adds another document.
-- **opening**: seconds of `ChromaCorpus.open` with an embedder that is already loaded.
-- **memory**: what the reader does not share with other readers of the index (the kernel's `Anonymous` of the process)
-  after the searches, and how much of it there was before the index was opened.
-- **search** and **grep**: p50 and p95 over 100 dev questions, each new, with the dense part alone beside an exact one,
-  and the share of the 10 nearest passages that it finds; the slowest of the 20 patterns of `search_latency`.
-- **disk**: this package's files, and Chroma's, in bytes for each byte of text.
+- **adding one document**: the seconds of `index_documents`, the part inside Chroma's client (its start and end, `add`,
+  `get`, `count`, `modify`, `delete`), the rest, and the bytes of the files that this package wrote. Each is the median
+  of `--adds` runs, and each run adds another document.
+- **opening**: the seconds of `ChromaCorpus.open` with a loaded embedder.
+- **memory**: the memory that the reader does not share with other readers of the index, after the searches. It is the
+  kernel's `Anonymous` of the process, also without the amount before the index was opened.
+- **search** and **grep**: p50 and p95 over 100 dev questions, each new; p50 of the dense part, of an exact dense
+  search, and the share of the 10 nearest passages that the dense part finds; the slowest of the 20 patterns of
+  `search_latency`.
+- **disk**: the bytes of this package's files, and of Chroma's, for each byte of text.
 
-With `--trigrams` it also measures what a prefilter would do for grep: a tantivy index of all trigrams of the texts, in
-which the literal of a pattern selects the candidates. It prints the index's cost, and the times of the patterns that
-have a literal with it and without.
+`--trigrams` also measures a prefilter for grep. It is a tantivy index of all trigrams of the texts, which selects
+candidates by the literal of a pattern. The program prints the cost of this index, and the times of the patterns that
+have a literal, with it and without it.
 
-The first line of a size is its indexing, in a process of its own: wall time, and the most memory that it held, Chroma's
-vector index included and mapped files not. The last lines are each figure's ratio between the largest and the smallest
-size.
+The first line of a size is its indexing in a process of its own: the wall time and the peak of its memory. The memory
+includes Chroma's vector index, but no mapped files. The last lines are the ratio of each figure between the largest and
+the smallest size.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ from context_agent.types import Document
 ADDED = "added"
 NEAREST = 10
 EQUAL = 1e-6
-"""Difference of scores that are equal: variants of a passage can have the same vector."""
+"""The largest difference of scores that count as equal. Variants of a passage can have the same vector."""
 CHROMA_CALLS = ("add", "get", "count", "modify", "delete")
 
 
 def main() -> None:
-    """Measures every size, or one thing in a process of its own."""
+    """Measure every size. With the internal options, build one index or make one measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 50_000])
     parser.add_argument("--data")
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def measure(size: int, data: Path, work: Path, adds: int, *, trigrams: bool) -> dict[str, float]:
-    """Prints and returns the figures of one size."""
+    """Print the figures of one size, and return them."""
     folder = work / str(size)
     print(f"\n{size:,} documents", flush=True)
     if not folder.exists():
@@ -115,14 +116,14 @@ def measure(size: int, data: Path, work: Path, adds: int, *, trigrams: bool) -> 
 
 
 def in_new_process(folder: Path, data: Path, *action: str) -> dict[str, float]:
-    """Return what a new process measures."""
+    """Return the figures that a new process prints."""
     command = [sys.executable, __file__, *action, "--index", str(folder), "--data", str(data)]
     figures: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return figures
 
 
 def build(folder: Path, data: Path, size: int) -> dict[str, float]:
-    """Indexes that many documents."""
+    """Index `size` documents, and return the cost."""
     peak = [0.0]
 
     def watch() -> None:
@@ -136,7 +137,7 @@ def build(folder: Path, data: Path, size: int) -> dict[str, float]:
 
 
 def add_one(folder: Path, data: Path) -> dict[str, float]:
-    """Adds one document that the index does not hold."""
+    """Add one new document, and return the cost."""
     embedder, before = load_embedder("static"), files(folder / "ctx1")
     embedder.embed_documents(["warm"])
     number = time.time_ns()
@@ -151,7 +152,7 @@ def add_one(folder: Path, data: Path) -> dict[str, float]:
 
 
 def time_chroma() -> list[float]:
-    """Return a list whose item grows by the seconds that calls of Chroma's client take from now on."""
+    """Measure the calls of Chroma's client from now on. Return a list whose only item is their total in seconds."""
     import chromadb
     from chromadb.api.client import Client
     from chromadb.api.models.Collection import Collection
@@ -176,7 +177,7 @@ def time_chroma() -> list[float]:
 
 
 def read(folder: Path, data: Path) -> dict[str, float]:
-    """Opens and searches."""
+    """Open the index, search it, and return the figures."""
     embedder = load_embedder("static")
     embedder.embed_query("warm")
     before, began = anonymous(), time.process_time()
@@ -216,7 +217,7 @@ def read(folder: Path, data: Path) -> dict[str, float]:
 
 
 def trigrams(folder: Path, data: Path) -> dict[str, float]:
-    """Builds an index of trigrams in a temporary folder, and greps with it and without."""
+    """Build an index of trigrams in a temporary folder, and return the times of grep with it and without it."""
     import tantivy
 
     schema = tantivy.SchemaBuilder().add_integer_field("row", stored=True)
@@ -264,26 +265,26 @@ MEASURES: dict[str, Callable[[Path, Path], dict[str, float]]] = {"add": add_one,
 
 
 def milliseconds(action: Callable[[], object]) -> float:
-    """Processor time of one call."""
+    """Return the CPU time of one call, in milliseconds."""
     began = time.process_time()
     action()
     return (time.process_time() - began) * 1e3
 
 
 def anonymous() -> float:
-    """Megabytes of this process that no file backs."""
+    """Return the megabytes of this process that are not mapped from a file."""
     lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1e3
 
 
 def files(folder: Path) -> dict[int, int]:
-    """Inode and size of every file below a folder: a file with several names counts once."""
+    """Return the inode and the size of every file below a folder. A file with several names counts once."""
     stats = (file.stat() for file in folder.rglob("*") if file.is_file())
     return {stat.st_ino: stat.st_size for stat in stats}
 
 
 def disk(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+    """Return the bytes of all files below a folder."""
     return sum(files(folder).values())
 
 

@@ -2,13 +2,13 @@
 
     python benchmarks/search_latency.py [--data FOLDER] [--count 100000] [--index FOLDER] [--embedder static]
 
-The index is built once in `--index` (default: a temporary folder, which takes some minutes each time).
+The index is built once in `--index`. The default is a temporary folder, which takes some minutes each time.
 
-- `search`: hybrid search without a reranker, each question new, its first 60 chunks excluded. Compared with the
-  published method, which excludes them by a metadata filter in the dense query, and with that query without a filter.
-  Bound: p50 8 ms.
-- `grep`: the first 5 chunks for each of 20 patterns: the median over the patterns of the median of 5 runs. Compared
-  with Chroma's `$regex` with the same limit. Bound: 60 ms.
+- `search`: hybrid search without a reranker. Each question is new, and its first 60 chunks are excluded. It is compared
+  with two dense queries of Chroma: one that excludes the chunks by a metadata filter, which is the published method,
+  and one without a filter. The bound for p50 is 8 ms.
+- `grep`: the first 5 chunks for each of 20 patterns. The figure is the median over the patterns of the median of 5
+  runs. It is compared with Chroma's `$regex` with the same limit. The bound is 60 ms.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ PATTERNS = (
 
 
 def milliseconds(action: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call, in milliseconds."""
     began = time.perf_counter()
     action()
     return (time.perf_counter() - began) * 1e3
 
 
 def line(name: str, times: list[float], note: str = "") -> None:
-    """p50 and p95 of some times."""
+    """Print p50 and p95 of some times."""
     print(f"{name:<44}{statistics.median(times):9.2f} ms p50{np.percentile(times, 95):9.2f} ms p95   {note}")
 
 
 def search(corpus_: ChromaCorpus, collection: Collection, new_questions: list[str]) -> None:
-    """Prints the figures of search."""
+    """Print the figures of search."""
     seen_chunks = [[hit.chunk for hit in corpus_.search(question, k=SEEN_LIMIT)] for question in new_questions]
     vectors = [corpus_.embedder.embed_query(question) for question in new_questions]
     fresh = [f"{question} Who was it?" for question in new_questions]
@@ -98,12 +98,12 @@ def search(corpus_: ChromaCorpus, collection: Collection, new_questions: list[st
 
 
 def records(corpus_: ChromaCorpus, chunks: list[Chunk]) -> list[str]:
-    """Return the ids under which chunks are stored."""
+    """Return the record ids of chunks."""
     return [corpus_.snapshot.rows[corpus_.snapshot.row_of_chunk[chunk.id]].record for chunk in chunks]
 
 
 def grep(corpus_: ChromaCorpus, collection: Collection) -> None:
-    """Prints the figures of grep, pattern by pattern."""
+    """Print the figures of grep for each pattern."""
 
     def chroma_grep(pattern: str) -> object:
         return collection.get(where_document={"$regex": pattern}, limit=GREP_LIMIT)
@@ -121,7 +121,7 @@ def grep(corpus_: ChromaCorpus, collection: Collection) -> None:
 
 
 def main() -> None:
-    """Builds the index if it is missing, and prints all figures."""
+    """Build the index if it is missing, and print all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--count", type=int, default=COUNT)

@@ -1,19 +1,19 @@
-"""`ctx1 serve` under load: many clients on the loopback interface, each sending its next question at once.
+"""Measure `ctx1 serve` under load: many clients on the loopback interface, each of which asks without a pause.
 
     python benchmarks/serving.py [--data FOLDER] [--clients 64] [--seconds 60] [--chunks 10000] [--index FOLDER]
                                  [--workers N] [-- options of ctx1 serve]
 
-Indexes the first chunks of `corpus100k.py` in a local folder, starts `ctx1 serve` with the embedded policy in its own
-process, and asks the dev questions in turn over persistent connections. Before the measurement, every client gets
-`--warm` answers, which fill the caches of passages and vectors.
+The program indexes the first documents of `corpus100k.py` in a local folder, and starts `ctx1 serve` with the embedded
+policy in its own process. The clients ask the dev questions over persistent connections. Before the measurement, every
+client gets `--warm` answers, which fill the caches of passages and vectors.
 
-Prints answers, errors (any status but 200), lost requests (without an answer), the median and the 99th percentile of
-the time that a client waits, including the queue, and the server's resident memory at second 10 and at the end.
-Bounds: no error, no lost request, p99 at most 10 times p50, memory growth below 5 %.
+It prints the number of answers, of errors (any status except 200) and of lost requests (no answer). It also prints
+quantiles of the time that a client waits, including the queue, and the server's resident memory at second 10 and at the
+end. Bounds: no error, no lost request, p99 at most 10 times p50, memory growth below 5 %.
 
-With `--workers N` it serves the same index once by one process and then by N, and prints the answers a second of both,
-and the memory at the end, of which a page that several processes share counts once. The clients take a part of the same
-processors.
+With `--workers N`, one process and then N processes serve the same index. The program prints the answers per second of
+both, and the memory at the end. A page that several processes share counts once. The clients use part of the same
+cores.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from context_agent import index_documents
 
 CTX1 = str(Path(sys.executable).with_name("ctx1"))
 SETTLED = 10.0
-"""Second at which the first measurement of memory is taken."""
+"""The second at which the memory is measured first."""
 RATIO, GROWTH = 10.0, 0.05
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
 @dataclass
 class Tally:
-    """The answers that the clients got."""
+    """Counts of the answers that the clients got."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class Tally:
 
 
 async def ask(client: httpx.AsyncClient, url: str, question: str, tally: Tally) -> None:
-    """One question."""
+    """Ask one question, and count the answer."""
     started = time.perf_counter()
     try:
         answer = await client.post(f"{url}/v1/retrieve", json={"question": question})
@@ -75,7 +75,7 @@ async def ask(client: httpx.AsyncClient, url: str, question: str, tally: Tally) 
 async def load(
     url: str, server: int, question_texts: list[str], options: argparse.Namespace
 ) -> tuple[Tally, list[float]]:
-    """Return the tally of all clients, and the server's memory in MB once a second."""
+    """Run all clients. Return the tally of their answers, and the server's memory in MB at each second."""
     warming, tally, memory = Tally(), Tally(), []
     limits = httpx.Limits(max_connections=options.clients, max_keepalive_connections=options.clients)
     async with httpx.AsyncClient(timeout=120, limits=limits) as client:
@@ -103,13 +103,13 @@ async def load(
 
 
 def resident(process: int) -> float:
-    """Resident memory of a process in MB."""
+    """Return the resident memory of a process in MB."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def report(tally: Tally, memory: list[float], options: argparse.Namespace) -> bool:
-    """Prints the measurements; True if they are within the bounds."""
+    """Print the measurements. If they are within the bounds, return True."""
     if not tally.seconds:
         print("no answers")
         return False
@@ -129,14 +129,14 @@ def report(tally: Tally, memory: list[float], options: argparse.Namespace) -> bo
 
 
 def proportional(server: int) -> float:
-    """Memory of a process and its children in MB; each of n processes that share a page counts an n-th of it."""
+    """Return the memory of a process and its children in MB. If n processes share a page, each counts 1/n of it."""
     children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
     rollups = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in (server, *children)]
     return sum(int(line.split()[1]) for text in rollups for line in text.splitlines() if line.startswith("Pss:")) / 1024
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Prints the throughput of several workers beside that of one; the exit code is 1 if an answer is missing."""
+    """Print the throughput of several workers and of one. If an answer is missing, return 1."""
     rates: list[float] = []
     failures = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -157,7 +157,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def options_parser(description: str) -> argparse.ArgumentParser:
-    """Return the options of the serving benchmarks."""
+    """Return a parser with the options that the serving benchmarks share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--clients", type=int, default=64)
@@ -171,7 +171,7 @@ def options_parser(description: str) -> argparse.ArgumentParser:
 
 @contextmanager
 def serving(options: argparse.Namespace, log_level: str) -> Iterator[tuple[str, int, list[str]]]:
-    """Runs `ctx1 serve` on an index of the corpus: its address, its process id, and the questions to ask."""
+    """Run `ctx1 serve` on an index of the corpus. Yield its address, its process id, and the questions to ask."""
     data = data_folder(options.data)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.index or Path(scratch) / "index"
@@ -188,7 +188,7 @@ def serving(options: argparse.Namespace, log_level: str) -> Iterator[tuple[str, 
 
 
 def main() -> int:
-    """Runs the load; the exit code is 1 beyond a bound."""
+    """Run the load. If a bound is missed, return 1."""
     parser = options_parser(__doc__ or "")
     parser.add_argument("--workers", type=int, default=1, help="compare this number of processes with one")
     options = parser.parse_args()

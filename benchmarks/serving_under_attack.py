@@ -1,18 +1,18 @@
-"""`ctx1 serve` under attack: the waiting time of good clients during slow connections and hostile requests.
+"""Measure how long good clients wait for `ctx1 serve` during slow connections and hostile requests.
 
     python benchmarks/serving_under_attack.py [--data FOLDER] [--clients 64] [--seconds 60] [--slow 1100]
                                               [--chunks 10000] [--index FOLDER] [-- options of ctx1 serve]
 
-Runs the load of `serving.py` twice on one server, without and with an attack. The attackers run in a separate process:
-`--slow` connections send part of a request's header and then a byte every few seconds; they reconnect one second after
-the server closes them. In addition, a hostile request is sent every 0.2 s: a filter of 12,000 conditions, JSON 100,000
-levels deep, a list of 20,000 values, a body beyond the limit. The good clients start the second load with new
-connections; one more opens a connection for each of its requests.
+The program runs the load of `serving.py` twice on one server, without and with an attack. The attackers run in a
+separate process. `--slow` connections send part of a request's header, and then a byte every few seconds. They
+reconnect one second after the server closes them. In addition, one hostile request is sent every 0.2 s: a filter of
+12,000 conditions, JSON that is 100,000 levels deep, a list of 20,000 values, or a body beyond the limit. The good
+clients start the second load with new connections. One more good client opens a connection for each of its requests.
 
-Prints the median and the 99th percentile of the waiting time of good clients in both loads, their errors, the server's
-open file descriptors, and the answers to the hostile requests.
-Bounds: no error of a good client, p99 at most 3 times the quiet p99, each hostile request answered 400 or 413.
-All traffic stays on the loopback interface, and the program ends by itself.
+The program prints the median and the 99th percentile of the waiting time of good clients in both loads, their errors,
+the server's open file descriptors, and the answers to the hostile requests. Bounds: no error of a good client, p99 at
+most 3 times the quiet p99, and 400 or 413 as the answer to each hostile request. All traffic stays on the loopback
+interface.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from serving import Tally, load, options_parser, serving
 RATIO = 3.0
 TRICKLE, REOPEN, HOSTILE, PROBE = 3.0, 1.0, 0.2, 0.5
 """Seconds between the bytes of a slow connection, before it is opened again, between hostile requests, and between the
-requests of the good client with new connections."""
+requests of the good client with new connections.
+"""
 REFUSALS = frozenset((400, 413))
 HEADER = b"POST /v1/retrieve HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 
 
 def hostile_bodies() -> list[bytes]:
-    """Requests that are small enough to send often, and costly for a server without limits."""
+    """Return requests that are small enough to send often, and costly for a server without limits."""
     wide = {"$or": [{"year": number} for number in range(12_000)]}
     listed = {"year": {"$in": list(range(20_000))}}
     deep = b'{"question": "x", "where": ' + b'{"$and":[' * 100_000 + b"]}" * 100_000 + b"}"
@@ -52,7 +53,7 @@ def hostile_bodies() -> list[bytes]:
 
 
 async def hold(host: str, port: int, ends: float, tally: Counter[str]) -> None:
-    """One slow connection, opened again whenever the server closes it."""
+    """Keep one slow connection, and open it again when the server closes it."""
     while time.monotonic() < ends:
         with suppress(OSError):
             reader, writer = await asyncio.open_connection(host, port)
@@ -67,7 +68,7 @@ async def hold(host: str, port: int, ends: float, tally: Counter[str]) -> None:
 
 
 async def assail(url: str, ends: float, tally: Counter[str]) -> None:
-    """Hostile requests at a bounded rate; counts their statuses."""
+    """Send hostile requests at a limited rate, and count the statuses of the answers."""
     bodies, number = hostile_bodies(), 0
     headers = {"Content-Type": "application/json"}
     async with httpx.AsyncClient(timeout=60) as client:
@@ -82,7 +83,7 @@ async def assail(url: str, ends: float, tally: Counter[str]) -> None:
 
 
 def attack(url: str, slow: int, seconds: float, outcome: Any) -> None:
-    """Runs all attackers for so many seconds; puts the statuses that they saw into the queue."""
+    """Run all attackers for `seconds`, and put the statuses that they got into the queue `outcome`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     address, tally, ends = httpx.URL(url), Counter[str](), time.monotonic() + seconds
@@ -97,8 +98,9 @@ def attack(url: str, slow: int, seconds: float, outcome: Any) -> None:
 
 
 async def probe(url: str, server: int, seconds: float) -> tuple[int, int, int]:
-    """Return a good client that opens a connection per request: its requests, its errors, and the server's most open
-    files.
+    """Run a good client that opens a connection for each request.
+
+    Return the number of its requests and of its errors, and the maximum of the server's open file descriptors.
     """
     requests = errors = files = 0
     ends = time.monotonic() + seconds
@@ -116,14 +118,14 @@ async def probe(url: str, server: int, seconds: float) -> tuple[int, int, int]:
 
 
 def open_files(process: int) -> int:
-    """File descriptors that a process has open."""
+    """Return the number of open file descriptors of a process."""
     return sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
 
 
 async def under_attack(
     url: str, server: int, question_texts: list[str], options: argparse.Namespace
 ) -> tuple[Tally, tuple[int, int, int]]:
-    """Return the load again, together with the probe."""
+    """Run the load together with the probe, and return the results of both."""
     (tally, _), probes = await asyncio.gather(
         load(url, server, question_texts, options), probe(url, server, options.seconds)
     )
@@ -131,18 +133,18 @@ async def under_attack(
 
 
 def quantile(tally: Tally, share: float) -> float:
-    """Seconds in which that share of the answers arrived."""
+    """Return the number of seconds in which this share of the answers arrived."""
     ordered = sorted(tally.seconds)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def errors_of(tally: Tally) -> int:
-    """Answers other than 200, and requests without an answer."""
+    """Return the number of answers other than 200 and of requests without an answer."""
     return sum(tally.statuses.values()) - tally.statuses["200"] + tally.lost
 
 
 def measure(url: str, server: int, question_texts: list[str], options: argparse.Namespace) -> bool:
-    """Runs both loads and prints the measurements; True if they are within the bounds."""
+    """Run both loads and print the measurements. If they are within the bounds, return True."""
     quiet, _ = asyncio.run(load(url, server, question_texts, options))
     context = multiprocessing.get_context("spawn")
     outcome = context.Queue()
@@ -168,7 +170,7 @@ def measure(url: str, server: int, question_texts: list[str], options: argparse.
 
 
 def main() -> int:
-    """Runs both loads; the exit code is 1 beyond a bound."""
+    """Run both loads. If a bound is missed, return 1."""
     parser = options_parser(__doc__ or "")
     parser.add_argument("--slow", type=int, default=1_100)
     options = parser.parse_args()

@@ -1,18 +1,18 @@
-"""The simplest store that could hold an index, beside today's: SQLite rows, tantivy words, a file of vectors.
+"""Compare today's index with the simplest store that could replace it: SQLite rows, tantivy words, a file of vectors.
 
     python benchmarks/simplest_store.py [--sizes 10000] [--data FOLDER] [--work FOLDER] [--adds 3]
 
-It indexes that many documents of `corpus100k` with `index_documents`, copies the chunks and vectors into a
-`SimplestStore`, and measures both, each in new processes:
+The program indexes documents of `corpus100k` with `index_documents`, and copies the chunks and vectors into a
+`SimplestStore`. Then it measures each store in new processes:
 
-- **open**: seconds of the processor, with an embedder that is already loaded.
-- **search**: p50 in milliseconds of the processor over 100 dev questions, with the same weights of the retrievers.
-- **grep**: milliseconds of the processor for a pattern without a match.
-- **add**: seconds of the processor to chunk, embed and store one more document, median of `--adds`. For today's store
-  it is what remains without the calls of Chroma's client, which both would make.
+- **open**: CPU seconds with a loaded embedder.
+- **search**: p50 in CPU milliseconds over 100 dev questions, with the same weights of the retrievers.
+- **grep**: CPU milliseconds for a pattern without a match.
+- **add**: CPU seconds to chunk, embed and store one more document, the median of `--adds`. For today's store, the calls
+  of Chroma's client are left out, because both stores would make them.
 
 It also prints the share of the first five hits that both stores return, and the lines of code that each needs. The
-simplest store uses the package's BM25 and dense search, which it would keep.
+simplest store uses the package's BM25 and dense search.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FIRST_HITS = 5
 SCANNED = r"qq\d{9}"
 """A pattern without a match, so that grep reads all texts."""
 GRAPH_FROM = 100_000
-"""Rows from which dense search uses a graph."""
+"""The number of rows from which dense search uses a graph."""
 TODAY = (
     "publication",
     "reader",
@@ -68,9 +68,9 @@ TODAY = (
     "vector_graph",
     "writer",
 )
-"""Modules of `retrieval.index` that the simplest store would replace."""
+"""The modules of `retrieval.index` that the simplest store would replace."""
 CLASSES = ("Graph", "SimplestStore", "packed", "unpacked")
-"""What the simplest store consists of."""
+"""The classes and functions of the simplest store."""
 TABLES = """
 create table state (dimension integer, vectors integer, language text, weights text);
 create table chunks (position integer primary key, id text unique, document text, text text, rest text);
@@ -79,7 +79,7 @@ create index documents on chunks (document);
 
 
 class Graph:
-    """A graph of near vectors, which the machine that searches made itself. A stranger's is not opened."""
+    """A graph of near vectors. Open only a graph that this machine made, never one from a stranger."""
 
     def __init__(self, file: Path, dimension: int) -> None:
         from usearch.index import Index
@@ -93,11 +93,11 @@ class Graph:
 
 
 class SimplestStore:
-    """Chunks in SQLite, words in tantivy, vectors in a file that grows.
+    """A store with chunks in SQLite, words in tantivy, and vectors in a file that grows.
 
-    A state is complete when SQLite commits: its row says how many vectors count, and hits by words that have no row are
-    dropped. Readers open everything read-only. A removed chunk loses its row; its vector stays until the store is made
-    anew.
+    A state is complete when SQLite commits. Its row says how many vectors belong to it. Hits by words without a row are
+    dropped. Readers open everything read-only. A removed chunk loses its row, but its vector stays until the store is
+    built again.
     """
 
     def __init__(self, folder: Path, embedder: Embedder) -> None:
@@ -141,7 +141,7 @@ class SimplestStore:
 
     @staticmethod
     def add(folder: Path, chunks: Sequence[Chunk], vectors: NDArray[np.float32]) -> None:
-        """Add chunks. What an interrupted run wrote behind the last state is overwritten."""
+        """Add chunks. Data that an interrupted run wrote after the last state is overwritten."""
         rows = sqlite3.connect(folder / "rows.sqlite3", isolation_level=None)
         rows.execute("begin immediate")
         _, count, language, _ = rows.execute("select * from state").fetchone()
@@ -194,7 +194,7 @@ class SimplestStore:
         return str(found[0]) if found else ""
 
     def _passing(self, where: Where) -> list[tuple[int, str]]:
-        """Return position and id of the chunks that a filter admits."""
+        """Return the position and the id of each chunk that a filter admits."""
         test = compile_where(where)
         rows = self._rows.execute("select position, id, rest from chunks")
         return [(position, item) for position, item, rest in rows if test(json.loads(rest)[-1])]
@@ -209,7 +209,7 @@ class SimplestStore:
 
 
 def packed(chunk: Chunk) -> str:
-    """Return what a row holds of a chunk beside its ids and its text."""
+    """Return the fields of a chunk as JSON, except its ids and its text."""
     return json.dumps([chunk.index, chunk.start, chunk.end, chunk.tokens, chunk.title, dict(chunk.metadata)])
 
 
@@ -242,7 +242,7 @@ def main() -> None:
 
 
 def report(size: int, data: Path, work: Path, adds: int) -> None:
-    """Make both stores of one size, and print their figures."""
+    """Make both stores for one size, and print their figures."""
     folder, small = work / str(size), work / f"{size}-simplest"
     if not folder.exists():
         scale.in_new_process(folder, data, "--size", str(size))
@@ -261,13 +261,13 @@ def report(size: int, data: Path, work: Path, adds: int) -> None:
 
 
 def measured(what: str, folder: Path, data: Path) -> dict[str, Any]:
-    """Return what a new process measures."""
+    """Return the figures that a new process prints."""
     command = [sys.executable, __file__, "--measure", what, "--index", str(folder), "--data", str(data)]
     return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
 def copy(folder: Path, target: Path) -> None:
-    """Make a simplest store of an index."""
+    """Make a simplest store from an index."""
     with ChromaCorpus.open(folder) as corpus:
         chunks = list(corpus.walk())
         rows, row_of = corpus.snapshot.rows, corpus.snapshot.row_of_chunk
@@ -277,7 +277,7 @@ def copy(folder: Path, target: Path) -> None:
 
 
 def today(folder: Path, data: Path) -> dict[str, Any]:
-    """Open and search today's store."""
+    """Open and search today's store, and return the figures."""
     embedder = load_embedder("static")
     embedder.embed_query("warm")
     began = time.process_time()
@@ -286,7 +286,7 @@ def today(folder: Path, data: Path) -> dict[str, Any]:
 
 
 def simplest(folder: Path, data: Path) -> dict[str, Any]:
-    """Open and search the simplest store."""
+    """Open and search the simplest store, and return the figures."""
     embedder = load_embedder("static")
     embedder.embed_query("warm")
     began = time.process_time()
@@ -295,7 +295,7 @@ def simplest(folder: Path, data: Path) -> dict[str, Any]:
 
 
 def searches(store: SimplestStore | ChromaCorpus, data: Path) -> dict[str, Any]:
-    """Search 100 questions."""
+    """Search 100 questions and grep once. Return the times and the first hits."""
     store.search("a first question")
     times, hits = [], []
     for question in questions(data)[:100]:
@@ -310,7 +310,7 @@ def searches(store: SimplestStore | ChromaCorpus, data: Path) -> dict[str, Any]:
 
 
 def add_one(folder: Path, data: Path) -> dict[str, Any]:
-    """Add one document that the store does not hold."""
+    """Add one new document, and return the CPU seconds."""
     embedder, number = load_embedder("static"), time.time_ns()
     embedder.embed_documents(["warm"])
     document = Document(f"added-{number}", f"{paragraphs(data)[0].text} Added as number {number}.", "Added")
@@ -321,7 +321,10 @@ def add_one(folder: Path, data: Path) -> dict[str, Any]:
 
 
 def code_lines(file: Path, names: Sequence[str] = ()) -> int:
-    """Return the lines of a module, or of some of its classes, without docstrings, comments and blank lines."""
+    """Return the number of lines of a module, without docstrings, comments and blank lines.
+
+    If there are `names`, only these classes and functions count.
+    """
     source = file.read_text(encoding="utf-8")
     tree = ast.parse(source)
     nodes = [node for node in tree.body if not names or getattr(node, "name", "") in names]

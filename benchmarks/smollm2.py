@@ -1,17 +1,22 @@
-"""The trained language model beside one-shot search and the embedded policy, on held-out questions.
+"""Compare the trained language model with one-shot search and the embedded policy, on held-out questions.
 
     python benchmarks/smollm2.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--limit N]
         [--adapter FOLDER] [--embedder static] [--window 2048] [--half] [--skip-bridge] [--timed 10] [--threads 2]
         [--cache FOLDER]
 
-`--data` holds a folder for each set, as in `benchmarks/multihop.py`. All answers are greedy. For each set and for all
-of them pooled it prints recall@5 with its bootstrap 95 % interval over questions of BM25, of one-shot hybrid search, of
-the embedded policy and of the model; the model's gain over BM25; what its episodes saw; the share of pruned chunks that
-are not gold; calls that were mistakes, by kind; and moments in which the window was exceeded. A call is malformed
-(`invalid_call`) if it cannot be read; a full context refuses a call that can (`hard_cutoff`).
+`--data` has a folder for each set, as in `benchmarks/multihop.py`. All answers are greedy. For each set and for all
+sets together the program prints:
 
-`--half` asks again in half the window, with the policy's prunes and with prunes that are not carried out, and prints
-the same figures and what pruning is worth there. `--timed` asks that many questions one at a time and prints the median
+- recall@5 of BM25, of one-shot hybrid search, of the embedded policy and of the model, with bootstrap 95 % intervals
+  over questions, and the model's gain over BM25;
+- the share of the gold documents that the model's episodes saw;
+- the share of pruned chunks that are not gold;
+- the model's mistaken calls by kind. A call that cannot be read is an `invalid_call`. A call that can be read but comes
+  when the context is full is a `hard_cutoff`;
+- the number of times that the window was exceeded.
+
+`--half` asks again with half the window, once with the policy's prunes and once without carrying them out. It prints
+the same figures, and the gain from pruning. `--timed` asks N questions of each set one at a time, and prints the median
 time of an answer.
 """
 
@@ -45,14 +50,14 @@ DEPTH = 50
 
 @dataclass
 class Answers:
-    """Recall@5 of each question by way of searching, the measures of the episodes, and their mistakes by kind."""
+    """Recall@5 of each question by search method, the measures of the episodes, and their mistakes by kind."""
 
     recalls: dict[str, list[float]] = field(default_factory=dict)
     scores: list[DemoScore] = field(default_factory=list)
     mistakes: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Answers) -> None:
-        """Pools another set's answers with these."""
+        """Add the answers of another set to these."""
         self.scores += other.scores
         self.mistakes += other.mistakes
         for way, values in other.recalls.items():
@@ -60,7 +65,7 @@ class Answers:
 
 
 async def ask(agent: SearchAgent, way: str, questions: Sequence[Question], at_once: int) -> Answers:
-    """Return the answers of the agent, whose recall@5 is stored under `way`; `at_once` episodes sample together."""
+    """Return the agent's answers, with their recall@5 under the name `way`. `at_once` episodes sample together."""
     free = asyncio.Semaphore(at_once)
     answers = Answers()
 
@@ -79,7 +84,7 @@ async def ask(agent: SearchAgent, way: str, questions: Sequence[Question], at_on
 
 
 def one_shot(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, list[float]]:
-    """Recall@5 of BM25 and of hybrid search with the question alone."""
+    """Return recall@5 of BM25 and of hybrid search with the question alone."""
     owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
     bm25 = next(retriever for retriever in corpus.retrievers if retriever.name == "bm25")
     recalls: dict[str, list[float]] = {"bm25": [], "hybrid": []}
@@ -92,7 +97,7 @@ def one_shot(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, l
 
 
 def show(name: str, answers: Answers) -> None:
-    """One line for each way, one for the model's episodes."""
+    """Print a line for each search method, and one for the model's episodes."""
     for way, values in answers.recalls.items():
         print(f"{name:14} {way:10} recall@5 {_interval(Figure.of(values))}  {len(values)} questions")
     show_difference(name, answers, "bm25", "gain over BM25")
@@ -112,7 +117,7 @@ def show(name: str, answers: Answers) -> None:
 
 
 def show_difference(name: str, answers: Answers, other: str, label: str) -> None:
-    """The model's recall@5 less that of another way, if these answers have it."""
+    """Print the model's recall@5 minus that of another method, if these answers have it."""
     if other in answers.recalls:
         paired = zip(answers.recalls["model"], answers.recalls[other], strict=True)
         print(f"{name:14} {label} {_interval(Figure.of([a - b for a, b in paired]))}", flush=True)
@@ -123,7 +128,7 @@ def _interval(figure: Figure) -> str:
 
 
 def main() -> None:
-    """Asks everything and prints the tables."""
+    """Ask every question and print the tables."""
     options = _options()
     model = load_policy("tokens", model="smollm2", adapter=options.adapter, threads=options.threads)
     unpruned = ControlledPolicy(model, prune_by(none), "unpruned")
@@ -162,7 +167,7 @@ def main() -> None:
 
 
 def show_half(name: str, answers: Answers) -> None:
-    """The lines of half the window."""
+    """Print the lines for half the window."""
     show(f"{name}, half", answers)
     show_difference(f"{name}, half", answers, "unpruned", "worth of pruning")
 

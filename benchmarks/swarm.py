@@ -1,15 +1,18 @@
-"""A swarm against one agent: the embedded policy, real questions, equal tokens. No language model, no GPU.
+"""Compare a swarm with one agent: the embedded policy, real questions, equal tokens. Needs no language model and no
+GPU.
 
     python benchmarks/swarm.py --data FOLDER [--sets musique,hotpotqa] [--split dev] [--windows 4096,8192]
         [--breadth 4] [--tokens-of WINDOW] [--cache FOLDER] [--limit N] [--json]
 
-For each set and window the agent answers every question by itself. Then a swarm answers it under a limit of as many
-tokens as the agent spent on that question, the sub-agents' counted. Both have the same window; with `--tokens-of` the
-limit is what an agent with that window spent instead. Printed are recall@5 of both, the swarm's gain with its paired
-bootstrap 95 % interval over questions, tokens placed, critical steps (actions that had to wait for each other, the
-ranking included) and their ratio, which is to be .5 at most while recall is not lower.
+For each set and window, one agent answers every question by itself. Then a swarm answers it. All agents of the swarm
+together may use as many tokens as the one agent did for that question. Both have the same window. With `--tokens-of`,
+the limit is what an agent with that window used instead.
 
-A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.dev.jsonl` (`id`, `question`, `gold`).
+The program prints recall@5 of both, the swarm's gain with its paired bootstrap 95 % interval over questions, and the
+tokens placed. It also prints the critical steps, which are the actions that had to wait for each other, including the
+ranking. Their ratio should be at most .5 while recall is not lower.
+
+A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.SPLIT.jsonl` (`id`, `question`, `gold`).
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ class Answer:
 
 
 def alone(corpus: Corpus, policy: BridgePolicy, questions: Sequence[Question], window: int) -> list[Answer]:
-    """One agent, limited by its window."""
+    """Return the answers of one agent, limited by its window."""
     with SearchAgent(corpus, policy, budget=window) as agent:
         return [answer(agent, question) for question in questions]
 
@@ -72,7 +75,7 @@ def together(
     swarm: Swarm,
     limits: Sequence[int],
 ) -> list[Answer]:
-    """Return the swarm, each question under its own limit on the tokens of all agents."""
+    """Return the answers of the swarm. Each question has its own limit on the tokens of all agents."""
     answers = []
     for question, limit in zip(questions, limits, strict=True):
         with SearchAgent(corpus, policy, budget=window, limits=Limits(tokens=limit), swarm=swarm) as agent:
@@ -81,14 +84,14 @@ def together(
 
 
 def answer(agent: SearchAgent, question: Question) -> Answer:
-    """Answers one question, and times it."""
+    """Answer one question, and measure the time."""
     started = time.perf_counter()
     result = agent.search(question.question)
     return Answer.of(result, question, time.perf_counter() - started)
 
 
 def compare(swarm: Sequence[Answer], agent: Sequence[Answer]) -> dict[str, object]:
-    """Return the figures of the swarm beside the agent's."""
+    """Return the figures of the swarm and of the agent."""
     gain = Figure.of([a.recall - b.recall for a, b in zip(swarm, agent, strict=True)])
     steps = [_mean([answer.steps for answer in side]) for side in (agent, swarm)]
     return {
@@ -113,7 +116,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def main() -> int:
-    """Prints a line for each set and window."""
+    """Print a line for each set and window."""
     options = _options()
     (embedder,) = embedders("static", options.cache)
     policy = BridgePolicy()

@@ -1,17 +1,22 @@
-"""What `ctx1 synth` makes without a language model, and how fast; and whether a killed run can be gone on from.
+"""Measure what `ctx1 synth` makes without a language model, how fast, and whether a killed run can be resumed.
 
     python benchmarks/synthesis.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--drawn 200] [--show 0]
     python benchmarks/synthesis.py --world
     python benchmarks/synthesis.py --resume
 
-A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`). For each it prints the tasks that pass verification,
-their rate after the corpus is read and linked, and of `--drawn` tasks the share for which gold is needed: BM25 with the
-question alone misses at least one gold document in its top 5. `--show` prints so many of them to be read.
-`--world` times a world of 10,000 entities with 20,000 tasks, in a process of its own as a user runs it, twice, and
-says whether both are the same bytes. `--resume` runs the stages of a language model against a scripted server process
-that fails half of the calls, kills them after 20, 60 and 100 answers, and compares with a run that nothing disturbed;
-the server is the tests' own, so run it from a checkout. Beside each figure stands what it should reach. Exits with 1
-where one is missed; those for tasks count on 2wiki alone.
+A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`). For each set the program prints the number of tasks
+that pass verification, and their rate after the corpus is read and linked. It draws `--drawn` tasks, and prints the
+share for which the gold is needed. This means that BM25 with the question alone misses at least one gold document in
+its top 5. `--show N` prints N of these tasks.
+
+`--world` makes a world of 10,000 entities with 20,000 tasks twice, in a process as a user would run it. It prints the
+times, and whether both worlds have the same bytes.
+
+`--resume` runs the stages that use a language model against a scripted server, which fails half of the calls. It kills
+the runs after 20, 60 and 100 answers, resumes them, and compares the files with those of an undisturbed run.
+
+Each figure is printed with its target. If a target is missed, the program exits with 1. The targets for tasks apply
+only to 2wiki.
 """
 
 from __future__ import annotations
@@ -41,13 +46,13 @@ CUTOFF = 5
 ENTITIES, TASKS = 10_000, 20_000
 LEAST_TASKS, LEAST_RATE, LEAST_NEEDED, MOST_SECONDS = 5_000, 200, 0.6, 60
 BOUND = "2wiki"
-"""The set that the bounds on tasks are for."""
+"""The set to which the targets for tasks apply."""
 MOMENTS = (20, 60, 100)
-"""Answers after which a run is killed."""
+"""The numbers of answers after which a run is killed."""
 
 
 def chunks_of(folder: Path) -> list[Chunk]:
-    """Return a set's corpus as it is indexed."""
+    """Return the chunks of a set's corpus, as it would be indexed."""
     counter = HarmonyCounter()
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as rows:
         documents = [Document(row["id"], row["text"], row["title"]) for row in map(json.loads, rows)]
@@ -59,7 +64,7 @@ def chunks_of(folder: Path) -> list[Chunk]:
 
 
 def gold_needed(chunks: Sequence[Chunk], tasks: Sequence[Task]) -> tuple[float, dict[str, str]]:
-    """Share of the tasks for which one search misses a gold document, and the counts by type and hops."""
+    """Return the share of the tasks for which one search misses a gold document, and the counts by type and hops."""
     index = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in chunks)
     document = {chunk.id: chunk.document_id for chunk in chunks}
     totals, missed = Counter[str](), Counter[str]()
@@ -71,7 +76,7 @@ def gold_needed(chunks: Sequence[Chunk], tasks: Sequence[Task]) -> tuple[float, 
 
 
 def measure(folder: Path, drawn: int, show: int) -> bool:
-    """Prints one set's figures; returns whether they reach their targets."""
+    """Print the figures of one set. If they reach their targets, return True."""
     chunks = chunks_of(folder)
     began = time.perf_counter()
     links = LinkTasks(chunks, LinkTaskSettings())
@@ -95,12 +100,12 @@ def measure(folder: Path, drawn: int, show: int) -> bool:
 
 
 def _least(bound: bool, value: object) -> str:
-    """Return the target beside a figure, if it has one."""
+    """Return the target of a figure as text. If it has none, return an empty string."""
     return f" (at least {value})" if bound else ""
 
 
 def world() -> bool:
-    """Prints a world's time; returns whether it is within the bound and both worlds have the same bytes."""
+    """Print the time of a world. If it is within the bound, and both worlds have the same bytes, return True."""
     with tempfile.TemporaryDirectory() as folder:
         times = []
         for name in ("first", "second"):
@@ -130,7 +135,10 @@ make(sys.argv[1], pathlib.Path(sys.argv[2]))
 
 
 def resume() -> bool:
-    """Prints whether killed runs end with the files of an undisturbed run, and how many calls were answered twice."""
+    """Print whether killed runs end with the files of an undisturbed run, and how many calls were answered twice.
+
+    If all files are the same, and no call was answered twice, return True.
+    """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "whole").mkdir()
         whole, _ = _run(Path(folder) / "whole", None)
@@ -149,8 +157,9 @@ def resume() -> bool:
 
 
 def _run(folder: Path, moment: int | None) -> tuple[dict[str, bytes], int]:
-    """Return the pipeline's tasks and dropped rows, killed at that moment and resumed; and the calls that had two
-    answers.
+    """Run the pipeline, killed after `moment` answers and then resumed. If `moment` is None, it is not killed.
+
+    Return its JSONL files, which have the tasks and the dropped rows, and the number of calls that were answered twice.
     """
     from context_agent.testing.writer_process import environment, serving
 
@@ -173,7 +182,7 @@ def _run(folder: Path, moment: int | None) -> tuple[dict[str, bytes], int]:
 
 
 def main() -> int:
-    """Runs the chosen measurements."""
+    """Run the chosen measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, help="folder with a folder a set")
     parser.add_argument("--sets", default="2wiki,hotpotqa,musique")

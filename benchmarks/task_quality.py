@@ -1,10 +1,11 @@
-"""Whether attempts by effort differ, and whether the difficulty estimate knows before what they will find.
+"""Do attempts with different efforts differ, and does the difficulty estimate predict their results?
 
     python benchmarks/task_quality.py CORPUS QUESTIONS.jsonl [--limit N]
 
-The bridge policy attempts each question four times, from one search to all it would spend. Printed: mean recall of each
-attempt, how many questions are solved by how many attempts, and the correlation of the estimate (without what the
-attempts told it) with mean recall; below 0 where harder means found less.
+The bridge policy attempts each question four times, from a single search up to its full effort. The program prints the
+mean recall of each attempt, and how many questions are solved by how many attempts. It also prints the correlation of
+the estimate with mean recall. The estimate does not use the attempts. If harder questions have lower recall, the
+correlation is below 0.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ async def run_attempts(trial: PassAtN, tasks: list[Task]) -> list[AttemptResults
 
 
 def main() -> None:
-    """Reads the tasks, attempts them and prints the figures."""
+    """Read the tasks, attempt them and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("corpus")
     parser.add_argument("questions")

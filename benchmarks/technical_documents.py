@@ -1,7 +1,7 @@
 """Documents of technical manuals, with their cross-references: manual pages, HTML manuals and RFCs.
 
-A parser turns the source of a page into `Page` values: text as a reader sees it, and the other documents that its
-sentences name. References are resolved by `resolve` when all pages of a set are known.
+A parser turns the source of a page into `Page` values. A page has the text as a reader sees it, and the other documents
+that its sentences name. When all pages of a set are known, `resolve` finds the targets of the references.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from xml.etree import ElementTree as ET
 from context_agent.retrieval.loaders.markup import Tag, page_text, tags, unescaped
 
 LEAST_WORDS = 40
-"""A section with fewer words is part of the section around it, or before it."""
+"""The minimum number of words in a section. A shorter one is added to the section around it, or before it."""
 LONG_PAGE = 1000
-"""A manual page with more words is divided at its headings."""
+"""The maximum number of words in a manual page. A longer one is divided at its headings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A document. `summary` is the line that says what it is about, "" without one.
+    """A document.
 
-    `anchors` are the names under which others refer to it. The targets of `references` are anchors until `resolve`.
+    Attributes:
+        id: The document's id.
+        title: The title.
+        text: The text.
+        summary: The line that says what the document is about, or an empty string.
+        anchors: The names under which other documents refer to it.
+        references: The references in its text. Their targets are anchors until `resolve` replaces them by ids.
     """
 
     id: str
@@ -44,8 +50,9 @@ class Page:
 
 
 def resolve(pages: Sequence[Page]) -> list[Page]:
-    """Return the pages, with the targets of references as ids; references to nothing or to the page itself are left
-    out.
+    """Return the pages with document ids as the targets of their references.
+
+    References to unknown documents and to the page itself are left out.
     """
     ids: dict[str, str] = {}
     for page in pages:
@@ -84,11 +91,11 @@ _PAGE_NAME = re.compile(r"(?<![\w.])([A-Za-z_][\w.:+-]*)\((\d[a-z]*)\)")
 
 
 def manual_page(source: str, *, collection: str, name: str) -> list[Page]:
-    """Return the documents of a file `name` (`open.2`) in the macros of man(7), all titled `open(2)`.
+    """Return the documents of a file in the macros of man(7). If the file is `open.2`, all their titles are `open(2)`.
 
-    A page of more than `LONG_PAGE` words has one for each part under a heading, any other is one document. A file that
-    only includes another one has none. Anchors of the first document are `open(2)` and what the NAME line adds;
-    references are the names of pages in running text.
+    A page of more than `LONG_PAGE` words gives a document for each part under a heading. Any other page is one
+    document. A file that only includes another file gives none. The anchors of the first document are `open(2)` and the
+    names in its NAME line. References are the names of pages in running text.
     """
     if re.search(r"^\.so ", source, re.M) or not re.search(r"^\.TH ", source, re.M):
         return []
@@ -117,7 +124,7 @@ def _named_pages(text: str) -> Iterator[Reference]:
 
 
 def _manual_parts(text: str) -> dict[str, str]:
-    """Return the text under each heading, with the heading; a short part is part of the one before it."""
+    """Return the text under each heading, including the heading. A short part is added to the one before it."""
     parts: dict[str, str] = {}
     for block in re.split(r"^(?=[A-Z][A-Z /-]+\n\n)", text, flags=re.M):
         heading = block.partition("\n")[0].strip()
@@ -131,7 +138,7 @@ def _manual_parts(text: str) -> dict[str, str]:
 def manual_text(source: str) -> str:
     """Return the text of a page in the macros of man(7), without fonts and indentation.
 
-    Headings stand alone on a line; the term of a list stands two spaces before its text.
+    A heading is alone on its line. The term of a list item is followed by two spaces and its text.
     """
     page = _ManualText()
     lines = iter(source.splitlines())
@@ -146,7 +153,7 @@ def manual_text(source: str) -> str:
 
 
 class _ManualText:
-    """The text so far, and what must come between it and the next words."""
+    """The text so far, and the separator before the next words."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -155,7 +162,7 @@ class _ManualText:
         self._term = False
 
     def words(self, line: str) -> None:
-        """Running text, or a line of an example."""
+        """Add running text, or a line of an example."""
         text = plain_roff(line)
         if self._verbatim:
             self.parts.append(f"{self._before}{text}")
@@ -168,7 +175,7 @@ class _ManualText:
             self._before = "\n\n"
 
     def macro(self, line: str) -> None:
-        """A line that begins with a control character."""
+        """Add a line that begins with a control character."""
         name, *rest = line[1:].strip().split(None, 1) or ['\\"']
         arguments = _arguments(rest[0]) if rest else []
         if name in {"SH", "SS"}:
@@ -193,7 +200,7 @@ class _ManualText:
         self._before = "\n\n"
 
     def table(self, lines: Iterator[str]) -> None:
-        """The rows of a table, cells two spaces apart, without its layout."""
+        """Add the rows of a table, without its layout. Cells are two spaces apart."""
         self._before, in_block, layout = "\n", False, True
         for line in lines:
             if line.startswith(".TE"):
@@ -237,7 +244,7 @@ _LINK = re.compile(f"{_OPENED}([^{_OPENED}{_CLOSED}]*){_CLOSED}([^{_OPENED}{_CLO
 
 @dataclass(slots=True)
 class _Element:
-    """An open element that becomes a document, as HTML; `name` and `depth` tell its end tag."""
+    """The HTML of an open element that will become a document. `name` and `depth` identify its end tag."""
 
     anchor: str
     name: str
@@ -251,23 +258,22 @@ class _Element:
         return sum(len(part.split()) for part in self.html if not part.startswith(("<", _OPENED)))
 
     def absorb(self, inner: _Element) -> None:
-        """Adds an inner element that is too short for a document."""
+        """Add an inner element that is too short to be a document."""
         self.html += ["<p>", *inner.html, "</p>"]
         self.anchors += [inner.anchor, *inner.anchors]
 
 
 def manual_sections(html: str, *, collection: str, name: str) -> list[Page]:
-    """Return a document for each section, and for each described object of at least `LEAST_WORDS` words, of an HTML
-    page.
+    """Return the documents of an HTML page: its sections, and its described objects of at least `LEAST_WORDS` words.
 
-    `name` is the page's path without its suffix. The title is the section's heading or the object's name; a part of a
-    reference page has the page's title before it. Text inside an inner section is the inner section's alone.
+    `name` is the page's path without its suffix. The title is the section's heading or the object's name. For a part of
+    a reference page, it begins with the page's title. Text of an inner section belongs only to the inner section.
     """
     return [_page_of(element, collection, name) for element in _elements(html)]
 
 
 def _elements(html: str) -> Iterator[_Element]:
-    """Yield the elements that become documents, in the order of their end."""
+    """Yield the elements that become documents, in the order in which they end."""
     stack: list[_Element] = []
     depths: dict[str, int] = {}
     skipped, title = 0, ""
@@ -292,7 +298,9 @@ def _elements(html: str) -> Iterator[_Element]:
 
 
 def _ended(stack: list[_Element]) -> Iterator[_Element]:
-    """Yield the innermost element, if it is long enough for a document."""
+    """Close the innermost element. If it is long enough for a document, yield it. If not, add it to the element around
+    it.
+    """
     element = stack.pop()
     if not stack:
         element.anchors.append("")
@@ -303,7 +311,7 @@ def _ended(stack: list[_Element]) -> Iterator[_Element]:
 
 
 def _begins(tag: Tag, classes: set[str]) -> bool:
-    """Return whether the tag opens a section, or the description of an object."""
+    """Return True if the tag opens a section, or the description of an object."""
     if tag.closing:
         return False
     return (
@@ -314,7 +322,7 @@ def _begins(tag: Tag, classes: set[str]) -> bool:
 
 
 def _collect(tag: Tag, classes: set[str], stack: Sequence[_Element]) -> None:
-    """Adds the tag to the innermost element: anchors by name, links as marks, all else as it stands."""
+    """Add the tag to the innermost element: anchors by name, links as marks, and everything else unchanged."""
     element = stack[-1]
     if not tag.closing and (anchor := tag.get("id")):
         element.anchors.append(anchor)
@@ -356,7 +364,9 @@ def _links(marked: str, name: str) -> Iterator[Reference]:
 
 
 def _target(href: str, name: str) -> str:
-    """Return the anchor that a link from page `name` names: `library/os#os.open`; "" for another site."""
+    """Return the anchor of a link on page `name`, such as `library/os#os.open`. For another site, return an empty
+    string.
+    """
     path, _, fragment = href.partition("#")
     if ":" in path:
         return ""
@@ -381,10 +391,10 @@ _CITED = re.compile(
 
 
 def rfc_sections(source: str, *, collection: str, name: str, subject: str) -> list[Page]:
-    """Return a document for each section of an RFC; `name` is the file's (`rfc791.txt`) and the title of all of them.
+    """Return a document for each section of an RFC.
 
-    `subject` is the RFC's title. References are citations of sections and of other RFCs. The table of contents is left
-    out.
+    `name` is the name of the file, such as `rfc791.txt`, and the title of all documents. `subject` is the RFC's title.
+    References are citations of sections and of other RFCs. The table of contents is left out.
     """
     text = _PAGE_BREAK.sub(_joined, source.lstrip("\ufeff").replace("\r", ""))
     number = name.removesuffix(".txt")
@@ -403,12 +413,18 @@ def rfc_sections(source: str, *, collection: str, name: str, subject: str) -> li
 
 
 def _joined(match: re.Match[str]) -> str:
-    """Return what stands for a page break: nothing, if the next line goes on with a sentence, else a blank line."""
+    """Return the replacement for a page break.
+
+    If the next line continues a sentence, it is a line break. Otherwise, it is a blank line.
+    """
     return "\n" if match.string[match.end() : match.end() + 80].lstrip()[:1].islower() else "\n\n"
 
 
 def _rfc_parts(text: str) -> list[tuple[str, str, str]]:
-    """Number (or heading), heading and text of each section; a short one is part of the section before it."""
+    """Return the number, the heading and the text of each section. A short section is added to the one before it.
+
+    A section without a number has its heading as its number.
+    """
     bodies: dict[str, tuple[str, str]] = {}
     for section, heading, lines in _headed(text.split("\n")):
         body = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
@@ -423,7 +439,11 @@ def _rfc_parts(text: str) -> list[tuple[str, str, str]]:
 
 
 def _headed(lines: Sequence[str]) -> list[tuple[str, str, list[str]]]:
-    """Number (or heading), heading and lines of each section, with what is before the first heading as `front`."""
+    """Return the number, the heading and the lines of each section.
+
+    A section without a number has its heading as its number. The lines before the first heading are the section
+    `front`.
+    """
     parts: list[tuple[str, str, list[str]]] = [("front", "", [])]
     numbers: set[str] = set()
     for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
@@ -436,9 +456,10 @@ def _headed(lines: Sequence[str]) -> list[tuple[str, str, list[str]]]:
 
 
 def _heading(before: str, line: str, after: str, numbers: Collection[str]) -> tuple[str, str]:
-    """Number and words of a section's heading, twice the words without a number; empty strings if there is none.
+    """Return the number and the words of a section's heading. If the line is not a heading, return two empty strings.
 
-    `numbers` are those of the sections before: a number whose predecessor is not among them is no section's.
+    For a heading without a number, return its words twice. `numbers` contains the numbers of the sections before. If a
+    number's predecessor is not among them, the line is not a heading.
     """
     if before.strip() or _CONTENTS.search(line):
         return "", ""
@@ -451,7 +472,10 @@ def _heading(before: str, line: str, after: str, numbers: Collection[str]) -> tu
 
 
 def _predecessor(number: str) -> str:
-    """Return the section that comes before this one on its level, else the one around it, else ""."""
+    """Return the number before this one on its level. If it is the first, return the number of the section around it.
+
+    If there is no such section, return an empty string.
+    """
     outer, _, end = number.rpartition(".")
     if end in {"0", "1", "A"}:
         return outer
@@ -471,14 +495,16 @@ def _citations(body: str, number: str, cited_rfcs: Mapping[str, str]) -> Iterato
 # Other texts: help pages, essays in plain HTML, and a dictionary
 
 LONGEST_PAGE = 2500
-"""A part of a help page with more words is a list for machines, and left out."""
+"""The maximum number of words in a part of a help page. A longer part is a list for machines, and is left out."""
 _MALLARD = "{http://projectmallard.org/1.0/}"
 
 
 def help_sections(html: str, *, collection: str, name: str) -> list[Page]:
-    """Return a document for each heading of an HTML page; a part of less than `LEAST_WORDS` is joined to one beside it.
+    """Return a document for each heading of an HTML page. A part of less than `LEAST_WORDS` words is joined to its
+    neighbor.
 
-    `name` is the page's path without its suffix. The title is the heading, or the page's title without one.
+    `name` is the page's path without its suffix. The title is the heading. If there is no heading, it is the page's
+    title.
     """
     title, text = page_text(html)
     parts: list[tuple[str, str]] = []
@@ -500,7 +526,10 @@ def help_sections(html: str, *, collection: str, name: str) -> list[Page]:
 
 
 def mallard_page(source: str, *, collection: str, name: str) -> Iterator[Page]:
-    """Yield the document of a page of Mallard, the XML of GNOME's help; none if it is short or damaged."""
+    """Yield the document of a page of Mallard, the XML format of GNOME's help. A short or damaged page yields nothing.
+
+    A page of more than `LONGEST_PAGE` words yields nothing either.
+    """
     try:
         root = ET.fromstring(source)
     except ET.ParseError:
@@ -527,7 +556,7 @@ _BRACES = re.compile(r"\{\s*([^{}]+?)\s*\}")
 
 
 def essay_sections(html: str, *, collection: str) -> list[Page]:
-    """Return a document for each section `A.1.2 Heading` of an HTML page whose headings alone divide it."""
+    """Return a document for each section of an HTML page whose headings look like `A.1.2 Heading`."""
     _, text = page_text(html)
     headings = list(_NUMBERED_HEADING.finditer(text))
     ends = [*(heading.start() for heading in headings[1:]), len(text)]
@@ -539,8 +568,9 @@ def essay_sections(html: str, *, collection: str) -> list[Page]:
 
 
 def dictionary_entries(source: str, *, collection: str) -> list[Page]:
-    """Return a document for each entry: a headword at the margin, then indented lines, `{names}` of others as plain
-    words.
+    """Return a document for each entry of a dictionary in plain text.
+
+    An entry is a headword at the margin, followed by indented lines. `{names}` of other entries become plain words.
     """
     pages = []
     for block in re.split(r"\n(?=\S)", source):

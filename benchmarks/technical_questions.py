@@ -1,7 +1,7 @@
-"""Questions over technical documents: from their cross-references by template, and from a file of written ones.
+"""Questions about technical documents, made by templates from their cross-references, or read from a file.
 
-A template never names the document that a question is about: it describes it by its summary. Each question's gold are
-the documents that its wording was made from.
+A template never names the document that a question is about. It describes the document by its summary. The gold
+documents of a question are those that its wording was made from.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _VERBS = frozenset(
     " search send set shut sort split start stop store suspend synchronize terminate test transfer truncate unlock"
     " unmap update verify wait write".split()
 )
-"""First words of a summary that says what its subject does."""
+"""The first words of summaries that say what their subject does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question with its answer, the ids of the documents that answer it in hop order, and its type."""
+    """A question with its answer, the ids of the documents that answer it in the order of hops, and its type."""
 
     question: str
     answer: str
@@ -62,10 +62,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a set's templates speak of a document.
+    """The words with which the templates of a set describe a document.
 
-    `unit` is what a document is. `action` comes before a summary that begins with a verb ("create a pipe"), `topic`
-    before any other one; with an empty `topic`, a document with such a summary is not described.
+    Attributes:
+        unit: The kind of document.
+        action: The words before a summary that begins with a verb, such as "create a pipe".
+        topic: The words before any other summary. If it is empty, documents with such a summary are not described.
     """
 
     unit: str
@@ -74,10 +76,10 @@ class Wording:
 
 
 def written_questions(file: Path, name: str, split: str, pages: Mapping[str, Page]) -> tuple[list[Item], list[str]]:
-    """Return the written questions of a set and split, and what is wrong with those left out.
+    """Return the written questions of a set and split, and the problems of those that are left out.
 
-    Each gold document is stored with words that answer the question. If another version of a package no longer has the
-    document, or the document no longer has the words, the question is left out.
+    Each gold document is stored with words that answer the question. If the document no longer exists in this version
+    of its package, or no longer has the words, the question is left out.
     """
     items, problems = [], []
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -98,7 +100,10 @@ def _holds(page: Page | None, words: str) -> bool:
 def template_questions(
     pages: Sequence[Page], wording: Wording, *, limit: int, without: Collection[str], seed: str
 ) -> list[Item]:
-    """At most `limit` questions, the kinds in turn, none about a document `without` or about one already used."""
+    """Return at most `limit` questions. The kinds alternate.
+
+    Each document is used once. Documents in `without` are not used.
+    """
     randomness = random.Random(seed)
     kinds = [
         _shuffled(kind, randomness) for kind in (_bridges(pages, wording), _errors(pages), _earlier(pages, wording))
@@ -122,7 +127,10 @@ def _shuffled(items: Iterable[Item], randomness: random.Random) -> list[Item]:
 
 
 def description(page: Page, wording: Wording) -> str:
-    """Return the document in words that do not name it; "" if its summary does."""
+    """Return a description of the document that does not name it. If its summary names it, return an empty string.
+
+    If the summary is too short, too long or unclear, return an empty string too.
+    """
     summary = re.sub(r"\s*\([^()]*\)", "", page.summary.rpartition(" — ")[2]).strip(" .:")
     names = {word.lower() for word in WORD.findall(page.title)}
     if not 3 <= len(summary.split()) <= 20 or _UNCLEAR.search(summary) or _contains_name(summary, names):
@@ -141,7 +149,7 @@ def _uncapitalized(text: str) -> str:
 
 
 def _bridges(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
-    """Yield what a sentence says, with the document it refers to described rather than named."""
+    """Yield questions for the document that makes a statement. The document that the statement refers to is described."""
     by_id = {page.id: page for page in pages}
     for page in pages:
         counts = Counter(reference.sentence for reference in page.references)
@@ -157,7 +165,9 @@ def _bridges(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
 
 
 def _is_clear(reference: Reference, page: Page) -> bool:
-    """Return whether the sentence stands for itself: a plain statement that does not name its own document."""
+    """Return True if the sentence is a plain statement that can be understood alone, and does not name its own
+    document.
+    """
     sentence = reference.sentence
     names = {word.lower() for word in WORD.findall(page.title)}
     rest = sentence.replace(reference.words, "")
@@ -176,7 +186,7 @@ def _is_clear(reference: Reference, page: Page) -> bool:
 
 
 def _errors(pages: Sequence[Page]) -> Iterator[Item]:
-    """Yield which call reports an error under a condition that only one page states, from lists of errors."""
+    """Yield questions for the call that reports an error under a condition which only one page states."""
     conditions: dict[tuple[str, str], list[Page]] = {}
     for page in pages:
         for error, condition in _ERROR.findall(page.text):
@@ -194,7 +204,7 @@ def _errors(pages: Sequence[Page]) -> Iterator[Item]:
 
 
 def _earlier(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
-    """Yield which of two documents is about the older subject, by the year or version that each states once."""
+    """Yield questions for the older of two subjects, by the only version or year that each document states."""
     dated = [(date, page) for page in pages if (date := _date(page)) and description(page, wording)]
     random.Random(len(dated)).shuffle(dated)
     for (date, page), (second_date, second_page) in zip(dated[::2], dated[1::2], strict=False):
@@ -206,7 +216,10 @@ def _earlier(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
 
 
 def _date(page: Page) -> tuple[int, ...]:
-    """Return the version or year that the document says its subject dates from; () if it says none, or several."""
+    """Return the version or year from which the document dates its subject.
+
+    If it states none, or several, return an empty tuple.
+    """
     stated = _VERSION.findall(page.text) or _LINUX.findall(page.text)
     if page.id.endswith("#front"):
         stated = _PUBLISHED.findall(page.text)[:1]
@@ -214,7 +227,7 @@ def _date(page: Page) -> tuple[int, ...]:
 
 
 def copied_share(question: str, texts: Iterable[str]) -> float:
-    """Share of the question's different words of four letters or more that its gold documents have."""
+    """Return the share of the question's different words of four or more letters that its gold documents contain."""
     words = {word.lower() for word in WORD.findall(question) if len(word) >= 4}
     gold_words = {word.lower() for text in texts for word in WORD.findall(text)}
     return len(words & gold_words) / len(words) if words else 0.0

@@ -1,4 +1,4 @@
-"""Makes question sets from texts that Debian packages carry, in the format that `multihop.py` reads.
+"""Make question sets from texts in Debian packages, in the format that `multihop.py` reads.
 
     apt-get download manpages manpages-dev python3.11-doc postgresql-doc-15 doc-rfc-std
     apt-get download debian-policy developers-reference anarchism dict-jargon
@@ -7,14 +7,17 @@
     python benchmarks/technical_sets.py --out FOLDER --packages FOLDER_OF_DEB_FILES [--sets linux,python,postgresql,rfc]
         [--beside FOLDER_OF_OTHER_SETS]
 
-The sets policy, essays, jargon, handbook, music and kicad are for tests: no weights that ship learned from them.
+The sets policy, essays, jargon, handbook, music and kicad are for tests. The weights that ship were not trained on
+them.
 
-Without `--packages` it reads the installed packages. `doc-rfc-std` is in Debian's non-free section, because RFCs may be
-copied but not changed. A set is a folder with `corpus.jsonl.gz`, `queries.train.jsonl`, `queries.dev.jsonl` and a
-`README.md` that names versions and licenses. The same versions of the packages give the same files, byte for byte.
-Questions are those of `technical_questions.jsonl` and, for training, templates over cross-references. The program
-prints which share of a question's words its gold documents have, beside that of other sets: a question that copies its
-documents is found by its words.
+Without `--packages`, the program reads the installed packages. `doc-rfc-std` is in Debian's non-free section, because
+RFCs may be copied but not changed. A set is a folder with `corpus.jsonl.gz`, `queries.train.jsonl`,
+`queries.dev.jsonl`, and a `README.md` that states versions and licenses. The same versions of the packages always give
+the same files, byte for byte. Questions come from `technical_questions.jsonl` and, for training, from templates over
+cross-references.
+
+The program prints the share of a question's words that its gold documents contain, for these sets and for other ones. A
+question that copies its documents is easy to find by words.
 """
 
 from __future__ import annotations
@@ -48,31 +51,31 @@ from context_agent._support.question_files import load_questions
 
 QUESTIONS = Path(__file__).with_name("technical_questions.jsonl")
 TEMPLATES = 80
-"""Questions from templates in a training file at most."""
+"""The maximum number of questions from templates in a training file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TechnicalSet:
-    """A set: its packages, how their files become documents, and its templates' words."""
+    """A set: its packages, the function that reads its documents, and the wording of its templates."""
 
     name: str
     packages: tuple[str, ...]
     read: Callable[[Path], Iterator[Page]]
     wording: Wording | None
-    """None: no questions from templates."""
+    """If it is None, there are no questions from templates."""
     licence: str
 
 
 @dataclass(frozen=True, slots=True)
 class HelpPages:
-    """Reads the help pages in HTML below a folder: the files of each pattern, but for tables of contents."""
+    """Reads the HTML help pages in a folder: the files that match a pattern, except tables of contents and indexes."""
 
     collection: str
     folder: str
     patterns: tuple[str, ...] = ("*.html",)
 
     def __call__(self, root: Path) -> Iterator[Page]:
-        """Yield the documents, each id once."""
+        """Yield the documents. If several have the same id, only the first is yielded."""
         folder, seen = root / self.folder, set[str]()
         for file in sorted({file for pattern in self.patterns for file in folder.glob(pattern)}):
             if not re.search(r"(_toc|index|genindex|search)\.html$", file.name):
@@ -84,25 +87,25 @@ class HelpPages:
 
 
 def manual_pages(root: Path) -> Iterator[Page]:
-    """Linux manual pages. A link to a page is another name, which the page's NAME line has."""
+    """Yield Linux manual pages. A link to a page is skipped, because the page's NAME line has its name."""
     for file in sorted(root.glob("usr/share/man/man[1-8]/*.gz"), key=lambda file: file.name):
         if not file.is_symlink():
             yield from manual_page(_text(file), collection="linux", name=file.name.removesuffix(".gz"))
 
 
 def python_manual(root: Path) -> Iterator[Page]:
-    """Sections and objects of the library and language references, tutorial, guides and questions."""
+    """Yield sections and objects of Python's library and language references, tutorial, guides and FAQ."""
     for folder in ("c-api", "extending", "faq", "howto", "library", "reference", "tutorial", "using"):
         yield from _manual(root / "usr/share/doc/python3.11/html", folder, "python")
 
 
 def postgresql_manual(root: Path) -> Iterator[Page]:
-    """Sections of the PostgreSQL manual."""
+    """Return the sections of the PostgreSQL manual."""
     return _manual(root / "usr/share/doc/postgresql-doc-15/html", "", "postgresql")
 
 
 def internet_standards(root: Path) -> Iterator[Page]:
-    """Sections of the RFCs that are Internet Standards."""
+    """Yield the sections of the RFCs that are Internet Standards."""
     for file in sorted((root / "usr/share/doc/RFC/standard").glob("rfc*.txt*")):
         name = file.name.removesuffix(".gz")
         subject = json.loads(file.with_name(name).with_suffix(".json").read_text(encoding="utf-8"))["title"]
@@ -110,7 +113,10 @@ def internet_standards(root: Path) -> Iterator[Page]:
 
 
 def distribution_policy(root: Path) -> Iterator[Page]:
-    """Sections of Debian's policy manual and of its developers' reference, without the file that repeats all others."""
+    """Yield the sections of Debian's policy manual and developers' reference.
+
+    The file that repeats all other files of the reference is left out.
+    """
     for html in (root / "usr/share/doc/debian-policy/policy.html", root / "usr/share/developers-reference"):
         for page in _manual(html, "", "policy"):
             if not page.id.startswith("policy:developers-reference#"):
@@ -118,7 +124,10 @@ def distribution_policy(root: Path) -> Iterator[Page]:
 
 
 def essays(root: Path) -> Iterator[Page]:
-    """Sections of An Anarchist FAQ; pages with a section's contents alone repeat its headings."""
+    """Yield the sections of An Anarchist FAQ.
+
+    Some pages repeat a section's headings without its text. So the longest version of each section is kept.
+    """
     pages: dict[str, Page] = {}
     for file in sorted((root / "usr/share/doc/anarchism/html").glob("sec*.html")):
         for page in essay_sections(_text(file), collection="essays"):
@@ -127,19 +136,19 @@ def essays(root: Path) -> Iterator[Page]:
 
 
 def desktop_help(root: Path) -> Iterator[Page]:
-    """Pages of GNOME's help."""
+    """Yield the pages of GNOME's help."""
     for file in sorted((root / "usr/share/help/C").rglob("*.page")):
         yield from mallard_page(_text(file), collection="desktop", name=f"{file.parent.name}/{file.stem}")
 
 
 def computing_dictionary(root: Path) -> Iterator[Page]:
-    """Entries of the Free On-line Dictionary of Computing."""
+    """Yield the entries of the Free On-line Dictionary of Computing."""
     data = gzip.decompress((root / "usr/share/dictd/foldoc.dict.dz").read_bytes())
     yield from dictionary_entries(data.decode("utf-8", errors="replace"), collection="foldoc")
 
 
 def jargon_file(root: Path) -> Iterator[Page]:
-    """Entries of the Jargon File."""
+    """Yield the entries of the Jargon File."""
     data = gzip.decompress((root / "usr/share/dictd/jargon.dict.dz").read_bytes())
     yield from dictionary_entries(data.decode("utf-8"), collection="jargon")
 
@@ -238,7 +247,7 @@ def _text(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A Debian package's version, and the folder that its files are under."""
+    """A Debian package: its name, its version, and the folder of its files."""
 
     name: str
     version: str
@@ -246,8 +255,9 @@ class Package:
 
 
 def find_package(name: str, debs: Path | None, scratch: Path) -> Package:
-    """Return the package, unpacked from its `.deb` file in `debs`, or as installed. Raises `FileNotFoundError` without
-    it.
+    """Return the package, unpacked from its `.deb` file in `debs`. If `debs` is None, return the installed package.
+
+    If there is no such package, raise `FileNotFoundError`.
     """
     if debs is None:
         query = subprocess.run(["dpkg-query", "-W", "-f=${Version}", name], capture_output=True, text=True, check=False)
@@ -264,7 +274,7 @@ def find_package(name: str, debs: Path | None, scratch: Path) -> Package:
 
 
 def make(technical: TechnicalSet, packages: Sequence[Package], out: Path) -> str:
-    """Writes a set, and returns its size in words. Raises `FileNotFoundError` if the packages hold no documents."""
+    """Write a set, and return a text with its size. If the packages have no documents, raise `FileNotFoundError`."""
     roots = dict.fromkeys(package.root for package in packages)
     pages = resolve([page for root in roots for page in technical.read(root)])
     if not pages:
@@ -297,7 +307,10 @@ def make(technical: TechnicalSet, packages: Sequence[Package], out: Path) -> str
 
 
 def copied_words(folder: Path) -> float:
-    """Mean share of the words of a set's dev questions, else train questions, that their gold documents have."""
+    """Return the mean share of a question's words that its gold documents contain.
+
+    The questions are the set's dev questions. If it has none, they are its train questions.
+    """
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         texts = {row["id"]: row["text"] for row in map(json.loads, lines)}
     questions = load_questions(folder / "queries.dev.jsonl") or load_questions(folder / "queries.train.jsonl")
@@ -315,7 +328,7 @@ def _lines(rows: Sequence[dict[str, object]] | Sequence[dict[str, str]]) -> str:
 
 
 def main() -> int:
-    """Makes the sets, and prints a line about each."""
+    """Make the sets, and print a line about each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to write a folder for each set into")
     parser.add_argument("--packages", type=Path, help="folder of .deb files, instead of the installed packages")

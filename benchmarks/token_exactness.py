@@ -1,16 +1,16 @@
-"""Is what would be trained what was sampled? Prints each figure of the token path beside its bound.
+"""Are the trained tokens exactly the sampled ones? Prints each figure of the token path with its bound.
 
     python benchmarks/token_exactness.py [--quick] [--only NAME]
 
 - `sampled`: tokens trained against tokens sampled, over 200 random episodes with prunes (bound: equal).
-- `rows`: ids of each row against the ids that the engine was sent and returned (bound: equal).
-- `logprobs`: recorded log-probability of each sampled token against a forward pass on its row, tiny gpt-oss in fp32,
-  replies forced so that episodes prune (bound 1e-5). Needs the `train` extra.
-- `harmony`: 1,000 random conversations rendered here and by oss-harmony (bound: equal ids).
-- `parsing`: 10,000 mutations of valid replies (bounds: none raises, each below 50 ms of CPU).
+- `rows`: the ids of each row against the ids that the engine received and returned (bound: equal).
+- `logprobs`: the recorded log-probability of each sampled token against a forward pass on its row, with a tiny gpt-oss
+  in fp32 (bound 1e-5). Replies are forced, so that the episodes prune. Needs the extra `train`.
+- `harmony`: 1,000 random conversations rendered by this package and by oss-harmony (bound: equal ids).
+- `parsing`: 10,000 mutations of valid replies (bounds: no exception, and less than 50 ms of CPU time each).
 - `content`: 2,000 texts that spell special tokens, roles and calls (bounds: no special id, no call).
-- `overhead`: a turn at about 30k tokens outside the engine: CPU time of the worst (bound 10 ms), wall time, and the
-  JSON that a server is sent.
+- `overhead`: a turn at about 30k tokens outside the engine: the CPU time of the worst turn (bound 10 ms), the wall
+  time, and the time to write the JSON for a server.
 
 `--quick` takes a twentieth of the cases.
 """
@@ -48,12 +48,12 @@ FIRST_SPECIAL = 199_998
 
 
 def verdict(good: bool) -> str:
-    """Return how a bound came out."""
+    """Return "ok" or "MISSED"."""
     return "ok" if good else "MISSED"
 
 
 def episodes(count: int) -> list[Played]:
-    """Random episodes, half of them in each profile, some with parallel calls."""
+    """Return random episodes. Half of them use each profile, and some have parallel calls."""
     corpus = small_corpus()
     return [
         play(corpus, HarmonyRenderer(parallel=seed % 3 == 0), seed, profile=context_1() if seed % 2 else default())
@@ -62,7 +62,7 @@ def episodes(count: int) -> list[Played]:
 
 
 def sampled(share: float) -> None:
-    """Tokens trained against tokens sampled."""
+    """Compare the trained tokens with the sampled tokens."""
     played = episodes(int(200 * share))
     trained, drawn, edits, row_count = 0, 0, 0, 0
     equal = True
@@ -80,7 +80,7 @@ def sampled(share: float) -> None:
 
 
 def rows(share: float) -> None:
-    """Ids of rows against the engine's."""
+    """Compare the ids of rows with those of the engine."""
     checked, wrong = 0, 0
     for item in episodes(int(200 * share)):
         calls = iter(zip(item.engine.requests, item.engine.samples, strict=True))
@@ -95,15 +95,15 @@ def rows(share: float) -> None:
 
 
 class Patch:
-    """Sets attributes without restoring them: this program ends soon."""
+    """Sets attributes without restoring them, because this program ends soon."""
 
     def setattr(self, target: Any, name: str, value: Any) -> None:
-        """As pytest's monkeypatch."""
+        """Set an attribute, as pytest's monkeypatch does."""
         setattr(target, name, value)
 
 
 def logprobs(share: float) -> None:
-    """Sampler against forward pass."""
+    """Compare the sampler's log-probabilities with a forward pass."""
     try:
         import torch
         import transformers
@@ -132,7 +132,7 @@ def logprobs(share: float) -> None:
 
 
 def harmony(share: float) -> None:
-    """Rendering against oss-harmony's own."""
+    """Compare this package's rendering with that of oss-harmony."""
     count, same, tokens = int(1_000 * share), 0, 0
     for seed in range(count):
         draw = random.Random(seed)
@@ -145,7 +145,7 @@ def harmony(share: float) -> None:
 
 
 def parsing(share: float) -> None:
-    """Mutated replies."""
+    """Parse mutated replies."""
     draw, renderer = random.Random(0), HarmonyRenderer()
     count, raised, slowest, calls = int(10_000 * share), 0, 0.0, 0
     for _ in range(count):
@@ -166,7 +166,7 @@ def parsing(share: float) -> None:
 
 
 def content(share: float) -> None:
-    """Texts that imitate special tokens."""
+    """Encode texts that imitate special tokens."""
     draw, renderer = random.Random(1), HarmonyRenderer()
     count, special, called = int(2_000 * share), 0, 0
     for _ in range(count):
@@ -180,13 +180,13 @@ def content(share: float) -> None:
 
 
 class Timed(FakeEngine):
-    """Records the time of its own calls."""
+    """A fake engine that records the time of its own calls."""
 
     seconds: float = 0.0
     cpu: float = 0.0
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """As the fake engine, timed."""
+        """Return what the fake engine returns, and record the time."""
         started, cpu = time.perf_counter(), time.thread_time()
         try:
             return await super().generate(request)
@@ -195,7 +195,7 @@ class Timed(FakeEngine):
 
 
 def overhead(share: float) -> None:
-    """A turn near a full window of 32,768 tokens."""
+    """Measure turns near a full window of 32,768 tokens."""
     corpus = MemoryCorpus(linked_documents(400), embedder=small_corpus().embedder)
     renderer = HarmonyRenderer()
     grow = tuple(ToolCall("search_corpus", {"query": f"comets and rivers {n}", "limit": 10}) for n in range(4))
@@ -257,7 +257,7 @@ FIGURES: dict[str, Callable[[float], None]] = {
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a twentieth of the cases")
     parser.add_argument("--only", choices=sorted(FIGURES), help="one figure")

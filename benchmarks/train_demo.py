@@ -1,15 +1,21 @@
-"""Three seeds of `ctx1 train demo`, each with its ablation: the figures beside their targets, and the curves.
+"""Run `ctx1 train demo` with three seeds, each with its ablation. Prints the figures with their targets, and draws
+curves.
 
     python benchmarks/train_demo.py [--out runs/train-demo] [--seeds 0,1,2] [--jobs 2] [--plot docs/train-demo.svg]
 
 Both reward runs of a seed, with and without r_trajectory, start from the same demonstrations. Each run is a process of
-one thread. A program that was interrupted resumes when it is started again. Figures pool the tasks: a task's value is
-the mean over seeds, and tasks are resampled (paired bootstrap, 95 %).
+one thread. If you start the program again after an interruption, it resumes. Figures pool the tasks: the value of a
+task is the mean over seeds, and tasks are resampled (paired bootstrap, 95 %).
 
-The Context-1 report (section 3) says that without r_trajectory the policy collapses "to one broad search". This is
-judged on the held-out questions after training, against the full reward: `collapse` if searches an episode and
-trajectory recall are both lower (intervals below 0) and fewer searches are left than after the demonstrations; `weaker`
-if both are lower but searches are not that few; else `none`. Needs the extras `train` and `plots`.
+The Context-1 report (section 3) says that without r_trajectory the policy collapses "to one broad search". The program
+judges this on the held-out questions after training, compared with the full reward:
+
+- `collapse`: searches per episode and trajectory recall are both lower (their intervals are below 0), and there are
+  fewer searches than after the demonstrations;
+- `weaker`: both are lower, but there are not fewer searches than after the demonstrations;
+- `none`: anything else.
+
+The program needs the extras `train` and `plots`.
 """
 
 from __future__ import annotations
@@ -41,11 +47,11 @@ COMPARED = ("recall", "seen", "searches", "calls")
 _ABLATED = tuple(f"{name}{ABLATION}" for name in EVALUATIONS)
 
 ScoresByEvaluation = Mapping[str, Sequence[Sequence[DemoScore]]]
-"""By evaluation: the scores of each seed."""
+"""The scores of each seed, by evaluation."""
 
 
 def main() -> int:
-    """Runs what is missing, then prints the figures. Returns 1 if a target was missed."""
+    """Run what is missing, then print the figures. If a target was missed, return 1."""
     options = _options()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     folders = [options.out / f"seed-{seed}" for seed in seeds]
@@ -69,7 +75,7 @@ def main() -> int:
 
 
 def _train(folder: Path, seed: int, options: argparse.Namespace, *, ablated: bool) -> None:
-    """Runs the demo, then its ablation on the same demonstrations, through the command line."""
+    """Run the demo, then its ablation on the same demonstrations, through the command line."""
     for flags in ([], ["--without-trajectory-reward"]) if ablated else ([],):
         command = [sys.executable, "-m", "context_agent.cli", "train", "demo", "--out", str(folder), "--resume"]
         command += ["--seed", str(seed), "--threads", "1", "--json", *flags, *options.demo.split()]
@@ -78,7 +84,7 @@ def _train(folder: Path, seed: int, options: argparse.Namespace, *, ablated: boo
 
 
 def summarize(folders: Sequence[Path], ablated: Sequence[Path]) -> dict[str, Any]:
-    """Return every figure of the finished demos in these folders, of which some have their ablation."""
+    """Return every figure of the finished demos in these folders. The folders in `ablated` also have an ablation."""
     scores = {name: _read_scores(folders, EVALUATIONS, name) for name in TEMPERATURES}
     sampled = scores["t1"]
     gains = {name: pooled(by_name["after"], by_name["before"]) for name, by_name in scores.items()}
@@ -124,19 +130,19 @@ def ablation(scores: ScoresByEvaluation) -> dict[str, Any]:
 def pooled(
     runs: Sequence[Sequence[DemoScore]], reference: Sequence[Sequence[DemoScore]], measure: str = "recall"
 ) -> Figure:
-    """Return the paired difference over tasks, each the mean over seeds."""
+    """Return the paired difference over tasks. The value of a task is the mean over seeds."""
     by_seed = [paired_differences(run, other, measure) for run, other in zip(runs, reference, strict=True)]
     return Figure.of([fmean(values) for values in zip(*by_seed, strict=True)])
 
 
 def accuracy(runs: Sequence[Sequence[DemoScore]]) -> float | None:
-    """Share of the pruned chunks that are not gold."""
+    """Return the share of the pruned chunks that are not gold. If nothing was pruned, return None."""
     pruned = sum(score.pruned for run in runs for score in run)
     return 1 - sum(score.pruned_gold for run in runs for score in run) / pruned if pruned else None
 
 
 def means(runs: Sequence[Sequence[DemoScore]]) -> dict[str, float | None]:
-    """Means over tasks and seeds."""
+    """Return the means over tasks and seeds."""
     scores = [score for run in runs for score in run]
     figures = {
         name: fmean(float(getattr(score, name)) for score in scores) for name in (*COMPARED, "precision", "reward")
@@ -172,7 +178,7 @@ def _load(path: Path) -> list[DemoScore]:
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:
-    """Prints the figures beside their targets, then the ablation."""
+    """Print the figures with their targets, then the ablation."""
     print(f"{summary['seeds']} seeds, {summary['tasks']} held-out tasks; half windows of {summary['windows']} tokens")
     for target in summary["targets"]:
         mark = "reached" if target["reached"] else "MISSED"

@@ -1,10 +1,11 @@
-"""Where the time of a training step goes: a tiny model on the closed world, by share.
+"""Measure where the time of a training step goes: a tiny model on the closed world, by share.
 
     python benchmarks/train_overhead.py
 
-Model forward and backward, generation and retrieval are the work; the rest (the harness, rows, rewards, batching, the
-optimizer, the Trainer's own loop, metrics) should take a tenth of a step at most. Times are taken around the calls;
-moments in which several threads are at one part are counted once. Needs the extra `train`.
+The actual work is the model's forward and backward passes, generation and retrieval. The rest should take at most a
+tenth of a step. It consists of the harness, rows, rewards, batching, the optimizer, the Trainer's own loop and metrics.
+Times are measured around the calls. If several threads are in the same part at the same time, this time counts once.
+The program needs the extra `train`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BOUND = 0.10
 
 
 class Clock:
-    """Seconds by part. Parts may overlap in several threads: a moment is counted once for each part."""
+    """The seconds of each part. If several threads are in the same part at once, this time counts once."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -35,7 +36,7 @@ class Clock:
 
     @contextmanager
     def part(self, name: str) -> Any:
-        """Counts what is inside."""
+        """Count the time inside the block."""
         with self._lock:
             if not self._open.get(name):
                 self._since[name] = time.perf_counter()
@@ -50,7 +51,7 @@ class Clock:
                     self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
     def around(self, owner: Any, method: str, name: str) -> None:
-        """Counts every call of a method."""
+        """Count the time of every call of a method."""
         inner: Callable[..., Any] = getattr(owner, method)
 
         @wraps(inner)
@@ -62,7 +63,7 @@ class Clock:
 
 
 def main() -> None:
-    """Prints the shares, and the bound beside the last."""
+    """Print the shares. The last one has a bound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--hidden", type=int, default=96)
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Trains on demonstrations first, so that episodes are realistic; then times the steps."""
+    """Train on demonstrations first, so that episodes are realistic. Then measure the steps and return the figures."""
     from context_agent.policies.tokens.engines import transformers as engine
     from context_agent.retrieval.memory import MemoryCorpus
     from context_agent.train import reinforcement, run_file, sft

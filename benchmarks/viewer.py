@@ -1,15 +1,15 @@
-"""The size of a viewer page with many trajectories, and the time to open it. Prints each figure with its bound.
+"""Measure the size of a viewer page with many trajectories, and the time to open it. Prints each figure with its bound.
 
     python benchmarks/viewer.py --data FOLDER [--count 500] [--repeats 5] [--keep FOLDER]
 
 `--data` is a folder of sets, each with `corpus.jsonl.gz` and `queries.dev.jsonl`, as `multihop.py` reads them. The
-embedded policy answers the dev questions of every set in windows of 32,768 and 4,096 tokens until there are `--count`
-trajectories with gold. `--keep` stores them and the page in a folder, and reuses existing ones.
+embedded policy answers the dev questions of every set in windows of 32,768 and 4,096 tokens, until there are `--count`
+trajectories. `--keep` stores them and the page in a folder, and reuses existing ones.
 
 - `size`: the size of the page (bound 20 MB).
-- `opens`: the time from the start of the navigation until the list and the first trajectory are drawn, in a headless
-  Chromium with an empty cache, from a file; median and worst (bound 2 s).
-- `moves`: the time to the next trajectory and to the next turn, until the page is laid out again; medians.
+- `opens`: the time from the start of the navigation until the list and the first trajectory are drawn. The browser is a
+  headless Chromium with an empty cache, which opens a file. Median and worst are printed (bound 2 s).
+- `moves`: the time to the next trajectory and to the next turn, until the layout of the page is done (medians).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ const drawn = () => new Promise((go) => requestAnimationFrame(() => setTimeout(g
 
 
 def main() -> None:
-    """Records the trajectories unless they exist, and prints the figures."""
+    """Record missing trajectories, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--count", type=int, default=500, help="trajectories")
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def make(data: Path, folder: Path, count: int) -> Path:
-    """Return the page of that many trajectories."""
+    """Write a page with `count` trajectories, and return its path."""
     record(data, folder / "trajectories", count)
     questions = [question for name in sets(data) for question in load_questions(data / name / "queries.dev.jsonl")]
     started = time.perf_counter()
@@ -90,7 +90,7 @@ def make(data: Path, folder: Path, count: int) -> Path:
 
 
 def record(data: Path, folder: Path, count: int) -> None:
-    """Writes the missing ones of that many trajectories."""
+    """Record trajectories until the folder has `count` of them."""
     missing = count - len(list(folder.rglob("*.jsonl")))
     for name in sets(data):
         if missing <= 0:
@@ -102,7 +102,7 @@ def record(data: Path, folder: Path, count: int) -> None:
 
 
 def answer(corpus: MemoryCorpus, questions: list[Question], window: int, folder: Path) -> int:
-    """Answers the questions in one window and returns how many they were."""
+    """Answer the questions in one window, and return the number of questions."""
     with SearchAgent(corpus, budget=window, trajectories=folder) as agent:
         for question in questions:
             agent.search(question.question, question_id=question.id)
@@ -122,7 +122,7 @@ def documents(folder: Path) -> Iterator[Document]:
 
 
 def opened(page: Path, repeats: int) -> None:
-    """Prints how long the page takes to open and to move in."""
+    """Print how long it takes to open the page, and to move in it."""
     times, steps = [], {}
     for _ in range(repeats):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:

@@ -1,12 +1,14 @@
-"""The bytes that a weight sync sends to a sampler in its own process, beside those of all weights.
+"""Measure the bytes that a weight sync sends to a sampler in its own process, compared with those of all weights.
 
     python benchmarks/weight_sync.py [--steps 4] [--threads 1]
 
-A tiny gpt-oss with 16 experts learns by demonstrations, and then by rewards with asynchronous rollouts, once with
-adapters and once with all weights. Prints the mean over syncs of what `metrics.jsonl` has as `sync/bytes` and
-`sync/full_bytes`, and what `--dry-run` computes for the adapters of configs/gpt-oss-20b-1gpu.toml. AdamW moves every
-weight that has a gradient, so all weights save the experts and words that no row has used, and the high bytes, which a
-small step leaves as they are. Needs the extra `train`.
+A tiny gpt-oss with 16 experts learns from demonstrations, and then from rewards with asynchronous rollouts, once with
+adapters and twice with all weights. The program prints the means of `sync/bytes` and `sync/full_bytes` in
+`metrics.jsonl` over all syncs. It also prints what `--dry-run` computes for the adapters of
+configs/gpt-oss-20b-1gpu.toml.
+
+With all weights, AdamW changes every weight that has a gradient. A sync then saves only two things: the experts and
+words that no row has used, and the high bytes, which a small step does not change. The program needs the extra `train`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from context_agent.train.run_file import parse_run, read_run
 
 RECIPE = Path(__file__).parents[1] / "configs" / "gpt-oss-20b-1gpu.toml"
 MOST_OF_RECIPE = 0.05
-"""Largest share of all weights that a sync of the recipe's adapters may send."""
+"""The maximum size of a sync of the recipe's adapters, as a share of all weights."""
 TABLES: dict[str, Any] = {
     "data": {"world": {"entities": 120, "tasks": 300}},
     "episodes": {"window": 512, "turns": 4},
@@ -43,7 +45,7 @@ MODEL = {"dtype": "float32", "attention": "eager", "gradient_checkpointing": Fal
 
 
 def main() -> int:
-    """Prints a line for each kind of weights; returns 1 if the recipe's adapters are too large."""
+    """Print a line for each kind of weights. If the recipe's adapters are too large, return 1."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -66,7 +68,7 @@ def main() -> int:
 
 
 def demonstrated(out: Path, threads: int) -> dict[str, Any]:
-    """Return the model table of a student that demonstrations have taught."""
+    """Train a student on demonstrations, and return its model table."""
     from context_agent.train import sft
 
     tiny = {"hidden": 64, "layers": 2, "experts": 16, "positions": 1024, "deviation": 0.12}
@@ -79,7 +81,7 @@ def demonstrated(out: Path, threads: int) -> dict[str, Any]:
 
 
 def measured(tables: dict[str, Any]) -> tuple[float, float]:
-    """Return the mean bytes of the syncs of a run, and those of all weights."""
+    """Return the mean bytes of the syncs of a run, and the bytes of all weights."""
     from context_agent.train import reinforcement
 
     reinforcement.train(parse_run(tables), note=lambda _: None)
@@ -89,7 +91,7 @@ def measured(tables: dict[str, Any]) -> tuple[float, float]:
 
 
 def show(name: str, sent: float, full: float) -> None:
-    """Prints a line."""
+    """Print a line."""
     print(f"{name:34}{sent:16,.0f}{full:16,.0f}{sent / full:8.3f}", flush=True)
 
 
