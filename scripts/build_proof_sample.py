@@ -2,12 +2,12 @@
 
     python scripts/build_proof_sample.py --data FOLDER [--seed 0]
 
-FOLDER holds musique/, 2wiki/ and hotpotqa/. The questions are drawn from their dev questions, and from the test
-questions of five corpora of benchmarks/data/bank-test. The seed decides which ones; no result is looked at.
+FOLDER has musique/, 2wiki/ and hotpotqa/. The questions are drawn from their dev questions, and from the test questions
+of five corpora of benchmarks/data/bank-test. Only the seed decides which questions are drawn, never a result.
 
-The small corpora are copied whole. An encyclopedic corpus is reduced to what is needed for the figures to stay close to
-those of the whole corpus: the gold, the best passages of BM25 and of dense search for each question, and every passage
-that the agent met there.
+The small corpora are copied completely. A corpus of encyclopedia articles is reduced, but its figures must stay close
+to those of the whole corpus. So these passages are kept: the gold documents, the best passages of BM25 and of dense
+search for each question, and every passage that the agent saw.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BANK = ROOT / "benchmarks/data/bank-test"
 OWN_SETS = ("bakery-machines", "farm-advice", "observatory-log", "sustainability", "theatre-group")
 OWN_QUESTIONS, PUBLIC_QUESTIONS = 8, 12
 DEPTH = 10
-"""Passages that each retriever adds for a question."""
+"""The number of passages that each retriever adds for a question."""
 WIKIPEDIA = "passages from Wikipedia, CC BY-SA 4.0"
 PUBLIC_SETS = {
     "2wiki": ("questions over two to four Wikipedia articles", "2WikiMultiHopQA", "Apache-2.0"),
@@ -45,14 +45,14 @@ Row = Mapping[str, Any]
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a JSONL file, compressed or not."""
+    """Return the rows of a JSONL file, which may be compressed with gzip."""
     data = path.read_bytes()
     text = gzip.decompress(data) if path.suffix == ".gz" else data
     return [json.loads(line) for line in text.decode().splitlines()]
 
 
 def drawn(rows: Iterable[Row], number: int, draw: random.Random) -> list[Row]:
-    """Return questions with gold, in the order of the file."""
+    """Return random questions that have gold documents, in the order of the file."""
     candidates = [row for row in rows if row["gold"]]
     chosen = {row["id"] for row in draw.sample(candidates, number)}
     fields = ("id", "question", "answer", "gold", "type")
@@ -60,7 +60,7 @@ def drawn(rows: Iterable[Row], number: int, draw: random.Random) -> list[Row]:
 
 
 def reduced(rows: Sequence[Row], questions: Sequence[Row]) -> list[Row]:
-    """Return the passages that searches for these questions meet, in the order of the corpus."""
+    """Return the passages that searches for these questions find, in the order of the corpus."""
     corpus = MemoryCorpus(Document(row["id"], row["text"], row["title"]) for row in rows)
     owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
     kept: set[str] = set()

@@ -1,20 +1,22 @@
-"""Trains the embedded policy's final ranking: trees over all evidence about an episode's candidates.
+"""Train the final ranking of the embedded policy: trees over all evidence about an episode's candidates.
 
     python scripts/build_ranker.py collect --data FOLDER [--sets musique,conala] --out EPISODES
         [--embedder static,minilm] [--reader reader.onnx] [--questions 80] [--processes 2]
     python scripts/build_ranker.py compare EPISODES
     python scripts/build_ranker.py export EPISODES --out weights.safetensors
 
-`collect` plays the train questions of every set under `--data` (which may be repeated) and stores what the policy knew
-of each candidate. A set is a folder with `corpus.jsonl.gz` and either `queries.train.jsonl` or `questions.jsonl` with a
-`split` for each question; grades of other candidates in `labels.jsonl.gz` count too. `compare` trains without the sets
-of each domain in turn, and prints what recall@5 they would have. `export` trains on all and adds the trees to the
-shipped weights, with a calibration of scores and confidence that fits them.
+`collect` plays the train questions of every set in `--data`, which may be repeated. It stores what the policy knew
+about each candidate. A set is a folder with `corpus.jsonl.gz`, and with `queries.train.jsonl` or a `questions.jsonl`
+that has a `split` for each question. Judges' grades of other candidates in `labels.jsonl.gz` count too.
 
-Whole retrievers, the reader, or both are left out of some questions, since not every engine says what its retrievers
-found, and the effort `fast` does not read.
+`compare` trains without some of the domains, for each fold of domains, and prints recall@5 on the domains left out.
+`export` trains on all domains. It adds the trees to the shipped weights, with a matching calibration of scores and
+confidence.
 
-Needs lightgbm.
+For some questions, whole retrievers, the reader, or both are left out. Not every search engine says what its retrievers
+found, and the effort `fast` does not use the reader.
+
+The program needs lightgbm.
 """
 
 from __future__ import annotations
@@ -76,16 +78,17 @@ from context_agent.types import Chunk, Document
 Floats = NDArray[np.float32]
 CUTOFF = 5
 SMALL = 1200
-"""Documents of a set for embedders that take longer than `static`."""
+"""The maximum number of documents of a set, for embedders that are slower than `static`."""
 UNANSWERABLE = 3
-"""Each third question is also put to the corpus without its gold."""
+"""One of this many questions is also asked on the corpus without its gold documents."""
 
 
 @dataclass
 class RankedEpisode:
-    """What an episode knew of its candidates. n is their number.
+    """What an episode knew about its n candidates.
 
-    `grades` are 2 for gold, 1 for what a judge found as good, and 0; `scores` those of the policy without trees.
+    `grades` are 2 for gold, 1 for a candidate that a judge found equally good, and 0 for all others. `scores` are those
+    of the policy without trees.
     """
 
     source: str
@@ -99,19 +102,19 @@ class RankedEpisode:
     rows: Floats
     scores: Floats
     repeats: Floats
-    """Factors on the scores of repeats, shape (n,)."""
+    """The factors on the scores of repeated candidates, shape (n,)."""
     coverage: Floats
-    """Coverage of the question's terms, shape (n, T), with their `weight`, and which are `in_name`."""
+    """The coverage of the question's T terms, shape (n, T). `weight` and `in_name` describe the terms."""
     weight: Floats
     in_name: NDArray[np.bool_]
     chunks: int
     opening: Floats
-    """The inputs after the first turn, shape (m, F), of the first m candidates."""
+    """The inputs after the first turn, shape (m, F), for the first m candidates."""
     one_shot: dict[str, float] = field(default_factory=dict)
 
 
 def questions_of(folder: Path, split: str) -> list[dict[str, Any]]:
-    """Return the questions of a set, those with gold and those of type `nothing`."""
+    """Return the questions of a split of the set."""
     file = folder / f"queries.{split}.jsonl"
     rows = [
         json.loads(line) for line in (file if file.is_file() else folder / "questions.jsonl").open(encoding="utf-8")
@@ -126,7 +129,7 @@ def documents_of(folder: Path) -> list[Document]:
 
 
 def grades_of(folder: Path) -> dict[str, dict[str, int]]:
-    """Return the judged grades of documents, by question."""
+    """Return the judged grades of documents, by question. If there are none, return an empty mapping."""
     file = folder / "labels.jsonl.gz"
     if not file.is_file():
         return {}
@@ -135,7 +138,7 @@ def grades_of(folder: Path) -> dict[str, dict[str, int]]:
 
 
 def set_folders(data: Sequence[Path], names: Sequence[str], split: str) -> Iterator[Path]:
-    """Yield the folders of sets with questions of the split, in order of their names."""
+    """Yield the folders of sets with questions of the split, ordered by name."""
     for folder in sorted(path.parent for root in data for path in root.glob("*/corpus.jsonl.gz")):
         has_questions = (folder / f"queries.{split}.jsonl").is_file() or (folder / "questions.jsonl").is_file()
         if has_questions and (not names or folder.name in names):
@@ -236,7 +239,7 @@ async def _play(question: str, corpus: Corpus, policy: BridgePolicy) -> tuple[Br
 
 
 def _one_shot(corpus: Corpus, question: str, gold: set[str]) -> dict[str, float]:
-    """Recall@5 of single searches."""
+    """Return recall@5 of single searches."""
     rankings = {"hybrid": [hit.chunk.document_id for hit in corpus.search(question, k=50)]}
     if isinstance(corpus, MemoryCorpus):
         owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
@@ -270,7 +273,7 @@ def _collect_all(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Group:
-    """The candidates of one question that compete: inputs (n, F), grades (n,), and the question's weight."""
+    """The candidates of one question that compete: their inputs (n, F), their grades (n,), and the question's weight."""
 
     rows: Floats
     grades: Floats
@@ -283,7 +286,7 @@ def load_episodes(folder: Path) -> list[RankedEpisode]:
 
 
 def without(rows: Floats, *, reader: bool = False, dense: bool = False, words: bool = False) -> Floats:
-    """Return the inputs as they are if the reader, the vectors, or the scores of words are missing."""
+    """Return the inputs as they would be without the reader, without vectors, or without the scores of words."""
     rows = rows.copy()
     names = [*(BY_READER if reader else ()), *(VECTORS if dense else ()), *(BY_WORDS if words else ())]
     names += ["reader_dense", "reader_words"] if reader else []
@@ -305,7 +308,10 @@ VECTORS = (*DENSE, *LINKED_DENSE, *BY_DENSE, "reader_dense", "odds_dense", "agre
 
 
 def groups_of(episodes: Sequence[RankedEpisode], seed: int = 0) -> list[Group]:
-    """Groups of each answered episode: as it is, without the reader, without something else, and after one turn."""
+    """Return four groups of each answered episode.
+
+    They have all inputs, no reader, a random selection of inputs, and only the inputs after one turn.
+    """
     draw = np.random.default_rng(seed)
     answered = [episode for episode in episodes if episode.kind == "answered"]
     counts = Counter(episode.source for episode in answered)
@@ -321,11 +327,11 @@ def groups_of(episodes: Sequence[RankedEpisode], seed: int = 0) -> list[Group]:
 
 
 DROPPED = 0.4
-"""Chance that the reader, the vectors, or the scores of words are left out of a group."""
+"""The probability that the reader, the vectors, or the scores of words are left out of a group."""
 BALANCE = 0.5
-"""How far small sets count as much as large ones: 0 not at all, 1 fully."""
+"""How much small sets count compared with large ones. With 0, each question counts the same. With 1, each set does."""
 HOPS_WEIGHT = 1.5
-"""Weight of a question that needs several documents."""
+"""The weight of a question that needs several documents."""
 PARAMETERS = {
     "objective": "lambdarank",
     "lambdarank_truncation_level": 8,
@@ -360,7 +366,7 @@ MONOTONE = [int(name in RISING) - int(name in FALLING) for name in RANKING]
 
 
 def fit_trees(groups: Sequence[Group], rounds: int = ROUNDS, **parameters: object) -> Trees:
-    """Trees that rank these groups."""
+    """Return trees that are trained to rank these groups."""
     import lightgbm
 
     data = lightgbm.Dataset(
@@ -375,7 +381,7 @@ def fit_trees(groups: Sequence[Group], rounds: int = ROUNDS, **parameters: objec
 
 
 def as_arrays(trees: Sequence[dict[str, Any]]) -> Trees:
-    """Return the trees of LightGBM's dump."""
+    """Return the trees in LightGBM's dump as arrays."""
     flat = [_flat(tree["tree_structure"]) for tree in trees]
     nodes, depth = max(len(tree) for tree, _ in flat), max(depth for _, depth in flat)
     shape = (len(flat), nodes)
@@ -393,7 +399,7 @@ def as_arrays(trees: Sequence[dict[str, Any]]) -> Trees:
 
 
 LARGEST = 1e30
-"""Thresholds beyond it, which part what is known from what is missing, are stored as this."""
+"""The largest stored threshold. LightGBM uses larger ones to separate known from missing values."""
 
 
 def _flat(root: dict[str, Any]) -> tuple[list[tuple[int, float, int, int, int, float]], int]:
@@ -422,14 +428,14 @@ def _flat(root: dict[str, Any]) -> tuple[list[tuple[int, float, int, int, int, f
 
 
 def recall(episode: RankedEpisode, scores: Floats) -> float:
-    """Recall@5 of an episode's documents in the order of `scores`, shape (n,)."""
+    """Return recall@5 of an episode's documents in the order of `scores`, shape (n,)."""
     gold = {item for item, grade in zip(episode.documents, episode.grades, strict=True) if grade == 2}
     order = [episode.documents[row] for row in np.argsort(-scores, kind="stable")]
     return len(gold & set(list(dict.fromkeys(order))[:CUTOFF])) / episode.gold
 
 
 def ranked_recall(trees: Trees, episode: RankedEpisode, **left_out: bool) -> float:
-    """Recall@5 by trees."""
+    """Return recall@5 of the ranking by these trees."""
     rows = without(episode.rows, **left_out) if left_out else episode.rows
     return recall(episode, sigmoid(trees(rows)) * episode.repeats)
 
@@ -438,17 +444,17 @@ FOLDS = 4
 
 
 def fold_of(domain: str) -> int:
-    """Return the fold of a domain: all its questions are left out together."""
+    """Return the fold of a domain. All questions of a domain are in the same fold."""
     return crc32(domain.encode()) % FOLDS
 
 
 def folds_of(episodes: Sequence[RankedEpisode]) -> dict[int, Trees]:
-    """For each fold, trees that learned from the domains of the others, with probabilities fitted to their own."""
+    """Return the trees for each fold. They are trained on the domains of all other folds."""
     return {fold: fit_trees(groups_of([e for e in episodes if fold_of(e.domain) != fold])) for fold in range(FOLDS)}
 
 
 def compare(folder: Path, others: Sequence[Path]) -> None:
-    """Prints recall@5 of each domain by trees that did not learn from it, beside the present ranking."""
+    """Print recall@5 of each domain by trees that were not trained on it, and by the present ranking."""
     episodes = [episode for episode in load_episodes(folder) if episode.kind == "answered"]
     foreign = [episode for other in others for episode in load_episodes(other) if episode.kind == "answered"]
     print(f"{'set':29}{'n':>5}   BM25  dense hybrid  agent   fast  trees   seen   trees less best one-shot")
@@ -462,7 +468,7 @@ def compare(folder: Path, others: Sequence[Path]) -> None:
 
 
 def export(folder: Path, out: Path) -> None:
-    """Writes the shipped weights with new trees and a calibration that fits them."""
+    """Write the shipped weights with new trees, and with a calibration that fits them."""
     scorer = Scorer.shipped()
     assert scorer is not None
     episodes = load_episodes(folder)
@@ -485,7 +491,7 @@ def export(folder: Path, out: Path) -> None:
 def _show_confidence(
     calibration: ScoreCalibration, episodes: Sequence[AssessedEpisode], domains: Sequence[str]
 ) -> None:
-    """Prints the AUC and the calibration error of the confidence in each domain, with trees that did not see it."""
+    """Print the AUC and the calibration error of the confidence in each domain, with trees that were not trained on it."""
     print("confidence        n    AUC   error   (with the reader)")
     for domain in [*sorted(set(domains)), "all"]:
         mine = [e for e, name in zip(episodes, domains, strict=True) if domain in {name, "all"}]
@@ -501,12 +507,12 @@ def _show_confidence(
 
 
 def scaled(trees: Trees, slope: float, constant: float) -> Trees:
-    """Return the trees whose score is `slope` times that of these, and `constant`."""
+    """Return trees whose score is `slope` times the score of these trees, plus `constant`."""
     return replace(trees, value=(trees.value * slope + constant / len(trees.value)).astype(np.float32))
 
 
 def _probability_scale(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode]) -> tuple[float, float]:
-    """Return the slope and the constant that make log-odds of the trees' scores (Platt, 1999)."""
+    """Return the slope and the constant that turn the trees' scores into log-odds (Platt, 1999)."""
     scores = [folds[fold_of(episode.domain)](episode.rows) for episode in episodes]
     labels = np.concatenate([episode.grades > 0 for episode in episodes])
     rows = np.concatenate(scores)[:, None]
@@ -515,7 +521,7 @@ def _probability_scale(folds: Mapping[int, Trees], episodes: Sequence[RankedEpis
 
 
 def evidence_of(episode: RankedEpisode, scores: Floats, *, read: bool) -> Floats:
-    """Return the features of an episode's evidence by these scores, shape (n,)."""
+    """Return the features of an episode's evidence, given the scores of its candidates, shape (n,)."""
     column = {name: episode.rows[:, number] for number, name in enumerate(RANKING)}
     heard = np.fmax(column["read"], column["alone"]) if read else np.full(len(scores), np.nan, dtype=np.float32)
     return Evidence(
@@ -531,7 +537,7 @@ def evidence_of(episode: RankedEpisode, scores: Floats, *, read: bool) -> Floats
 
 
 def assessed_episode(trees: Trees, episode: RankedEpisode) -> AssessedEpisode:
-    """Return what the calibration learns from an episode."""
+    """Return the data of an episode from which the calibration learns."""
     scores = sigmoid(trees(episode.rows)) * episode.repeats
     unread_scores = sigmoid(trees(without(episode.rows, reader=True))) * episode.repeats
     best: dict[str, int] = {}
@@ -548,7 +554,9 @@ def assessed_episode(trees: Trees, episode: RankedEpisode) -> AssessedEpisode:
 
 
 def balanced(episodes: Sequence[AssessedEpisode], domains: Sequence[str]) -> list[AssessedEpisode]:
-    """Return the episodes with equal weight for those with and those without an answer, in each domain."""
+    """Return the episodes with new weights. In each domain, answerable and unanswerable ones have the same total
+    weight.
+    """
     counts = Counter((domain, episode.answerable) for domain, episode in zip(domains, episodes, strict=True))
     sizes = Counter(domains)
     return [
@@ -558,7 +566,7 @@ def balanced(episodes: Sequence[AssessedEpisode], domains: Sequence[str]) -> lis
 
 
 def stopping_of(trees: Trees, episode: RankedEpisode, *, read: bool) -> tuple[Floats, float]:
-    """Return the features after the first turn, and the recall of a ranking at that time."""
+    """Return the features after the first turn, and the recall of a ranking at that point."""
     rows = episode.opening if read else without(episode.opening, reader=True)
     scores = sigmoid(trees(rows)) * episode.repeats[: len(rows)]
     named = float(episode.weight[episode.in_name].sum())
@@ -569,7 +577,7 @@ def stopping_of(trees: Trees, episode: RankedEpisode, *, read: bool) -> tuple[Fl
 
 
 def _fit_stopping(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode]) -> Floats:
-    """Return the logistic models that say when the first turn suffices, without the reader and with it."""
+    """Return the logistic models that predict whether the first turn is enough, without the reader and with it."""
     coefficients = []
     for read in (False, True):
         parts = [stopping_of(folds[fold_of(e.domain)], e, read=read) for e in episodes]
@@ -586,7 +594,7 @@ def _fit_stopping(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode])
 
 
 def _show_stopping(chance: Floats, change: Floats, chains: NDArray[np.bool_]) -> None:
-    """Prints what stopping early would save and cost at several thresholds, also for questions of several hops."""
+    """Print what stopping early would save and cost at several thresholds, separately for questions of several hops."""
     for threshold in (0.85, 0.9, 0.93, 0.95, 0.97):
         stops = chance >= threshold
         cells = [
@@ -597,7 +605,7 @@ def _show_stopping(chance: Floats, change: Floats, chains: NDArray[np.bool_]) ->
 
 
 CHAINS = ("2wiki", "hotpotqa", "musique", "newsfacts")
-"""Sets whose questions need several documents."""
+"""The sets whose questions need several documents."""
 
 
 def _compared(trees: Trees, episodes: Sequence[RankedEpisode], label: str) -> list[list[float]]:
@@ -618,7 +626,7 @@ def _compared(trees: Trees, episodes: Sequence[RankedEpisode], label: str) -> li
 
 
 def main() -> int:
-    """Runs one of the steps."""
+    """Run the step that the command line names."""
     options = _options()
     if options.step == "collect":
         _collect_all(options)

@@ -1,4 +1,4 @@
-"""Trains the embedded policy's reader, a small cross-encoder, and writes it as int8 ONNX.
+"""Train the embedded policy's reader, a small cross-encoder, and write it as int8 ONNX.
 
     python scripts/build_reader.py pools FOLDER/musique FOLDER/covidqa BANK/licenses ... --out train.jsonl [--limit 300]
     python scripts/build_reader.py pools FOLDER/policyqa ... --split dev --measure --out dev.jsonl
@@ -7,27 +7,28 @@
     python scripts/build_reader.py measure dev.jsonl --model a.pt [b.pt ...]
     python scripts/build_reader.py export a.pt b.pt --out reader.onnx
 
-`pools` lets the embedded policy and every retriever search the questions of each set, and writes the passages that they
-found (`reader_pools.py`): the hard negatives are those that the searches themselves bring up. `--measure` keeps the 50
-best of hybrid search alone, in order.
+`pools` lets the embedded policy and every retriever search for the questions of each set, and writes the passages that
+they found (`reader_pools.py`). So the hard negatives are passages that real searches find. `--measure` keeps only the
+50 best passages of hybrid search, in order.
 
-`train` fits a cross-encoder to groups of pairs of (question and evidence, passage), with the judges' grades where there
-are some. The evidence is what a search might have found by then: the best candidates by noisy scores, without some of
-the gold, or nothing. `--folds` leaves out the questions of other folds (see `train.bridge.fold_of`), for scores of
-questions that a reader did not learn from. `--without` leaves out whole sets, to see what the reader is worth on sets
-that it does not know. Several runs with different seeds at the same time use several cores better than one run does.
+`train` fits a cross-encoder to groups of pairs of (question and evidence, passage). It uses the judges' grades where
+they exist. The evidence is what a search might have found before: the best candidates by noisy scores without some of
+the gold, or nothing. `--folds` leaves out the questions of other folds (see `train.bridge.episodes.fold_of`), to get
+scores of questions that a reader was not trained on. `--without` leaves out whole sets, to measure the reader on
+unknown sets. To use several cores well, start several runs with different seeds at the same time.
 
-`measure` orders the passages of hybrid search by the reader alone and prints recall@5 beside that of hybrid search.
+`measure` ranks the passages of hybrid search by the reader alone, and prints recall@5 of this ranking and of hybrid
+search.
 
 `export` averages the weights of all checkpoints (model soups, Wortsman et al. 2022) and quantizes them.
 
-`--start` is a checkpoint, or an ONNX file that `export` wrote: its weights are multiplied out again. The first reader
-started from all-MiniLM-L6-v2 (Apache-2.0). A pair is encoded as one text; the log-odds are a linear function of the
-product of the mean vectors of its two parts. So before any training they were a scaled cosine, as in the sentence
-model, and training only had to improve on it: from a new output layer on the first token, thousands of steps pass
-before the loss falls at all.
+`--start` is a checkpoint, or an ONNX file that `export` wrote, whose weights are dequantized. The first reader started
+from all-MiniLM-L6-v2 (Apache-2.0). A pair is encoded as one text. The log-odds are a linear function of the product of
+the mean vectors of its two parts. So before any training they were a scaled cosine, as in the sentence model, and
+training only had to improve on that. With a new output layer on the first token, the loss would not fall for thousands
+of steps.
 
-Needs torch, transformers and onnx.
+The program needs torch, transformers and onnx.
 """
 
 from __future__ import annotations
@@ -60,22 +61,26 @@ from context_agent.retrieval.embedders import load_embedder
 from context_agent.train.bridge.episodes import fold_of
 
 LONGEST = 208
-"""Word pieces of a pair at most."""
+"""The maximum number of word pieces in a pair."""
 FROZEN_LAYERS = 2
-"""Embeddings and the lowest layers are not trained: it is quicker, and words keep their meaning."""
+"""The number of lowest layers that are not trained. The embeddings are not trained either.
+
+This is faster, and words keep their meaning.
+"""
 GROUPS, RATE, HEAD_RATE, WARMUP, DROPOUT = 2, 4e-5, 2e-2, 30, 0.05
-"""Groups of a step, learning rates of the body and the output layer, steps until these are reached, and dropout."""
+"""The groups in a step, the learning rates of the body and of the output layer, the warm-up steps, and the dropout."""
 LEVELS = {2: 1.0, 1: 0.5}
-"""Weight of the listwise loss of passages of a grade, against those of lower grades."""
+"""The weight of the listwise loss of the passages of each grade, against those of lower grades."""
 CROSS_ENTROPY, TARGETS = 0.3, (0.0, 0.3, 1.0)
-"""Share of binary cross entropy, which keeps the log-odds readable, and the probability that each grade stands for."""
+"""The weight of binary cross entropy, which keeps the log-odds interpretable, and the target probability of each grade.
+"""
 REPORTED, CUTOFF = 20, 5
 MEASURED_BATCH = 32
 ONNX_MATMUL, ONNX_QUANTIZED = "/MatMul_quant_scales_mul", "_quantized"
 
 
 def write_pools(options: argparse.Namespace) -> None:
-    """Search every question of the sets and write a line for each."""
+    """Search for every question of the sets, and write a line for each."""
     first, *others = [load_embedder(spec) for spec in options.embedder.split(",")]
     with options.out.open("a", encoding="utf-8") as lines:
         for folder in options.sets:
@@ -90,7 +95,7 @@ def write_pools(options: argparse.Namespace) -> None:
 
 
 class ReaderModel(torch.nn.Module):
-    """MiniLM over a pair as one text; returns the log-odds and what they are computed from, shape (n, 1 + 384)."""
+    """MiniLM over a pair as one text."""
 
     def __init__(self, attention: str = "sdpa") -> None:
         super().__init__()
@@ -99,7 +104,9 @@ class ReaderModel(torch.nn.Module):
         self.head = torch.nn.Linear(config.hidden_size, 1)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Return all inputs have shape (n, pieces)."""
+        """Return the log-odds and the product of the two mean vectors, shape (n, 1 + 384). All inputs have shape (n,
+        pieces).
+        """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         outputs = self.bert(input_ids=input_ids, token_type_ids=token_type_ids, attention_mask=mask)
         hidden = outputs.last_hidden_state
@@ -121,7 +128,7 @@ def load_states(files: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _onnx_state(file: Path) -> dict[str, Tensor]:
-    """Multiply out the 8-bit weights of a file that `export` wrote; the names are those of the model."""
+    """Return the dequantized weights of a file that `export` wrote, by the model's names."""
     graph = onnx.load(file).graph
     arrays = {item.name: to_array(item) for item in graph.initializer}
 
@@ -141,7 +148,7 @@ def _onnx_state(file: Path) -> dict[str, Tensor]:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Fit the model for some minutes and save it."""
+    """Train the model for `options.minutes`, and save it."""
     torch.manual_seed(options.seed)
     torch.set_num_threads(options.threads)
     model = ReaderModel()
@@ -201,7 +208,7 @@ def _optimizer(model: ReaderModel, rate: float) -> torch.optim.Optimizer:
 
 
 def _loss(model: ReaderModel, groups: Sequence[Sequence[Pair]], tokenizer: Tokenizer) -> Tensor:
-    """Return the mean over groups of a listwise loss and of cross entropy.
+    """Return the loss of the groups: a listwise loss, averaged over groups, plus cross entropy over all pairs.
 
     The listwise loss of a passage is the negative log of its softmax share against the passages of lower grades.
     """
@@ -220,7 +227,9 @@ def _loss(model: ReaderModel, groups: Sequence[Sequence[Pair]], tokenizer: Token
 
 
 def _odds(model: ReaderModel, pairs: Sequence[Pair], tokenizer: Tokenizer) -> Tensor:
-    """Return the pairs' log-odds, shape (n,): the shorter and the longer half apart, which spares padding."""
+    """Return the pairs' log-odds, shape (n,). The shorter half and the longer half are computed apart, to need less
+    padding.
+    """
     order = sorted(range(len(pairs)), key=lambda row: len(pairs[row].premise) + len(pairs[row].passage))
     halves = (order[: len(order) // 2], order[len(order) // 2 :])
     odds = [model(*_columns([pairs[row] for row in half], tokenizer))[:, 0] for half in halves if half]
@@ -228,7 +237,7 @@ def _odds(model: ReaderModel, pairs: Sequence[Pair], tokenizer: Tokenizer) -> Te
 
 
 def _columns(pairs: Sequence[Pair], tokenizer: Tokenizer) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, types and mask of the pairs, each of shape (n, pieces)."""
+    """Return the ids, types and mask of the pairs, each of shape (n, pieces)."""
     firsts, seconds = (
         [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
         for texts in ([pair.premise for pair in pairs], [pair.passage for pair in pairs])
@@ -242,7 +251,7 @@ def _columns(pairs: Sequence[Pair], tokenizer: Tokenizer) -> tuple[Tensor, Tenso
 
 
 def _frame(first: Sequence[int], second: Sequence[int], tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Ids and types of a pair, cut and framed as `OnnxModel.encode_pairs` does."""
+    """Return the ids and types of a pair, truncated and framed as `OnnxModel.encode_pairs` does."""
     start, end = (tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]"))
     room = LONGEST - 3
     first = first[: max(room - len(second), room // 2)]
@@ -251,7 +260,7 @@ def _frame(first: Sequence[int], second: Sequence[int], tokenizer: Tokenizer) ->
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Print recall@5 of hybrid search and of its passages in the reader's order, for each set."""
+    """Print recall@5 of hybrid search, and of its passages in the reader's order, for each set."""
     torch.set_num_threads(options.threads)
     odds_of = _measured_odds(options.model)
     print(f"{'set':24} questions  hybrid  reader   reader less hybrid       with half the rank   found")
@@ -307,7 +316,7 @@ def _recall(documents: Iterable[str], gold: Sequence[str], cutoff: int) -> float
 
 
 def export(options: argparse.Namespace) -> None:
-    """Write the mean of the checkpoints as int8 ONNX: from a pair to its log-odds and the product, shape (1, 385)."""
+    """Write the mean of the checkpoints as int8 ONNX. The graph returns the log-odds and the product, shape (1, 385)."""
     model = ReaderModel(attention="eager").eval()
     model.load_state_dict(load_states(options.checkpoints))
     with tempfile.TemporaryDirectory() as folder:
@@ -333,7 +342,7 @@ def _note(text: str) -> None:
 
 
 def main() -> None:
-    """Run one of the steps."""
+    """Run the step that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(required=True)
     pools = steps.add_parser("pools")

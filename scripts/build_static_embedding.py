@@ -1,15 +1,17 @@
-"""Builds the static embedding that ships with the package, from its teacher and nothing else.
+"""Build the static embedding that ships with the package, from its teacher and nothing else.
 
     python scripts/build_static_embedding.py --teacher FOLDER [--output FOLDER] [--cache FILE]
 
-The teacher is all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0): its folder holds config.json, model.safetensors,
-vocab.txt and tokenizer.json. No text is read: the teacher embeds pseudo-sentences drawn from its own vocabulary
-(function words, words near a topic, words at random, continued by word pieces), and a vector for each token is
-regressed on its sentence vectors. Those vectors are whitened, scaled to length 1 and weighted by the token's rank in
-the vocabulary, which is sorted by frequency. `context_agent/retrieval/embedders/weights/README.md` gives the reasons.
+The teacher is all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0). Its folder has config.json, model.safetensors,
+vocab.txt and tokenizer.json. The program reads no text. The teacher embeds pseudo-sentences, which are drawn from its
+own vocabulary: function words, words near a topic, random words, and word pieces that continue them. A regression on
+its sentence vectors gives a vector for each token. These vectors are whitened, scaled to length 1, and weighted by the
+token's rank in the vocabulary, which is sorted by frequency. `context_agent/retrieval/embedders/weights/README.md`
+gives the reasons.
 
-Needs torch, transformers and scipy; ten minutes on one core, nearly all of it for the pseudo-sentences, which
-`--cache` keeps. Deterministic on one machine; on another, a value may differ by the rounding of its last bit.
+The program needs torch, transformers and scipy. It takes ten minutes on one core, nearly all for the pseudo-sentences,
+which `--cache` keeps. The result is deterministic on one machine. On another one, the last bit of a value may be
+rounded differently.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = ROOT / "context_agent" / "retrieval" / "embedders" / "weights"
 CLS, SEP = 101, 102
 FIRST_CHARACTER, FIRST_WORD = 999, 1996
-"""In the vocabulary of BERT uncased, single characters start at the one id, words by falling frequency at the other."""
+"""The ids in the vocabulary of BERT uncased where single characters start, and where words start, the most frequent
+first.
+"""
 PUNCTUATION = ". , - ' ( ) \" ?".split()
 FUNCTION_WORDS, NEIGHBORS, BATCH = 150, 60, 64
 RIDGE, STEPS = 0.05, 14
@@ -43,12 +47,12 @@ RANK_POWER, CHARACTER_WEIGHT = 1.75, 0.35
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Word pieces in the order of their ids, and the kinds that the sampler tells apart."""
+    """Word pieces in the order of their ids."""
 
     pieces: tuple[str, ...]
 
     def flags(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which pieces continue a word, and which are plain ASCII; shape (vocabulary,) each."""
+        """Return which pieces continue a word, and which are plain ASCII, each of shape (vocabulary,)."""
         continues = np.array([piece.startswith("##") for piece in self.pieces])
         return continues, np.array([piece.isascii() for piece in self.pieces])
 
@@ -69,7 +73,7 @@ class Sampler:
         self._zipf = zipf / zipf.sum()
 
     def sentence(self, length: int, topic: Ints) -> list[int]:
-        """Token ids of one sentence; `topic` are the words near its subject."""
+        """Return the token ids of one sentence. `topic` contains the words near its subject."""
         tokens: list[int] = []
         while len(tokens) < length:
             tokens.extend(self._next(topic))
@@ -102,7 +106,7 @@ def teacher_of(folder: Path, threads: int) -> Any:
 
 
 def outputs(teacher: Any, ids: Ints) -> Floats:
-    """Return the teacher's mean-pooled sentence vectors for rows of ids of one length, shape (n, 384)."""
+    """Return the teacher's mean-pooled sentence vectors, shape (n, 384). All rows of ids have the same length."""
     import torch
 
     with torch.inference_mode():
@@ -113,7 +117,9 @@ def outputs(teacher: Any, ids: Ints) -> Floats:
 
 
 def single_tokens(teacher: Any, size: int) -> Floats:
-    """Return each token alone, framed as a sentence: unit vectors around their mean, shape (vocabulary, 384)."""
+    """Return the vector of each token as a sentence of its own, centered and scaled to length 1, shape (vocabulary,
+    384).
+    """
     parts = []
     for start in range(0, size, 512):
         ids = np.arange(start, min(size, start + 512))
@@ -122,7 +128,7 @@ def single_tokens(teacher: Any, size: int) -> Floats:
 
 
 def pseudo_sentences(teacher: Any, vocabulary: Vocabulary, count: int, seed: int) -> tuple[sp.csr_matrix, Floats]:
-    """Bags of tokens that sum to 1, shape (n, vocabulary), and the teacher's vectors of them, shape (n, 384)."""
+    """Return bags of tokens that sum to 1, shape (n, vocabulary), and the teacher's vectors of them, shape (n, 384)."""
     rng = np.random.default_rng(seed)
     sampler = Sampler(vocabulary, rng)
     single = single_tokens(teacher, len(vocabulary.pieces))
@@ -144,7 +150,7 @@ def pseudo_sentences(teacher: Any, vocabulary: Vocabulary, count: int, seed: int
 
 
 def bags(rows: list[Ints], size: int) -> sp.csr_matrix:
-    """Rows of token ids as bags that sum to 1, shape (n, size)."""
+    """Return rows of token ids as bags that sum to 1, shape (n, size)."""
     lengths = np.array([len(row) for row in rows])
     starts = np.concatenate([[0], np.cumsum(lengths)])
     values = np.repeat(1 / lengths, lengths).astype(np.float32)
@@ -154,7 +160,10 @@ def bags(rows: list[Ints], size: int) -> sp.csr_matrix:
 
 
 def ridge(bag: sp.csr_matrix, targets: Floats) -> Floats:
-    """Token vectors W that minimise |bag W - targets|^2 + RIDGE |W|^2, by conjugate gradients, all columns at once."""
+    """Return the token vectors W that minimize |bag W - targets|^2 + RIDGE |W|^2.
+
+    They are computed by conjugate gradients, for all columns at once.
+    """
     transposed = bag.T.tocsr()
     residual = transposed @ targets
     solution = np.zeros_like(residual)
@@ -172,20 +181,20 @@ def ridge(bag: sp.csr_matrix, targets: Floats) -> Floats:
 
 
 def centered(rows: Floats) -> Floats:
-    """Rows without their mean."""
+    """Return the rows minus their mean."""
     return rows - rows.mean(0)
 
 
 def unit(rows: Floats) -> Floats:
-    """Rows of length 1."""
+    """Return the rows scaled to length 1."""
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
 
 
 def whitened(rows: Floats, dimension: int) -> Floats:
     """Return the first principal components, each scaled to variance 1, shape (vocabulary, dimension).
 
-    The teacher's last layer norm leaves its 384 values 383 degrees of freedom: the last component is rounding error,
-    so `dimension` stays below.
+    The teacher's last layer norm leaves its 384 values 383 degrees of freedom. So the last component is only rounding
+    error, and `dimension` must be below 384.
     """
     rows = centered(rows)
     values, axes = np.linalg.eigh((rows.T @ rows / len(rows)).astype(np.float64))
@@ -197,7 +206,10 @@ def whitened(rows: Floats, dimension: int) -> Floats:
 
 
 def token_weights(vocabulary: Vocabulary) -> Floats:
-    """Return what each token counts, shape (vocabulary, 1): (log rank)^p for words, 0 for punctuation."""
+    """Return the weight of each token, shape (vocabulary, 1): (log rank)^p for words, a constant for characters.
+
+    Punctuation has the weight 0.
+    """
     ids = np.arange(len(vocabulary.pieces))
     rank = np.maximum(ids - FIRST_WORD + 1, 1)
     weights = (np.log(rank + 1) / np.log(30_001)) ** RANK_POWER
@@ -209,14 +221,17 @@ def token_weights(vocabulary: Vocabulary) -> Floats:
 
 
 def quantised(vectors: Floats) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Whole numbers of 8 bits and a scale a row: together a quarter of the size, and no retrieval figure changes."""
+    """Return 8-bit integers and a scale for each row.
+
+    Together they need a quarter of the space, and no retrieval figure changes.
+    """
     scales = np.abs(vectors).max(axis=1) / 127
     divisors = np.where(scales > 0, scales, 1)
     return np.round(vectors / divisors[:, None]).astype(np.int8), scales.astype(np.float32)
 
 
 def write(folder: Path, vectors: Floats, tokenizer: Tokenizer) -> str:
-    """Writes the two files and returns the embedding's name, which ends in a digest of both."""
+    """Write the two files, and return the embedding's name, which ends with a digest of both."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     text = tokenizer.to_str()
@@ -233,7 +248,9 @@ def write(folder: Path, vectors: Floats, tokenizer: Tokenizer) -> str:
 
 
 def load_or_sample(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[sp.csr_matrix, Floats]:
-    """Return the pseudo-sentences from the cache, else drawn and, where a cache is named, kept in it."""
+    """Return the pseudo-sentences from the cache. If there is no cache file, draw them, and write the file if one is
+    named.
+    """
     cache: Path | None = arguments.cache
     if cache is not None and cache.exists():
         with np.load(cache) as archive:
@@ -248,7 +265,7 @@ def load_or_sample(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tup
 
 
 def parsed(argv: list[str] | None) -> argparse.Namespace:
-    """Return the command line."""
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--teacher", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
     parser.add_argument("--output", type=Path, default=WEIGHTS, help="folder to write to")
@@ -261,7 +278,7 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Builds and writes the embedding."""
+    """Build the embedding and write it."""
     arguments = parsed(argv)
     pieces = (arguments.teacher / "vocab.txt").read_text(encoding="utf-8").split("\n")
     vocabulary = Vocabulary(tuple(pieces[:-1]))

@@ -1,12 +1,13 @@
-"""Does each extra install alone, and does its example run with it?
+"""Can each extra be installed alone, and does its example run with it?
 
-    python scripts/check_extras.py                    all but vllm and verl, one after the other; prints a table
-    python scripts/check_extras.py --only mcp,serve   some
-    python scripts/check_extras.py --markdown         the table as the documentation has it
+    python scripts/check_extras.py                    all but vllm and verl, one after another; prints a table
+    python scripts/check_extras.py --only mcp,serve   some of them
+    python scripts/check_extras.py --markdown         the table in the format of the documentation
 
-For each extra: makes an empty virtual environment, installs the project's wheel with that extra alone and the tested
-versions (constraints/), runs its example or a small program in an empty folder, and deletes the environment. Needs a
-package index; those with torch take minutes and gigabytes. Exit code 1 where one failed, whose output is on stderr.
+For each extra, the program makes an empty virtual environment. It installs the project's wheel with only that extra, in
+the tested versions (constraints/). Then it runs the extra's example or a small program in an empty folder, and deletes
+the environment. It needs a package index. Extras with torch take minutes and gigabytes. If an extra fails, its output
+is on stderr, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 3_600
-"""Seconds for one installation."""
+"""The time limit of one installation, in seconds."""
 RUNS = 900
-"""Seconds for one program."""
+"""The time limit of one program, in seconds."""
 HEAD = ("extra", "install, s", "size, MB", "packages", "what ran", "run, s", "result")
 WIDTHS = (16, 10, 8, 8, 31, 6, 8)
 
@@ -159,7 +160,7 @@ import context_agent.train.rl.row_trainer, context_agent.train.sft
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What runs with an extra: a file of the repository with its arguments, or a program given as text."""
+    """The program that checks an extra: a file of the repository with its arguments, or the text of a program."""
 
     program: str
     arguments: tuple[str, ...] = ()
@@ -167,11 +168,11 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """For the table."""
+        """The program's name in the table."""
         return "a program" if "\n" in self.program else self.program
 
     def command(self, python: Path) -> list[str]:
-        """Return the line that runs it."""
+        """Return the command that runs the program."""
         if "\n" in self.program:
             return [str(python), "-c", self.program]
         return [str(python), str(ROOT / self.program), *self.arguments]
@@ -202,7 +203,7 @@ TRIALS = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an extra fared. Sizes in MB of the environment's packages, `packages` their number."""
+    """The result for one extra. `size` is that of the environment's packages in MB, and `packages` is their number."""
 
     extra: str
     trial: str
@@ -213,13 +214,13 @@ class Outcome:
     failure: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        """Return the line below `HEAD`."""
+        """Return the cells of the table row, in the order of `HEAD`."""
         figures = (f"{self.installed:.0f}", f"{self.size:,}", str(self.packages))
         return (self.extra, *figures, self.trial, f"{self.ran:.0f}", self.failure or "ok")
 
 
 def main() -> int:
-    """Runs the trials; the exit code."""
+    """Run the trials. If one fails, return 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(TRIALS), help="extras with commas between them")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
@@ -241,7 +242,7 @@ def main() -> int:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Return the project's wheel."""
+    """Build the project's wheel, and return its path."""
     line = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run(line, check=True)
     (wheel,) = folder.glob("*.whl")
@@ -249,7 +250,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def run_trial(extra: str, trial: Trial, wheel: Path, folder: Path) -> Outcome:
-    """Installs the extra and runs its program."""
+    """Install the extra, run its program, and return the outcome."""
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         home, empty = Path(temporary) / "venv", Path(temporary) / "empty"
         empty.mkdir()
@@ -265,14 +266,16 @@ def run_trial(extra: str, trial: Trial, wheel: Path, folder: Path) -> Outcome:
 
 
 def installation(python: Path, wheel: Path, extra: str, trial: Trial) -> list[str]:
-    """Return the line that installs the extra and nothing else."""
+    """Return the command that installs only this extra."""
     constraints = ROOT / "constraints" / trial.constraints
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     return [*pip, "--constraint", str(constraints), f"{wheel}[{extra}]"]
 
 
 def run_command(line: Sequence[str], folder: Path, home: Path, seconds: int, failure: str) -> str:
-    """Runs the line; returns an empty string, or the failure with the output on stderr."""
+    """Run the command. If it succeeds, return an empty string. If not, return the failure and print the output on
+    stderr.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OTEL_"))}
     path = f"{home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     quiet = {"HAYSTACK_TELEMETRY_ENABLED": "false", "HF_HUB_OFFLINE": "1"}
@@ -295,7 +298,7 @@ def run_command(line: Sequence[str], folder: Path, home: Path, seconds: int, fai
 
 
 def measure_packages(home: Path) -> tuple[int, int]:
-    """Size in MB and number of the packages, pip and its kind included."""
+    """Return the size of the installed packages in MB, and their number, including pip."""
     (site,) = home.glob("lib/python*/site-packages")
     size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file() and not file.is_symlink())
     return round(size / 1e6), len(list(site.glob("*.dist-info")))

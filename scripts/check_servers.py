@@ -1,13 +1,16 @@
-"""Does a model server keep the token path's promises? And does the chat path work on it?
+"""Does a model server keep the promises of the token path, and does the chat path work with it?
 
     python scripts/check_servers.py --base-url http://localhost:8000/v1 --model openai/gpt-oss-20b
-    python scripts/check_servers.py --vllm          starts vLLM on a tiny gpt-oss, where vLLM is installed
-    python scripts/check_servers.py --stand-in      the same checks on this process's transformers, to try the script
+    python scripts/check_servers.py --vllm          starts vLLM on a tiny gpt-oss, if vLLM is installed
+    python scripts/check_servers.py --stand-in      the same checks on transformers in this process, to try the script
 
-Prints versions and a line a check; exit code 1 where one failed. A tiny gpt-oss knows nothing, so its episodes end
-soon; what is checked is that ids and log-probabilities are whole, repeatable and those of the row. With `--folder` (a
-model that fits this machine's memory, in fp32) log-probabilities are held to a forward pass in transformers: 1e-5 for
-the stand-in, 5e-3 for vLLM, whose kernels differ. `--template` uses that folder's chat template in place of harmony.
+The program prints versions and a line for each check. If a check fails, it exits with 1. A tiny gpt-oss knows nothing,
+so its episodes end soon. The checks test whether ids and log-probabilities are complete, repeatable, and the same as in
+the training rows.
+
+`--folder` names the model's folder. The model must fit in this machine's memory in fp32. Then log-probabilities are
+compared with a forward pass in transformers. The bound is 1e-5 for the stand-in and 5e-3 for vLLM, whose kernels are
+different. `--template` uses the chat template in that folder instead of harmony.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ DOCUMENTS = [
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server to check. `bound` is for log-probabilities against a forward pass on the model in `folder`."""
+    """A server to check. `bound` limits the difference of log-probabilities from a forward pass on the model in
+    `folder`.
+    """
 
     url: str
     model: str
@@ -61,20 +66,20 @@ class Target:
 
 
 def episode(target: Target, engine: VllmEngine, rollouts: int = 1) -> SearchResult:
-    """Return a search on the token path."""
+    """Run a search on the token path, and return its result."""
     policy = TokenPolicy(engine, target.renderer, max_tokens=256)
     with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192), rollouts=rollouts, seed=11) as agent:
         return agent.search(QUESTION)
 
 
 def sampled(target: Target, prompt: list[int], **options: Any) -> Sample:
-    """One call of the server."""
+    """Return one sample from the server."""
     settings = {"max_tokens": 32, "stop": target.renderer.stop, "temperature": 1.0, "top_p": 0.9, "seed": 5, **options}
     return asyncio.run(VllmEngine(target.url, target.model).generate(SampleRequest(prompt, **settings)))
 
 
 def ids_and_logprobs(target: Target) -> str:
-    """Return the server runs exactly the ids that it is sent, and returns the ids that it sampled."""
+    """Check that the server returns the ids that it sampled, with their log-probabilities."""
     opening = target.renderer.opening(default())
     sample = sampled(target, [*opening.before, *target.renderer.encode(QUESTION), *opening.after])
     assert all(value <= 0.0 for value in sample.logprobs), "a log-probability above 0"
@@ -82,7 +87,7 @@ def ids_and_logprobs(target: Target) -> str:
 
 
 def repeatable(target: Target) -> str:
-    """Equal seeds give equal ids, other seeds others."""
+    """Check that the same seed gives the same ids. Report whether another seed gives other ids."""
     prompt = [*target.renderer.opening(default()).before, *target.renderer.encode(QUESTION)]
     first, repeated, other = (sampled(target, prompt, seed=seed).ids for seed in (5, 5, 6))
     assert first == repeated, "equal seeds gave different ids"
@@ -90,7 +95,7 @@ def repeatable(target: Target) -> str:
 
 
 def exact_rows(target: Target) -> str:
-    """Rows hold what was sent and sampled, over four rollouts at once."""
+    """Check that the rows of four rollouts contain exactly what was sent and sampled."""
     result = episode(target, VllmEngine(target.url, target.model), rollouts=4)
     rows, token_count = [], 0
     for trajectory in result.trajectories:
@@ -102,10 +107,10 @@ def exact_rows(target: Target) -> str:
 
 
 class Led:
-    """The server as an engine that is led: it may sample one given token at a time, and returns its log-probability.
+    """An engine that forces the server's replies. The server may sample only one given token at a time.
 
-    So a model that knows nothing plays an episode of several turns with a prune in it. Needs vLLM's
-    `allowed_token_ids`; the log-probabilities are those before that mask.
+    So a model that knows nothing plays an episode of several turns with a prune. The server must support vLLM's
+    `allowed_token_ids`. It returns the log-probabilities before that restriction.
     """
 
     name = "led"
@@ -123,7 +128,7 @@ class Led:
         self.cached: list[int | None] = []
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """Return the next turn's ids, asked for one by one."""
+        """Return the ids of the next turn. The server samples them one by one."""
         ids: list[int] = []
         logprobs: list[float] = []
         for token in self._writer.reply_for(self._turns[len(self.cached)]):
@@ -138,7 +143,7 @@ class Led:
 
 
 def led_turns(target: Target) -> str:
-    """Rows of an episode of five turns with a prune, each token sampled by the server on the very prompt."""
+    """Check the rows of an episode of five turns with a prune. The server sampled each token on its exact prompt."""
     engine = Led(target)
     policy = TokenPolicy(engine, target.renderer)
     with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192)) as agent:
@@ -152,7 +157,7 @@ def led_turns(target: Target) -> str:
 
 
 def prefix_cache(target: Target) -> str:
-    """Return the second question of a kind finds its prefix cached. Reported, not required: it may have no cache."""
+    """Report how much of a prompt is cached when it is sent again. A server without a cache does not fail."""
     writer = Prompt(target.renderer, default())
     search = writer.reply_for(Action((ToolCall("search_corpus", {"query": "comets"}),)))
     prompt = [*target.renderer.opening(default()).before, *search]
@@ -164,7 +169,7 @@ def prefix_cache(target: Target) -> str:
 
 
 def stops(target: Target) -> str:
-    """Return a stop token ends the reply and is its last id: asked for with the token that the model likes best."""
+    """Check that a stop token ends the reply and is its last id. The stop token is the model's likeliest first token."""
     prompt = list(target.renderer.opening(default()).before)
     (likeliest,) = sampled(target, prompt, max_tokens=1, temperature=0.0).ids
     sample = sampled(target, prompt, stop=(likeliest,), temperature=0.0)
@@ -174,7 +179,7 @@ def stops(target: Target) -> str:
 
 
 def chat(target: Target) -> str:
-    """Return an episode of the chat policy on the same server."""
+    """Run an episode of the chat policy on the same server."""
     policy = load_policy("chat", model=target.model, base_url=target.url, max_tokens=256)
     with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192), seed=11) as agent:
         result = agent.search(QUESTION)
@@ -182,7 +187,7 @@ def chat(target: Target) -> str:
 
 
 def _against_a_forward_pass(target: Target, rows: list[TrainingRow]) -> str:
-    """Return the greatest difference in words; empty without a folder."""
+    """Return the largest difference from a forward pass as text. Without a folder, return an empty string."""
     if target.folder is None:
         return ""
     import torch
@@ -195,7 +200,10 @@ def _against_a_forward_pass(target: Target, rows: list[TrainingRow]) -> str:
 
 
 def logprob_differences(model: Any, rows: Iterable[TrainingRow]) -> Iterator[Any]:
-    """Of each row with a sampled token: by how much each of its log-probabilities differs from a forward pass."""
+    """Yield the absolute differences between each row's log-probabilities and a forward pass.
+
+    Rows without a sampled token are skipped.
+    """
     import torch
 
     for row in rows:
@@ -221,7 +229,10 @@ CHECKS: tuple[Callable[[Target], str], ...] = (
 
 @contextmanager
 def stand_in(folder: Path) -> Iterator[Target]:
-    """This process's transformers behind `/v1/completions`; it has no chat, and cannot be led."""
+    """Yield a server that runs transformers in this process, behind `/v1/completions`.
+
+    It has no chat endpoint, and its replies cannot be forced.
+    """
     import torch
     import transformers
 
@@ -256,7 +267,7 @@ def stand_in(folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def started_vllm(folder: Path) -> Iterator[Target]:
-    """vLLM on the tiny model, in a process of its own, with its chat endpoint."""
+    """Yield vLLM with the tiny model in a process of its own, with its chat endpoint."""
     flags = ["--dtype", "float32", "--max-model-len", "16384", "--enable-prompt-tokens-details", "--enforce-eager"]
     flags += ["--enable-auto-tool-choice", "--tool-call-parser", "openai", "--reasoning-parser", "openai_gptoss"]
     with vllm_server(folder, flags) as url:
@@ -267,7 +278,7 @@ def started_vllm(folder: Path) -> Iterator[Target]:
 def vllm_server(
     folder: Path, flags: Sequence[str], *, name: str = "tiny", environment: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yield the address of vLLM, serving the model of a folder under that name in a process of its own."""
+    """Yield the address of vLLM in a process of its own. It serves the model in `folder` under `name`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -296,7 +307,7 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def harmony(folder: Path | None) -> HarmonyRenderer:
-    """Harmony in the vocabulary of the folder's tokenizer, or gpt-oss's own."""
+    """Return harmony in the vocabulary of the folder's tokenizer. Without a folder, the vocabulary is that of gpt-oss."""
     if folder is None:
         return HarmonyRenderer()
     from tokenizers import Tokenizer
@@ -307,7 +318,7 @@ def harmony(folder: Path | None) -> HarmonyRenderer:
 
 
 def template(folder: Path) -> TokenRenderer:
-    """Return the chat template of the folder's tokenizer."""
+    """Return a renderer with the chat template of the folder's tokenizer."""
     import transformers
 
     from context_agent.policies.tokens.template import TemplateRenderer
@@ -316,7 +327,7 @@ def template(folder: Path) -> TokenRenderer:
 
 
 def check(target: Target, *, chats: bool) -> bool:
-    """Runs all checks; returns whether all passed."""
+    """Run all checks. If all pass, return True."""
     failed = 0
     for item in CHECKS if chats else [item for item in CHECKS if item not in (led_turns, chat)]:
         try:
@@ -328,7 +339,7 @@ def check(target: Target, *, chats: bool) -> bool:
 
 
 def versions() -> str:
-    """Return the installed versions of the packages that matter."""
+    """Return the installed versions of the packages that affect the checks."""
     names = ("context-agent", "vllm", "torch", "transformers", "oss-harmony")
     installed = []
     for name in names:
@@ -340,7 +351,7 @@ def versions() -> str:
 
 
 def main() -> int:
-    """0 where all is well, 1 where a check failed, 2 where there was nothing to check."""
+    """Return 0 if all checks pass, 1 if a check fails, and 2 if vLLM is not installed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base-url", help="a server that runs")
     parser.add_argument("--model", help="the model, as the server lists it")

@@ -1,18 +1,19 @@
-"""Does training work on this machine's GPU? scripts/gpu-check installs what this needs and runs it.
+"""Does training work on this machine's GPU? scripts/gpu-check installs what this program needs and runs it.
 
     python scripts/gpu_check.py [--minutes 9] [--material FOLDER] [--wheels FOLDER] [--only PART] [--vllm]
     python scripts/gpu_check.py --self-test        all parts with tiny models on the CPU
 
-The parts run one after another, each in a process of its own, and each plans its work by the time that it has:
+The parts run one after another, each in a process of its own. Each adapts its work to the time that it gets:
 
-- `gpt-oss-20b`, `qwen3-4b`: a LoRA step of the trainer and sampling on that shape, with random weights
+- `gpt-oss-20b`, `qwen3-4b`: a LoRA step of the trainer and sampling on a model of that shape, with random weights
 - `rollouts`: asynchronous rollouts on the GPU, with the log-probabilities of the version that each call names
 - `smollm2`: SmolLM2 learns from lessons and from rewards, and answers held-out questions before and after
-- with `--vllm`, what vLLM serves
+- with `--vllm`: the parts that vLLM serves
 
-A part that fails is a row of the table with its error, and the others still run. Rows are written as they are measured.
-Nothing is downloaded; the model hub is switched off. With a folder of scripts/gpu-material, the machine needs torch,
-transformers and peft alone. The exit code is 1 if a row failed or missed its bound, and 2 if nothing can run.
+If a part fails, the table has a row with its error, and the other parts still run. Rows are written as they are
+measured. Nothing is downloaded, because the model hub is switched off. With a folder of scripts/gpu-material, the
+machine needs only torch, transformers and peft. If a row failed or missed its bound, the exit code is 1. If nothing can
+run, it is 2.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ if TYPE_CHECKING:
     from gpu.part import Part, Row, Scale
 
 LEAST_SECONDS = 20.0
-"""A part is not started with less time than this."""
+"""The minimum time for a part. With less time, it is not started."""
 ENDING_SECONDS = 10.0
-"""A part that has not ended by itself is stopped so long after its time."""
+"""The time that a part may take beyond its limit before it is stopped."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartPlan:
-    """Where a part is, and its share of the time. The last part has what is left."""
+    """The module and function of a part, and its share of the time. The last part gets the remaining time."""
 
     module: str
     function: str
     share: float
 
     def load(self) -> Part:
-        """Import the part."""
+        """Import the part, and return it."""
         part: Part = getattr(import_module(self.module), self.function)
         return part
 
@@ -78,7 +79,10 @@ SERVED: Mapping[str, PartPlan] = {
 
 
 def run_part(name: str, scale: Scale, out: Path, seconds: float) -> list[Row]:
-    """Run a part here. Its rows are added to OUT/PART.jsonl as they come; an error is the last one."""
+    """Run a part in this process, and return its rows.
+
+    The rows are appended to OUT/PART.jsonl as they are measured. If the part fails, the last row is its error.
+    """
     from gpu.part import FAILED, SKIPPED, Clock, Row
 
     folder = out / name
@@ -102,7 +106,7 @@ def run_part(name: str, scale: Scale, out: Path, seconds: float) -> list[Row]:
 
 
 def run_isolated(name: str, out: Path, seconds: float) -> list[Row]:
-    """Run a part in a process group of its own, which ends with it: GPU memory is free again afterwards."""
+    """Run a part in a process group of its own, so that its GPU memory is free afterwards. Return its rows."""
     from gpu.part import FAILED, Row
 
     command = [sys.executable, __file__, "--part", name, "--out", str(out), "--seconds", f"{seconds:.1f}"]
@@ -132,7 +136,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def check(parts: Mapping[str, PartPlan], scale: Scale, out: Path, minutes: float) -> list[Row]:
-    """Run the parts one after another, each within its share of the minutes and what is left of them."""
+    """Run the parts one after another, each within its share of the minutes, and return all rows."""
     from gpu.part import SKIPPED, Row
 
     whole = 60 * minutes
@@ -153,7 +157,7 @@ def check(parts: Mapping[str, PartPlan], scale: Scale, out: Path, minutes: float
 
 
 def write_table(rows: Sequence[Row], out: Path) -> str:
-    """Return the table in Markdown, also written to OUT/gpu-check.md."""
+    """Write the table in Markdown to OUT/gpu-check.md, and return it."""
     lines = [
         f"{machine()}; {versions()}",
         "",
@@ -170,7 +174,7 @@ def write_table(rows: Sequence[Row], out: Path) -> str:
 
 
 def machine() -> str:
-    """Return the GPU with its memory, or that there is none."""
+    """Return the name and memory of the GPU, or a text that says there is none."""
     import torch
 
     if not torch.cuda.is_available():
@@ -187,7 +191,7 @@ def versions() -> str:
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Unpack the material into OUT/material, and make this process and its children find the missing packages.
+    """Unpack the material into OUT/material, and install missing packages for this process and its children.
 
     Raises:
         MaterialError: If a file of the material is damaged, or a package cannot be installed.
@@ -211,7 +215,7 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if every row is well, 1 if one failed or missed its bound, 2 if nothing can run."""
+    """Return 0 if all rows are good, 1 if one failed or missed its bound, and 2 if nothing can run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-check"))
     parser.add_argument("--minutes", type=float, default=9.0, help="time for all parts together")

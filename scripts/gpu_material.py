@@ -1,10 +1,10 @@
-"""Make what scripts/gpu-check needs on a bare machine. scripts/gpu-material installs what this needs and runs it.
+"""Make the material that scripts/gpu-check needs on a bare machine. scripts/gpu-material installs what this needs.
 
     python scripts/gpu_material.py OUT --data FOLDER [--python 3.12] [--lessons 300] [--rewarded 120] [--questions 100]
 
 OUT/1, OUT/2, ... are folders of at most 60 MB, each with the digests of its files. Copy them to the machine, together
-or one after another. Then run `scripts/gpu-check --minutes 9 --material OUT` there. The checkout needs none of its
-weight files: OUT carries those that are used.
+or one after another. Then run `scripts/gpu-check --minutes 9 --material OUT` there. The checkout on that machine needs
+no weight files, because OUT contains those that are used.
 """
 
 from __future__ import annotations
@@ -42,22 +42,24 @@ CARRIED = (
     "rich",
     "httpx",
 )
-"""What training imports besides torch, transformers and peft."""
+"""The packages that training imports, except torch, transformers and peft."""
 PRESENT = ("torch", "transformers", "peft", "accelerate", "numpy", "pandas", "pyarrow", "aiohttp", "setuptools")
-"""What a machine for training has, with what these need. Wheels for them would take most of the space."""
+"""The packages that a machine for training already has, with their dependencies. Their wheels would take the most
+space.
+"""
 WEIGHTS = ("context_agent/retrieval/embedders/weights/static-minilm.safetensors",)
-"""Weight files of the checkout that are used there: the default embedder's."""
+"""The weight files of the checkout that are used there. The default embedder needs this one."""
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
 
 def wheel_versions() -> dict[str, str]:
-    """Return name and version, as installed here, of all packages that travel as wheels."""
+    """Return the names and installed versions of all packages that are copied as wheels."""
     present = _with_dependencies(PRESENT) - _with_dependencies(("pydantic",))
     return {name: importlib.metadata.version(name) for name in sorted(_with_dependencies(CARRIED) - present)}
 
 
 def _with_dependencies(names: Iterable[str]) -> set[str]:
-    """Return the names with all that they require, as far as it is installed here."""
+    """Return the names and all their dependencies that are installed here."""
     found: set[str] = set()
     waiting = [canonicalize_name(name) for name in names]
     while waiting:
@@ -79,7 +81,7 @@ def _with_dependencies(names: Iterable[str]) -> set[str]:
 
 
 def download(versions: dict[str, str], python: str, folder: Path) -> Iterator[SourceFile]:
-    """Download the wheels for a version of Python on Linux."""
+    """Download the wheels for this version of Python on Linux, and yield them."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--implementation", "cp", "--python-version", python]
     for platform in PLATFORMS:
@@ -91,7 +93,7 @@ def download(versions: dict[str, str], python: str, folder: Path) -> Iterator[So
 
 
 def archived(folder: Path, archive: Path) -> SourceFile:
-    """Pack documents, questions and the kept lessons into one archive."""
+    """Pack documents, questions and the kept lessons into one archive, and return it."""
     with tarfile.open(archive, "w:gz") as tar:
         for path in sorted(folder.rglob("*.jsonl")):
             inside = path.relative_to(folder)

@@ -1,8 +1,8 @@
-"""Candidate passages of questions, from which the reader learns: collected once, drawn from many times.
+"""Candidate passages of questions, from which the reader learns. They are collected once and drawn many times.
 
-A pool holds what several searches find for one question: the embedded policy, hybrid search, and each retriever alone.
-So the wrong passages are those that a ranking must tell from the right ones. `collect` makes pools, `Draws` makes
-groups of pairs from them.
+A pool has what several searches find for one question: the embedded policy, hybrid search, and each retriever alone. So
+its wrong passages are those that a ranking must separate from the right ones. `PoolCollector` makes pools, and `Draws`
+makes groups of pairs from them.
 """
 
 from __future__ import annotations
@@ -34,43 +34,51 @@ from context_agent.train.bridge.episodes import play
 from context_agent.types import Chunk, Document, Question
 
 HYBRID, AGENT = "hybrid", "agent"
-"""Names of two rankings; the others have the names of their retrievers or embedders."""
+"""The names of two rankings. The others have the names of their retrievers or embedders."""
 HYBRID_DEPTH = 50
-"""Passages of hybrid search that a pool for measuring keeps."""
+"""The number of passages of hybrid search in a pool for measuring."""
 HYBRID_KEPT, AGENT_KEPT, OTHER_DEPTH = 24, 24, 12
-"""Passages of a ranking that a pool for training keeps: hybrid search, the policy, each retriever."""
+"""The numbers of passages in a pool for training: of hybrid search, of the policy, and of each retriever."""
 
 GROUP = 8
-"""Passages of a group."""
+"""The number of passages in a group."""
 MOST_RIGHT, MOST_PARTIAL = 3, 2
-"""Passages of a group that answer, and those that answer in part, at most."""
+"""The maximum numbers of passages in a group that answer, and that answer in part."""
 UNJUDGED_LEAD, LEAD_SHARE, TAIL, TAIL_SHARE = 2, 0.7, 12, 0.4
-"""A passage that no judge saw and that leads some ranking may well answer. So it is drawn less often than those after
-it, and so is one that no ranking has among its first `TAIL`."""
+"""The weights of passages that no judge graded.
+
+A passage among the first `UNJUDGED_LEAD` of a ranking may well be an answer, so it has the weight `LEAD_SHARE`. A
+passage that is not among the first `TAIL` of any ranking has the weight `TAIL_SHARE`. All others have the weight 1.
+"""
 JUDGED_SHARE = 2.0
-"""How much more often a passage is drawn that a judge found wrong."""
+"""The weight of a passage that a judge found wrong."""
 WITHOUT_EVIDENCE = {False: 0.6, True: 0.3}
-"""Chance that a group has the question alone, for one gold document and for several."""
+"""The probability that a group has the question alone, for questions with one gold document and with several."""
 WITHHELD = 0.25
-"""Chance that a gold passage is missing from the evidence."""
+"""The probability that a gold passage is missing from the evidence."""
 LEAD_LIKELIHOOD, UNRANKED = 0.3, 100
-"""Probability of the first passage of a ranking that the policy did not judge, and the rank of one in no ranking."""
+"""The probability of the first passage of a ranking that the policy did not judge, and the rank of a passage without
+one.
+"""
 NOISE = 1.0
-"""Spread of the noise on the log-odds that order the evidence."""
+"""The standard deviation of the noise on the log-odds that order the evidence."""
 KEYWORDS, MOST_KEYWORDS = 0.15, 7
-"""Chance that a question is put as keywords, and how many of its words these are at most."""
+"""The probability that a question becomes keywords, and the maximum number of keywords."""
 HOPS = frozenset({"musique", "2wiki", "hotpotqa", "newsfacts", "chains"})
 HOPS_SHARE, BALANCED, EXPONENT = 2.0, 250, 0.75
-"""A set is drawn in proportion to its questions, at most `BALANCED`, to the power of `EXPONENT`; those of chains more
-often."""
+"""Parameters of a set's share of the draws.
+
+The share is proportional to the number of its questions, at most `BALANCED`, to the power of `EXPONENT`. For sets in
+`HOPS`, it is multiplied by `HOPS_SHARE`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPassage:
     """A passage of a pool.
 
-    `score` is the policy's probability, 0 if it did not see the passage. `ranks` are the passage's ranks in the
-    rankings that have it.
+    `score` is the policy's probability. If the policy did not see the passage, it is 0. `ranks` maps the name of each
+    ranking that has the passage to its rank.
     """
 
     document: str
@@ -82,9 +90,9 @@ class PoolPassage:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A question with the passages that were found, and the ids of its gold. `idf` are the weights of its terms.
+    """A question with the passages that were found, and the ids of its gold documents.
 
-    `grades` are judges' grades of documents, from 0 to 2.
+    `idf` has the weights of its terms. `grades` are judges' grades of documents, from 0 to 2.
     """
 
     source: str
@@ -97,29 +105,32 @@ class Pool:
 
     @classmethod
     def parse(cls, line: str) -> Pool:
-        """Return a line of a file of pools."""
+        """Return the pool in a line of a file."""
         row = json.loads(line)
         passages = tuple(PoolPassage(**item) for item in row.pop("passages"))
         return cls(**row | {"gold": tuple(row["gold"])}, passages=passages)
 
     def analyzed(self, question: str | None = None) -> AnalyzedQuestion:
-        """Return the question as the policy reads it, or another wording. A term without a weight counts as rare."""
+        """Return the question as the policy analyzes it. `question` is another wording of it.
+
+        A term without a weight counts as rare.
+        """
         rare = max(self.idf.values(), default=1.0)
         weights = lambda words: np.array([self.idf.get(word, rare) for word in words], dtype=np.float32)  # noqa: E731
         return analyze_question(question or self.question, weights)
 
     def ranking(self, name: str) -> list[PoolPassage]:
-        """Return the passages that a ranking has, in its order."""
+        """Return the passages of a ranking, in its order."""
         return sorted((passage for passage in self.passages if name in passage.ranks), key=lambda p: p.ranks[name])
 
 
 def read_pools(files: Iterable[Path]) -> list[Pool]:
-    """Return the pools of some files."""
+    """Return the pools in these files."""
     return [Pool.parse(line) for file in files for line in file.read_text("utf-8").split("\n") if line]
 
 
 def load_chunks(folder: Path) -> list[Chunk]:
-    """Return a set's documents, chunked as an index would chunk them."""
+    """Return the set's documents, divided into chunks as for an index."""
     counter = HarmonyCounter()
     chunks: list[Chunk] = []
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -141,7 +152,7 @@ def questions_of(folder: Path, split: str) -> list[Question]:
 
 
 def judged(pools: Iterable[Pool], banks: Iterable[Path]) -> list[Pool]:
-    """Return the pools with the grades in the labels of some banks."""
+    """Return the pools with the judges' grades in these banks."""
     grades: dict[tuple[str, str], dict[str, int]] = {}
     for file in (file for bank in banks for file in bank.glob("*/labels.jsonl.gz")):
         with gzip.open(file, "rt", encoding="utf-8") as lines:
@@ -150,9 +161,10 @@ def judged(pools: Iterable[Pool], banks: Iterable[Path]) -> list[Pool]:
 
 
 class PoolCollector:
-    """Searches one set in every way. Without an `agent`, pools hold the hybrid ranking alone, in full depth.
+    """Searches one set in every way. If `agent` is False, a pool has only the full hybrid ranking.
 
-    The policy searches for questions with several gold documents: an episode takes as long as dozens of searches.
+    An episode of the policy takes as long as dozens of searches. So the policy searches only for questions with several
+    gold documents.
     """
 
     def __init__(self, folder: Path, embedder: Embedder, others: Sequence[Embedder], *, agent: bool) -> None:
@@ -209,7 +221,7 @@ class PoolCollector:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What the reader sees, and the grade of the passage: 2 answers, 1 answers in part, 0 is wrong."""
+    """An input of the reader, and the grade of its passage: 2 if it answers, 1 if it answers in part, 0 if it is wrong."""
 
     premise: str
     passage: str
@@ -217,14 +229,14 @@ class Pair:
 
 
 def single_pairs(pool: Pool, passages: Iterable[PoolPassage]) -> list[Pair]:
-    """Return a pair for each passage with the question alone. Gold has the grade 2."""
+    """Return a pair of each passage with the question alone. Gold passages have the grade 2."""
     texts = ReaderInput(pool.analyzed())
     analyzed = [(passage, _analyzed(passage.title, passage.text)) for passage in passages]
     return [Pair(texts.premise([], a), texts.excerpt(a), 2 * (p.document in pool.gold)) for p, a in analyzed]
 
 
 class Draws:
-    """Draws groups of pairs without end; each set has its share, whatever its size."""
+    """An endless iterator over groups of pairs. Each set has a fixed share."""
 
     def __init__(self, pools: Sequence[Pool], seed: int) -> None:
         self._draw = random.Random(seed)
@@ -234,7 +246,7 @@ class Draws:
         self._left: dict[str, list[Pool]] = {source: [] for source in self._by_source}
 
     def shares(self) -> dict[str, float]:
-        """Return the share of each set; they add up to 1."""
+        """Return the share of each set. The shares add up to 1."""
         weights = {
             source: min(len(pools), BALANCED) ** EXPONENT * (HOPS_SHARE if source in HOPS else 1)
             for source, pools in self._by_source.items()
@@ -242,7 +254,7 @@ class Draws:
         return {source: weight / sum(weights.values()) for source, weight in weights.items()}
 
     def __iter__(self) -> Iterator[list[Pair]]:
-        """Groups of a question each."""
+        """Yield groups without end. Each group belongs to one question."""
         shares = self.shares()
         while True:
             (source,) = self._draw.choices(list(shares), list(shares.values()))
@@ -252,7 +264,7 @@ class Draws:
                 yield group
 
     def _group(self, pool: Pool) -> list[Pair]:
-        """Return the gold passages and some wrong ones, all with evidence from the same noisy order."""
+        """Return right, partial and wrong passages of a question, all with evidence from the same noisy order."""
         draw = self._draw
         passages = _one_a_document(pool)
         grades = [_grade(pool, passage) for passage in passages]
@@ -271,7 +283,7 @@ class Draws:
         return pairs
 
     def _wrong(self, pool: Pool, passages: Sequence[PoolPassage], grades: Sequence[int], count: int) -> list[int]:
-        """Rows of wrong passages, drawn without repetition by weight (Efraimidis and Spirakis, 2006)."""
+        """Return the rows of wrong passages, drawn by weight without replacement (Efraimidis and Spirakis, 2006)."""
         keys = {
             row: self._draw.random() ** (1 / _wrong_weight(pool, passage))
             for row, passage in enumerate(passages)
@@ -280,8 +292,9 @@ class Draws:
         return sorted(keys, key=keys.__getitem__, reverse=True)[:count]
 
     def _evidence(self, pool: Pool, passages: Sequence[PoolPassage]) -> list[PoolPassage]:
-        """Return what a search might have found by then, best first: the order by noisy scores, without some of the
-        gold.
+        """Return what a search might have found before, best first.
+
+        The order is that of noisy scores, and some of the gold is missing. In some groups there is no evidence.
         """
         if self._draw.random() < WITHOUT_EVIDENCE[len(pool.gold) > 1]:
             return []
@@ -290,7 +303,7 @@ class Draws:
         return sorted(kept, key=lambda passage: -_log_odds(_likelihood(passage)) - self._draw.gauss(0, NOISE))
 
     def _wording(self, pool: Pool) -> str:
-        """Return the question as it is, or its rarest words in order, as people type them."""
+        """Return the question, or its rarest words in order, like keywords that people type."""
         if self._draw.random() >= KEYWORDS or len(pool.idf) < 3:
             return pool.question
         rarest = sorted(pool.idf, key=lambda term: -pool.idf[term])[:MOST_KEYWORDS]
@@ -298,7 +311,7 @@ class Draws:
 
 
 def _one_a_document(pool: Pool) -> list[PoolPassage]:
-    """Return the likeliest passage of each document."""
+    """Return the most likely passage of each document."""
     order = sorted(pool.passages, key=lambda passage: -_likelihood(passage))
     by_document: dict[str, PoolPassage] = {}
     for passage in order:
@@ -307,8 +320,10 @@ def _one_a_document(pool: Pool) -> list[PoolPassage]:
 
 
 def _grade(pool: Pool, passage: PoolPassage) -> int:
-    """Return the judge's grade; gold that a judge found wrong counts as a partial answer, and other gold as an
-    answer.
+    """Return the judge's grade of the passage.
+
+    Gold that a judge found wrong counts as a partial answer, and gold without a grade as an answer. Any other passage
+    without a grade counts as wrong.
     """
     if passage.document in pool.gold:
         return max(1, pool.grades.get(passage.document, 2))
@@ -323,7 +338,7 @@ def _wrong_weight(pool: Pool, passage: PoolPassage) -> float:
 
 
 def _likelihood(passage: PoolPassage) -> float:
-    """Return the policy's probability, or one by the best rank if the policy did not see the passage."""
+    """Return the policy's probability. If the policy did not see the passage, return one that depends on its best rank."""
     return passage.score or LEAD_LIKELIHOOD / (1 + _best_rank(passage))
 
 

@@ -1,4 +1,4 @@
-"""Write docs/rooms.svg: the folders of the package, one layer above the other, as the import contracts have them.
+"""Write docs/rooms.svg: the folders of the package in layers, as the import contracts define them.
 
     python scripts/rooms_picture.py
 
@@ -36,18 +36,18 @@ CONTENTS = {
     "types": "",
     "version": "",
 }
-"""What is in a room, in a few words."""
+"""A short description of each room."""
 WIDTH, MARGIN, GAP = 760, 10, 8
 ROW_HEIGHT = 34
 STYLE = """text { font-family: system-ui, sans-serif; font-size: 12px; fill: #1f2937; }
 .name { font-weight: 600; } .content { fill: #4b5563; }
 rect { fill: #ffffff; stroke: #4b5563; } .core rect { fill: #e8f0fe; }"""
 CORE_ROOMS = {"agent", "policies", "harness", "pruning", "retrieval"}
-"""The rooms that answer a question; the picture colors them."""
+"""The rooms that answer a question. They have a color in the picture."""
 
 
 def layers() -> list[list[str]]:
-    """Return the rooms of each layer, the highest layer first."""
+    """Return the rooms of each layer, highest layer first."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     (contract,) = [contract for contract in settings["contracts"] if contract["type"] == "layers"]
     return [re.findall(r"context_agent\.(\w+)", layer) for layer in contract["layers"]]

@@ -1,4 +1,4 @@
-"""A griffe extension for the site: the section "Example" of a docstring holds code, so it is shown as code."""
+"""A griffe extension for the documentation site. It shows the section "Example" of a docstring as code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = re.compile(r"^( *)Example:\n((?:\1 {4}.*\n|[ \t]*\n)+)", re.MULTILINE)
 
 
 def with_fenced_examples(docstring: str) -> str:
-    """Return the docstring with the code of its examples between fences."""
+    """Return the docstring with a fence around the code of each example."""
 
     def fenced(match: re.Match[str]) -> str:
         indent, code = match[1], textwrap.dedent(match[2]).strip("\n")
@@ -23,9 +23,9 @@ def with_fenced_examples(docstring: str) -> str:
 
 
 class FencedExamples(Extension):
-    """Fences the examples of every docstring."""
+    """Puts fences around the examples of every docstring."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Fence the examples of one docstring."""
+        """Put fences around the examples of one docstring."""
         if obj.docstring is not None:
             obj.docstring.value = with_fenced_examples(obj.docstring.value)

@@ -1,7 +1,7 @@
-"""MkDocs hooks: links that leave docs/, and the page with every command's help.
+"""MkDocs hooks for links out of docs/, and for the page with every command's help.
 
-Links in docs/ are those of the repository, so that a code host shows them as well. In the site, the root's pages are in
-`project/`, other files are copied to `source/`, and links to folders become plain text.
+Links in docs/ are relative to the repository, so they also work on a code host. On the site, pages of the root folder
+are in `project/`, other files are copied to `source/`, and links to folders become plain text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPTIONS = "<!-- options of every command -->"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the root's pages, and the files outside docs/ that a page links to."""
+    """Add the pages of the root folder, and the files outside docs/ that a page links to."""
     from mkdocs.structure.files import File, InclusionLevel
 
     for name in ROOT_PAGES:
@@ -43,37 +43,37 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return the page with its links as the site has them, and with the help of the commands."""
+    """Return the page with the links of the site, and with the help of the commands."""
     return with_site_links(markdown, repository_path(page.file.src_uri)).replace(OPTIONS, command_help())
 
 
 def repository_path(uri: str) -> str:
-    """Return the path in the repository of a page of the site."""
+    """Return the path in the repository of a page on the site."""
     if uri.startswith("project/"):
         return PurePosixPath(uri).stem.upper() + ".md"
     return uri.removeprefix("source/") if uri.startswith("source/") else f"docs/{uri}"
 
 
 def site_path(path: str) -> str:
-    """Return the path in the site's sources of a file of the repository."""
+    """Return the path on the site of a file in the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return f"project/{path.lower()}" if path in ROOT_PAGES else f"source/{path}"
 
 
 def linked_files(page: str, markdown: str) -> set[str]:
-    """Return the files outside docs/ that a page links to. `page` is a path in the repository."""
+    """Return the files outside docs/ that a page links to. `page` is its path in the repository."""
     targets = {link_target(page, match[2]) for match in LINK.finditer(markdown)}
     return {path for path in targets if (ROOT / path).is_file() and not path.startswith("docs/")}
 
 
 def link_target(page: str, link: str) -> str:
-    """Return the path in the repository that a relative link of the page leads to."""
+    """Return the path in the repository of a page's relative link."""
     return os.path.normpath(PurePosixPath(page).parent / link)
 
 
 def with_site_links(markdown: str, page: str) -> str:
-    """Return the text with its relative links as they are in the site. `page` is a path in the repository."""
+    """Return the text with the relative links of the site. `page` is its path in the repository."""
     start = PurePosixPath(site_path(page)).parent
 
     def site_link(match: re.Match[str]) -> str:
@@ -86,7 +86,7 @@ def with_site_links(markdown: str, page: str) -> str:
 
 
 def command_help() -> str:
-    """Return the whole help of every command, as Markdown."""
+    """Return the complete help of every command as Markdown."""
     return "\n\n".join(
         f"## {context.command_path}\n\n```text\n{context.command.get_help(context)}\n```"
         for context in command_contexts(click.Context(cli, info_name="ctx1"))
@@ -94,7 +94,7 @@ def command_help() -> str:
 
 
 def command_contexts(group: click.Context) -> list[click.Context]:
-    """Return a context for each command of a group, in the order of its help."""
+    """Return a context for each command of a group, in the order of the group's help."""
     assert isinstance(group.command, click.Group)
     contexts = []
     for name in group.command.list_commands(group):

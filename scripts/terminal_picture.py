@@ -1,4 +1,4 @@
-"""Write docs/terminal.svg: the first and the last lines of `ctx1 demo`, as a terminal shows them.
+"""Write docs/terminal.svg: the first and last lines of `ctx1 demo` on a terminal.
 
     python scripts/terminal_picture.py
 
@@ -41,11 +41,11 @@ SVG_TEMPLATE = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmln
 </g>
 </svg>
 """
-"""Rich's own template loads a font from another server."""
+"""The template of the picture. Rich's own template loads a font from another server."""
 
 
 def demo_output() -> str:
-    """Return what `ctx1 demo` prints on a terminal of `COLUMNS` columns, with its colors."""
+    """Return the output of `ctx1 demo` on a terminal of `COLUMNS` columns, with its colors."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": "60"}
     command = [str(Path(sys.executable).with_name("ctx1")), "demo"]
@@ -65,7 +65,7 @@ def demo_output() -> str:
 
 
 def screen_lines(output: str) -> list[str]:
-    """Return the lines that are left on the screen. The demo rewrites its progress while it searches."""
+    """Return the final lines on the screen. While the demo searches, it rewrites its progress."""
     lines, row = [""], 0
     for part in re.split(r"(\n|\r|\x1b\[\d*A|\x1b\[2K|\x1b\[\?25[lh])", output):
         if part == "\n":
