@@ -49,7 +49,7 @@ WAYS = (*ONE_SHOT, "+reader", "fast", "careful")
 
 @dataclass
 class SetResult:
-    """The results of a set: the recalls of each search method, the gold seen, and the confidences with their outcomes."""
+    """The results of a set: recalls by search method, the gold seen, and the confidences with their outcomes."""
 
     name: str
     recalls: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})

@@ -179,7 +179,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 class Candidates:
-    """A source of candidate passages from one corpus: the best of BM25, of the static embedding and of other embedders."""
+    """A source of candidate passages from one corpus: the best of BM25, the static embedding and other embedders."""
 
     def __init__(self, corpus: BankCorpus, embedders: Sequence[Embedder]) -> None:
         rows = corpus.documents

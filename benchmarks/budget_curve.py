@@ -32,7 +32,10 @@ def main() -> int:
 
 
 def finished_run(description: str, page: Path, reference: str) -> tuple[EvalSummary, Path]:
-    """Return the summary of the run that the command line names, and the page for its figures. The default is `page`."""
+    """Return the summary of the run that the command line names, and the page for its figures.
+
+    The default page is `page`.
+    """
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of the run")
     parser.add_argument("--page", type=Path, default=page)

@@ -141,7 +141,7 @@ def search() -> CallPath:
 
 
 def rl() -> CallPath:
-    """Record the second step of a run: questions, episodes, rewards, advantages, rows, an update and the new weights."""
+    """Record the second step of a run, from the questions to the new weights."""
     from context_agent.train import reinforcement, run_file, sft
     from context_agent.train.rl import loop
 

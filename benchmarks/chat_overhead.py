@@ -67,7 +67,10 @@ def milliseconds(work: Callable[[], object], repeats: int) -> list[float]:
 
 
 async def actions(policy: ChatPolicy, view: View, repeats: int) -> list[float]:
-    """Return the wall time of each of `repeats` actions, in milliseconds. The connection is open before the first one."""
+    """Return the wall time of each of `repeats` actions, in milliseconds.
+
+    The connection is already open before the first one.
+    """
     actor = policy.open(view.question, MemoryCorpus([Document("d", "d")]), profile=default())
     await actor.act(view)
     taken = []

@@ -167,7 +167,10 @@ class Row:
 
 
 def set_folder(data: Sequence[Path], name: str) -> Path:
-    """Return the folder of a set in the first folder of `data` that has it. If none has it, raise `FileNotFoundError`."""
+    """Return the folder of a set in the first folder of `data` that has it.
+
+    If no folder has the set, raise `FileNotFoundError`.
+    """
     for folder in data:
         if (folder / name / "corpus.jsonl.gz").is_file():
             return folder / name

@@ -90,7 +90,10 @@ def main() -> int:
 
 
 def _student(options: argparse.Namespace, folder: Path) -> str:
-    """Train a model on demonstrations in a process of its own, so that its episodes are realistic. Return its folder."""
+    """Train a model on demonstrations, so that its episodes are realistic. Return its folder.
+
+    The training runs in a process of its own.
+    """
     out = folder / "demonstrations"
     program = "import json, sys; from context_agent.train import run_file, sft; "
     program += "sft.train(run_file.parse_run(json.loads(sys.argv[1])), note=lambda _: None)"
@@ -198,7 +201,10 @@ def _slowed(generate: Callable[..., Awaitable[Any]], latency: float) -> Callable
 
 
 def _kill(options: argparse.Namespace, student: str, folder: Path) -> dict[str, Any]:
-    """Kill runs and return what was lost. Half of the runs have complete steps, and half leave groups to later steps."""
+    """Kill runs and return what was lost.
+
+    Half of the runs have complete steps. The other half leave groups to later steps.
+    """
     summary: dict[str, Any] = {"sound": True}
     for quota, kills in ((1.0, options.kills - options.kills // 2), (0.6, options.kills // 2)):
         out = folder / f"kills-{quota}"

@@ -140,7 +140,10 @@ class Checker:
         self.newest = 0
 
     def state_of(self, opened: ChromaCorpus, complete: int) -> int:
-        """Return the run that an open corpus shows. `complete` is the last run that was complete before it was opened."""
+        """Return the run that an open corpus shows.
+
+        `complete` is the last run that was complete before the corpus was opened.
+        """
         (marker,) = opened.read(MARKER)
         run = int(str(marker.metadata["run"]))
         _check(marker.text == f"This is the state of run {run}.", f"marker of run {run}: {marker.text!r}")

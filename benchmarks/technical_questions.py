@@ -149,7 +149,7 @@ def _uncapitalized(text: str) -> str:
 
 
 def _bridges(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
-    """Yield questions for the document that makes a statement. The document that the statement refers to is described."""
+    """Yield questions for the document that makes a statement about another document, which is described."""
     by_id = {page.id: page for page in pages}
     for page in pages:
         counts = Counter(reference.sentence for reference in page.references)

@@ -105,7 +105,10 @@ def passages(files: Sequence[Path], count: int) -> list[str]:
 
 
 def vectors(file: Path, texts: Sequence[str]) -> tuple[NDArray[np.float32], float]:
-    """Return a model's vectors of the texts, shape (n, 384), and the median milliseconds for one text with one thread."""
+    """Return a model's vectors of the texts, shape (n, 384), and the median milliseconds for one text.
+
+    The model runs with one thread.
+    """
     tokenizer = Tokenizer.from_file(str(TOKENIZER_FILE))
     tokenizer.enable_truncation(LONGEST)
     options = SessionOptions()

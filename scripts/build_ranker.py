@@ -273,7 +273,7 @@ def _collect_all(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Group:
-    """The candidates of one question that compete: their inputs (n, F), their grades (n,), and the question's weight."""
+    """The competing candidates of one question: their inputs (n, F), their grades (n,), and the question's weight."""
 
     rows: Floats
     grades: Floats
@@ -491,7 +491,10 @@ def export(folder: Path, out: Path) -> None:
 def _show_confidence(
     calibration: ScoreCalibration, episodes: Sequence[AssessedEpisode], domains: Sequence[str]
 ) -> None:
-    """Print the AUC and the calibration error of the confidence in each domain, with trees that were not trained on it."""
+    """Print the AUC and the calibration error of the confidence in each domain.
+
+    The trees were not trained on the domain.
+    """
     print("confidence        n    AUC   error   (with the reader)")
     for domain in [*sorted(set(domains)), "all"]:
         mine = [e for e, name in zip(episodes, domains, strict=True) if domain in {name, "all"}]

@@ -316,7 +316,10 @@ def _recall(documents: Iterable[str], gold: Sequence[str], cutoff: int) -> float
 
 
 def export(options: argparse.Namespace) -> None:
-    """Write the mean of the checkpoints as int8 ONNX. The graph returns the log-odds and the product, shape (1, 385)."""
+    """Write the mean of the checkpoints as int8 ONNX.
+
+    The graph returns the log-odds and the product, shape (1, 385).
+    """
     model = ReaderModel(attention="eager").eval()
     model.load_state_dict(load_states(options.checkpoints))
     with tempfile.TemporaryDirectory() as folder:

@@ -169,7 +169,10 @@ def prefix_cache(target: Target) -> str:
 
 
 def stops(target: Target) -> str:
-    """Check that a stop token ends the reply and is its last id. The stop token is the model's likeliest first token."""
+    """Check that a stop token ends the reply and is its last id.
+
+    The stop token is the model's most likely first token.
+    """
     prompt = list(target.renderer.opening(default()).before)
     (likeliest,) = sampled(target, prompt, max_tokens=1, temperature=0.0).ids
     sample = sampled(target, prompt, stop=(likeliest,), temperature=0.0)
@@ -307,7 +310,10 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def harmony(folder: Path | None) -> HarmonyRenderer:
-    """Return harmony in the vocabulary of the folder's tokenizer. Without a folder, the vocabulary is that of gpt-oss."""
+    """Return harmony in the vocabulary of the folder's tokenizer.
+
+    Without a folder, the vocabulary is that of gpt-oss.
+    """
     if folder is None:
         return HarmonyRenderer()
     from tokenizers import Tokenizer

@@ -221,7 +221,10 @@ class PoolCollector:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An input of the reader, and the grade of its passage: 2 if it answers, 1 if it answers in part, 0 if it is wrong."""
+    """An input of the reader, and the grade of its passage.
+
+    The grade is 2 if the passage answers, 1 if it answers in part, and 0 if it is wrong.
+    """
 
     premise: str
     passage: str
@@ -338,7 +341,10 @@ def _wrong_weight(pool: Pool, passage: PoolPassage) -> float:
 
 
 def _likelihood(passage: PoolPassage) -> float:
-    """Return the policy's probability. If the policy did not see the passage, return one that depends on its best rank."""
+    """Return the policy's probability.
+
+    If the policy did not see the passage, return a probability that depends on its best rank.
+    """
     return passage.score or LEAD_LIKELIHOOD / (1 + _best_rank(passage))
 
 
