@@ -4,14 +4,15 @@
 |---|---|
 | `corpus` | `ChromaCorpus` |
 | `indexing`, `record_writer` | `index_documents`, and adding records to a collection |
-| `local`, `private_copy` | a collection in a folder, read without opening Chroma's files with Chroma |
+| `local`, `private_copy` | a collection in a folder, read without changing Chroma's files |
 | `client`, `server_search` | a collection read through Chroma's client, and the hybrid search of a server |
 | `location`, `connection` | where a collection is, and the client that reaches it |
 | `collection`, `database` | the records of a collection, and Chroma's database read with SQLite |
-| `vector_files`, `repair` | Chroma's vector files: checked, and restored after an interrupted run |
+| `vector_files`, `repair` | checks of Chroma's vector files, and their repair after an interrupted run |
 | `stored_embedder` | the embedder that an index may select |
+| `recent_values` | a cache of chunks and vectors |
 
-The files of this package in an index folder are in `retrieval.index`, which knows no Chroma.
+`retrieval.index` has the files that this package adds to an index folder. It does not depend on Chroma.
 """
 
 DEFAULT_COLLECTION = "documents"

@@ -186,8 +186,9 @@ class ClientReader:
 class ChromaDense:
     """A dense retriever that finds approximate nearest neighbors in Chroma's index.
 
-    Scores are cosines if the collection's distance gives them: for `cosine`, and for `l2` and `ip` if the vectors have
-    length 1 (three are checked). Otherwise they are negative distances, which have the same order.
+    If the collection's distance allows it, scores are cosines. This is always so for `cosine`. For `l2` and `ip`, the
+    vectors must have length 1, which is checked on three of them. Otherwise, scores are negative distances, which give
+    the same order.
     """
 
     name = DENSE
@@ -255,7 +256,7 @@ def _last_snapshot(layout: Layout, root: Path, lexical: bool) -> Snapshot | None
 
 
 def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
-    """Return (a, b) such that a - b * distance is the cosine. If the distance gives no cosine, return (0, 1)."""
+    """Return (a, b) such that a - b * distance is the cosine. If no such numbers exist, return (0, 1)."""
     records = CollectionRecords(collection)
     space = records.space()
     if space == "cosine":

@@ -31,13 +31,15 @@ _WRITTEN_FOLDERS: list[Path | None] = []
 
 
 def connect(location: Location) -> ClientAPI:
-    """Return a client.
+    """Return a Chroma client.
 
-    The client writes to a local folder. Use it only in the process with the writer's lock, and for private copies.
+    The client writes to a local folder. So open a folder only while holding the writer's lock, or if it is a private
+    copy.
 
     Raises:
         CorpusNotFoundError: If no server answers.
         CorpusCorruptError: If Chroma cannot read the folder.
+        ConfigError: If the address is not that of a server.
     """
     import chromadb
 

@@ -234,8 +234,9 @@ class ChromaCorpus:
     def blocking(self) -> bool:
         """Whether calls wait for disk or network (see `Corpus.blocking`).
 
-        It is False for a small local folder (`QUICK_CHUNKS`) that uses no model and no code of the caller. Threads only
-        take turns at running Python. Without threads, 32 concurrent episodes over 10,000 chunks take .65 of the time.
+        It is False for a small local folder (`QUICK_CHUNKS`) that uses no model and no code of the caller. There,
+        searches only run Python, and Python runs one thread at a time. So without worker threads, 32 concurrent
+        episodes over 10,000 chunks take .65 of the time.
         """
         is_small = self.count() <= QUICK_CHUNKS and self.snapshot.rows.text_bytes() <= QUICK_BYTES
         is_plain = isinstance(self.embedder, StaticEmbedder | NoEmbedder) and not (self._reranker or self._wrap)

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder, EmbeddingFunction
 
 MAX_MISSING_EXAMPLES = 3
-"""The maximum of missing documents that a report names."""
+"""The maximum number of missing documents that a report names."""
 MEASURED_BELOW = 20_000
 """If an index has fewer rows, every run measures the weights of the retrievers. This reads all vectors 100 times."""
 MEASURED_SHARE = 5
@@ -89,11 +89,12 @@ class IndexProgress:
     """The progress of a run.
 
     Attributes:
-        documents: Documents that were read.
-        chunks: New chunks.
-        stored: Chunks that are stored.
-        kept: New and changed documents that are stored, by this run or by the interrupted run that it resumes.
-        graph: Vectors that are in the graph for approximate search. The graph of a large index is made last.
+        documents: The number of documents that were read.
+        chunks: The number of new chunks.
+        stored: The number of new chunks that are stored.
+        kept: The number of new and changed documents that are stored, by this run or by the interrupted run that it
+            resumes.
+        graph: The number of vectors in the graph for approximate search. The graph of a large index is made last.
     """
 
     documents: int
@@ -110,19 +111,19 @@ class IndexReport:
     Attributes:
         collection: The name of the collection.
         revision: The number of the state that the run completed.
-        chunks: Chunks in the index.
-        added: Documents that are new.
-        replaced: Documents that have changed.
-        unchanged: Documents that have not changed.
-        removed: Documents that were removed.
-        missing: Documents of the index that this run did not get. They stay in the index.
-        missing_examples: The first of the missing documents.
-        empty: Documents without text.
-        stored: Chunks that this run stored.
-        resumed: Chunks that an interrupted run had stored.
+        chunks: The number of chunks in the index.
+        added: The number of new documents.
+        replaced: The number of changed documents.
+        unchanged: The number of unchanged documents.
+        removed: The number of documents that were removed.
+        missing: The number of documents in the index that this run did not get. They stay in the index.
+        missing_examples: The ids of the first missing documents.
+        empty: The number of documents without text.
+        stored: The number of chunks that this run stored.
+        resumed: The number of chunks that an interrupted run had stored.
         language: The language that the caller named, or the language of most texts (see `text.languages`).
         languages: The number of chunks in each language, the most frequent language first.
-        warning: A warning if the embedder does not know the language of the texts, or if a package for quick searches
+        warning: A warning if the embedder does not know the language of the texts, or if a package for faster searches
             is missing. Otherwise, it is empty.
         seconds: The duration of the run.
         embedding_seconds: The time spent on embedding.

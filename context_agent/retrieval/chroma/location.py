@@ -55,7 +55,7 @@ class Location:
 
         Raises:
             ConfigError: Unless exactly one of `path`, `url` and `live` is given.
-            CorpusCorruptError: If the folder holds a pipe, a socket or a device in place of a file of an index.
+            CorpusCorruptError: If a file of the index is a pipe, a socket or a device, or consists mostly of holes.
         """
         if sum(option is not None for option in (path, url, live)) != 1:
             raise ConfigError("name the index either by its folder (path) or by its server's address (url)")
@@ -113,7 +113,7 @@ def own_folder(location: Location, collection_id: str, cache: str | Path | None 
 def without_links(folder: Path, *names: str) -> Path:
     """Return a folder below `folder`. If a part of its path is a link, raise `CorpusCorruptError`.
 
-    Writers create and delete files in this folder. A link could lead them to files of other programs.
+    Writers create and delete files in this folder. A link could point to files of other programs.
     """
     for name in names:
         folder = folder / name

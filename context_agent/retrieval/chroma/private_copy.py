@@ -65,7 +65,7 @@ def database_copy(folder: Path) -> Iterator[Path]:
 
 
 def _copied(folder: Path, collection: str, target: Path) -> bool:
-    """Copy the files, and return True if the database and the vector index show the same moment."""
+    """Copy the files. Return True if the database and the vector index are from the same moment."""
     before = _stamps(folder)
     _copy_database(folder, target)
     with open_database(target, 0) as copy:
@@ -84,7 +84,10 @@ def _copied(folder: Path, collection: str, target: Path) -> bool:
 
 
 def _saved_now(folder: Path, segment: str, default: int) -> int:
-    """Return the last entry of the log that the saved vector index includes. Later entries are still in the log."""
+    """Return the number of the last log entry that the saved vector index includes.
+
+    If the database cannot be read, return `default`.
+    """
     try:
         with open_database(folder, BUSY_SECONDS) as database:
             return last_sequence(database, segment)

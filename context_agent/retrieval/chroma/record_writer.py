@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 BATCH_CHUNKS = 500
-"""The number of chunks that are embedded and added at once. Larger batches are not faster, and an interruption loses
-a few batches.
+"""The number of chunks that are embedded and added at once.
+
+Larger batches are not faster, and an interruption loses a few batches.
 """
 LARGEST_BATCH = 5_461
 """The maximum number of records that Chroma accepts at once."""

@@ -1,9 +1,9 @@
 """Chroma's vector index, restored after an interrupted run.
 
 Chroma keeps texts and metadata in SQLite, which survives a kill. But Chroma changes the vector files in place and not
-atomically. A process that is killed during a change leaves inconsistent files. Chroma may crash on such files, or write
-without end. So the files are checked before Chroma opens them. The check reads the whole files. It is skipped if size,
-times and inode show that they are the files of the last successful run.
+atomically. If a process is killed during a change, the files are inconsistent. Chroma may crash on such files, or write
+without end. So the files are checked before Chroma opens them. The check reads all of them. If size, times and inode
+show that they are the files of the last successful run, the check is skipped.
 
 Lost vectors are restored from the last complete snapshot. Vectors that no snapshot holds are computed again. The
 records themselves and the other collections in the folder do not change.
@@ -64,7 +64,7 @@ def undo_unfinished(path: Path) -> None:
 
 
 def repair_vectors(location: Location, name: str, cache: str | Path | None, embedder: Embedder) -> None:
-    """Restore a collection's vectors in a local folder if they are damaged.
+    """If a collection's vectors in a local folder are damaged, restore them.
 
     The caller must hold the writer's lock, and call `undo_unfinished` first. The vectors are read only if the files are
     inconsistent, or if the last run did not end successfully.

@@ -15,7 +15,7 @@ VECTOR_FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin",
 """The files of a vector index."""
 _HEADER_FORMAT = struct.Struct("<i6qiI3qdq")
 MIN_CAPACITY, MAX_SPARE = 10_000, 10
-"""The largest plausible capacity of an index with n elements is `MAX_SPARE` * (n + `MIN_CAPACITY`).
+"""The parts of a limit: an index with n elements has a capacity of at most `MAX_SPARE` * (n + `MIN_CAPACITY`).
 
 Chroma makes room for 1,000 elements, and later for a fifth more than there are. Its library allocates as much memory as
 the header claims.
@@ -69,13 +69,13 @@ def _consistent(folder: Path, *, complete: bool) -> bool:
 
 
 def _ended(pickle: Path) -> bool:
-    """Return True if a pickle file is complete, judged by its last byte. The pickle is not loaded."""
+    """Return True if a pickle file ends with the byte that marks its end. The pickle is not loaded."""
     with pickle.open("rb") as file:
         return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
 
 
 def _mapped(file: Path) -> bytes | mmap.mmap:
-    """Return the bytes of a file, memory-mapped."""
+    """Return the bytes of a file as a memory map."""
     with file.open("rb") as stream:
         # An empty file cannot be mapped.
         return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if file.stat().st_size else b""
