@@ -1,6 +1,6 @@
-"""Embedders turn texts into vectors. A spec names one on a command line or in a config file.
+"""Embedders, which turn texts into vectors. A spec names an embedder on a command line or in a config file.
 
-| spec | what it is | needs |
+| spec | embedder | needs |
 |---|---|---|
 | `minilm` | all-MiniLM-L6-v2 in 8 bits, which ships with the package | nothing |
 | `static`, `static:FOLDER` | the token table that ships with the package, a hundred times as fast | nothing |
@@ -15,7 +15,7 @@ In Python, `embedder=` also takes a function from a list of texts to their vecto
 `openai:MODEL` sends the key in `OPENAI_API_KEY` to https://api.openai.com. Any other address gets a key only from a
 variable that the spec names: `openai:MODEL@https://host/v1?api_key_env=NAME`.
 
-An index can select only `minilm`, `static`, and `chroma-default` if its model was downloaded before: see
+An index can select only `minilm`, `static`, and `chroma-default` if its model was downloaded before. See
 `retrieval.chroma.stored_embedder`.
 """
 
@@ -37,45 +37,50 @@ Vectors = NDArray[np.float32]
 MINILM, STATIC, CHROMA_DEFAULT = "minilm", "static", "chroma-default"
 """The specs that an index may select."""
 WORDS_ALONE = "none"
-"""The spec that opens a collection for BM25 and grep alone."""
+"""The spec that opens a collection only for BM25 and grep."""
 EmbeddingFunction = Callable[[list[str]], Any]
-"""A function from texts to their vectors: an array of shape (n, d), or a list of n lists. Chroma's functions are
-such.
+"""A function from texts to their vectors, such as a Chroma function.
+
+It returns an array of shape (n, d), or a list of n lists.
 """
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into unit vectors, so that a dot product is a cosine. Safe to call from several threads at once.
+    """A component that turns texts into unit vectors, so that a dot product is a cosine.
 
-    A text without content (empty, white space, no known token) may get the zero vector, whose cosine with everything is
-    0. Every vector is finite.
+    It is safe to call from several threads at once. A text without content (empty, white space, no known token) may get
+    the zero vector, whose cosine with every vector is 0. All vectors are finite.
     """
 
     @property
     def name(self) -> str:
-        """A stable identity, written to an index's manifest. Embedders with the same name return the same vectors."""
+        """A stable identity, which is written to an index's manifest. Embedders with the same name return the same
+        vectors.
+        """
 
     @property
     def dimension(self) -> int:
-        """The numbers of a vector. Reading it may call the model and raise `EmbedderError`."""
+        """The length of the vectors. Reading it may call the model and raise `EmbedderError`."""
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of texts to be found, shape (n, d), each of length 1. Raise `EmbedderError` if the model
-        fails.
+        """Return the vectors of texts that will be searched, shape (n, d), each of length 1.
+
+        If the model fails, raise `EmbedderError`.
         """
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of a text to search by, shape (d,), of length 1. Raise `EmbedderError` if the model
-        fails.
+        """Return the vector of a query, shape (d,), of length 1.
+
+        If the model fails, raise `EmbedderError`.
         """
 
 
 def load_embedder(spec: str) -> Embedder:
-    """Return the embedder of a spec.
+    """Return the embedder that a spec names.
 
     Args:
-        spec: For example `static` or `openai:bge-m3@http://localhost:8000/v1`.
+        spec: The spec, such as `static` or `openai:bge-m3@http://localhost:8000/v1`.
 
     Raises:
         ConfigError: If the spec is invalid.
@@ -164,7 +169,7 @@ def _chroma_default(rest: str) -> Embedder:
 
 
 def unit_rows(rows: Vectors) -> Vectors:
-    """Return the rows scaled to length 1. A row of zeros stays zero, and a row that is not finite becomes zero."""
+    """Return the rows scaled to length 1. A row of zeros stays zero. A row that is not finite becomes zero."""
     finite = np.isfinite(rows).all(axis=1, keepdims=True)
     clean = np.where(finite, rows, 0.0)
     # A row of huge values would overflow in its square: scaled by its largest value first.
@@ -177,13 +182,13 @@ def unit_rows(rows: Vectors) -> Vectors:
 def embed_filled(
     texts: Sequence[str], embed: Callable[[list[str]], Vectors], dimension: Callable[[], int], *, batch_size: int
 ) -> Vectors:
-    """Return the vectors of the texts, shape (n, d). A blank text is not embedded: its vector is zero.
+    """Return the vectors of the texts, shape (n, d). A blank text is not embedded. Its vector is zero.
 
     Args:
         texts: The texts.
-        embed: Returns the vectors of a batch of texts.
-        dimension: Returns the numbers of a vector. It is called after `embed`.
-        batch_size: Texts that are embedded at once.
+        embed: A function that returns the vectors of a batch of texts.
+        dimension: A function that returns the length of a vector. It is called after `embed`.
+        batch_size: The number of texts that are embedded at once.
     """
     filled = [row for row, text in enumerate(texts) if text and not text.isspace()]
     batches = [filled[start : start + batch_size] for start in range(0, len(filled), batch_size)]

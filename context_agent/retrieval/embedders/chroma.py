@@ -1,4 +1,4 @@
-"""Chroma's embedding functions as an `Embedder`: its default, or a function of the caller."""
+"""Chroma's embedding functions as an `Embedder`: its default function, or a function of the caller."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ class ChromaEmbedder:
 
     @classmethod
     def default(cls) -> ChromaEmbedder:
-        """Return Chroma's default embedder: all-MiniLM-L6-v2 in ONNX with 384 dimensions. It is downloaded at first
-        use.
+        """Return Chroma's default embedder, all-MiniLM-L6-v2 in ONNX with 384 dimensions.
+
+        The model is downloaded at first use.
         """
         from chromadb.utils.embedding_functions import DefaultEmbeddingFunction
 
@@ -58,10 +59,10 @@ class ChromaEmbedder:
 
     @classmethod
     def of_collection(cls, collection: Any) -> ChromaEmbedder | None:
-        """Return the embedding function that the caller passed when opening the collection. Its vectors are not
-        normalized.
+        """Return the embedding function that the caller passed when opening the collection.
 
-        If the caller passed no function, return None. A function that is stored with the collection is ignored.
+        Its vectors are not normalized. If the caller passed no function, return None. A function that is stored with
+        the collection is ignored.
         """
         from chromadb.api.types import DefaultEmbeddingFunction
 
@@ -77,8 +78,9 @@ class ChromaEmbedder:
 
     @property
     def name(self) -> str:
-        """The name of the embedder: `chroma-default`, `chroma:NAME` for a function of Chroma, or `function:NAME` for
-        another function.
+        """The name of the embedder.
+
+        It is `chroma-default`, `chroma:NAME` for a function of Chroma, or `function:NAME` for any other function.
         """
         return self._name
 

@@ -10,15 +10,16 @@ from context_agent.retrieval.embedders import Vectors, unit_rows
 
 
 class MiniLMEmbedder:
-    """An `Embedder` over all-MiniLM-L6-v2: 384 dimensions, the first 256 word pieces of a text.
+    """An `Embedder` with all-MiniLM-L6-v2. Vectors have 384 dimensions, and only the first 256 word pieces of a text
+    count.
 
     The model is a transformer of 6 layers and 22 million weights (sentence-transformers, Apache License 2.0) in 8 bits.
-    `weights/README.md` says how `scripts/build_minilm.py` makes the file, and how near its vectors are to those of the
+    `weights/README.md` says how `scripts/build_minilm.py` makes the file, and how close its vectors are to those of the
     full model. A text without a known word piece gets the zero vector.
 
     Args:
-        file: A model written by `scripts/build_minilm.py`. By default the one that ships with the package. It is loaded
-            at first use.
+        file: A model written by `scripts/build_minilm.py`. Defaults to the one that ships with the package. It is
+            loaded at first use.
 
     Raises:
         ConfigError: From every method, if the file is missing or damaged.
@@ -39,7 +40,7 @@ class MiniLMEmbedder:
 
     @property
     def dimension(self) -> int:
-        """The numbers of a vector."""
+        """The length of the vectors."""
         return self._model.width
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
@@ -47,6 +48,6 @@ class MiniLMEmbedder:
         return unit_rows(self._model.encode(texts))
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of the text, shape (384,), of length 1 or 0. Queries and documents are embedded alike."""
+        """Return the vector of the text, shape (384,), of length 1 or 0. Queries are embedded like documents."""
         vector: Vectors = self.embed_documents([text])[0]
         return vector

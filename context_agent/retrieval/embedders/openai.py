@@ -1,4 +1,4 @@
-"""Embeddings from any endpoint with OpenAI's `/v1/embeddings`: a hosted service, vLLM, llama.cpp, Ollama."""
+"""An `Embedder` for any endpoint with OpenAI's `/v1/embeddings`: a hosted service, vLLM, llama.cpp or Ollama."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 LONGEST_RETRY_AFTER = 60.0
-"""Seconds. A server that requests a longer wait counts as down."""
+"""The longest wait that is accepted, in seconds. If a server requests a longer wait, the call fails."""
 
 
 class OpenAIEmbedder:
@@ -43,14 +43,14 @@ class OpenAIEmbedder:
             base_url: The address. It may end in a query, as Azure's does.
             api_key_env: The environment variable that holds the key. Without it, `OPENAI_API_KEY` is sent to
                 https://api.openai.com, and no key to any other address.
-            dimension: The numbers of a vector, checked against every answer. Without it, the first answer sets it.
+            dimension: The length of a vector, checked in every answer. Without it, the first answer sets it.
             request_dimension: Whether to ask the server to shorten its vectors to `dimension`.
-            batch_size: Texts in one request.
-            timeout: Seconds for one request.
-            retries: How often a transient failure is retried.
-            backoff: Seconds before the first retry.
-            query_prompt: Put before a query, for models that need it.
-            document_prompt: Put before a document.
+            batch_size: The number of texts in one request.
+            timeout: The time limit of one request, in seconds.
+            retries: The number of times that a transient failure is retried.
+            backoff: The wait before the first retry, in seconds.
+            query_prompt: The text before each query, for models that need it.
+            document_prompt: The text before each document.
 
         Raises:
             ConfigError: If the address cannot be used.
@@ -72,14 +72,14 @@ class OpenAIEmbedder:
 
     @property
     def name(self) -> str:
-        """`openai:MODEL@HOST`, and what else changes the vectors: a shortened dimension, prompts."""
+        """The name, `openai:MODEL@HOST`. A shortened dimension and prompts change the vectors, so they are added."""
         marks = [f"{self._dimension}" if self._request_dimension else "", *self._prompts]
         label = f"openai:{self._model}@{self._endpoint.host}"
         return label + (f"+{'|'.join(marks)}" if any(marks) else "")
 
     @property
     def dimension(self) -> int:
-        """The numbers of a vector. If it was not passed, reading it asks the server once."""
+        """The length of the vectors. If it was not passed, reading it asks the server once."""
         if self._dimension is None:
             self._request(["dimension"])
         assert self._dimension is not None
@@ -117,7 +117,7 @@ class OpenAIEmbedder:
         return self._vectors(events, len(texts))
 
     def _vectors(self, events: Events, count: int) -> Vectors:
-        """Return the vectors of an answer in the order of the texts, shape (count, d)."""
+        """Return the vectors in an answer, in the order of the texts, shape (count, d)."""
         rows = self._rows(events[0].get("data"), count)
         sizes = {len(row) for row in rows}
         expected = self._dimension or len(rows[0])

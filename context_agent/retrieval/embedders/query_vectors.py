@@ -1,4 +1,4 @@
-"""The vectors of queries, cached."""
+"""A cache for the vectors of queries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 QUERY_VECTORS = 512
-"""Query vectors that a corpus caches. An episode needs the similarity to the same query many times."""
+"""The number of query vectors that a corpus caches. An episode needs the similarity to the same query many times."""
 
 
 def query_vectors(embedder: Embedder) -> QueryVectors:
-    """Return a function from queries to their vectors, which caches the latest. Thread-safe."""
+    """Return a function from queries to their vectors. It caches the latest vectors, and is thread-safe."""
 
     @lru_cache(QUERY_VECTORS)
     def vector(query: str) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Any model of sentence-transformers, as an embedder (extra `embed`)."""
+"""An `Embedder` for any model of sentence-transformers (extra `embed`)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 
 
 class SentenceTransformerEmbedder:
-    """An `Embedder` over a sentence-transformers model.
+    """An `Embedder` with a model of sentence-transformers.
 
-    Code in a model's folder or repository is refused, not run.
+    Code in the model's folder or repository is never run.
 
     Args:
-        model: A name on the hub of sentence-transformers, downloaded at first use, or a folder.
-        device: torch's device, such as `cpu` or `cuda:0`. By default the library chooses.
-        query_prompt: Put before a query. By default the model's own prompt; "" means none.
-        document_prompt: Put before a document. By default the model's own prompt; "" means none.
-        batch_size: Texts that are embedded at once.
+        model: A folder, or a name on the hub of sentence-transformers, which is downloaded at first use.
+        device: torch's device, such as `cpu` or `cuda:0`. By default, the library chooses it.
+        query_prompt: The text before each query. Defaults to the model's own prompt. An empty string means no prompt.
+        document_prompt: The text before each document. Defaults to the model's own prompt. An empty string means no
+            prompt.
+        batch_size: The number of texts that are embedded at once.
 
     Raises:
         MissingExtraError: If the extra is not installed.
@@ -50,7 +51,7 @@ class SentenceTransformerEmbedder:
 
     @property
     def name(self) -> str:
-        """The model's name, or its folder's, with a digest of prompts that are not the model's own."""
+        """The name of the model or of its folder. If the prompts are not the model's own, a digest of them is added."""
         folder = Path(self._source).expanduser()
         label = f"sentence-transformers:{folder.resolve().name if folder.is_dir() else self._source}"
         if self._prompts == (None, None):
@@ -59,17 +60,15 @@ class SentenceTransformerEmbedder:
 
     @property
     def dimension(self) -> int:
-        """The numbers of a vector. Reading it loads the model."""
+        """The length of the vectors. Reading it loads the model."""
         return int(self._loaded().get_embedding_dimension())
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, shape (n, d). If a text is longer than the model's window, the model cuts
-        it.
-        """
+        """Return the vectors of the texts, shape (n, d). The model truncates texts that are longer than its window."""
         return self._embed(texts, "encode_document", self._prompts[1])
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of the query, shape (d,), with the model's prompt for queries if it has one."""
+        """Return the vector of the query, shape (d,). If the model has a prompt for queries, it is used."""
         vector: Vectors = self._embed([text], "encode_query", self._prompts[0])[0]
         return vector
 

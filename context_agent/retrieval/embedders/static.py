@@ -1,4 +1,4 @@
-"""The token table that ships with the package, as an embedder."""
+"""An `Embedder` with the token table that ships with the package."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from context_agent.retrieval.embedders import Vectors, unit_rows
 
 
 class StaticEmbedder:
-    """An `Embedder` that sums the vectors of a text's tokens. A text without a known token gets the zero vector.
+    """An `Embedder` that adds up the vectors of a text's tokens. A text without a known token gets the zero vector.
 
-    The vectors are distilled from all-MiniLM-L6-v2 and already carry each token's weight (`weights/README.md` says
-    how). Word order is lost, and a rare name is a bag of pieces. So alone it retrieves worse than a transformer. It
-    takes microseconds, and in a multi-step search together with BM25 the gap is small.
+    The vectors are distilled from all-MiniLM-L6-v2 and already include each token's weight (see `weights/README.md`).
+    Word order is lost, and a rare name is a bag of pieces. So by itself it retrieves worse than a transformer. But it
+    takes microseconds, and in a multi-step search together with BM25 the difference is small.
 
     Args:
-        folder: Weights written by `scripts/build_static_embedding.py`. By default those that ship with the package.
-            They are loaded at first use.
+        folder: A folder of weights written by `scripts/build_static_embedding.py`. Defaults to the weights that ship
+            with the package. They are loaded at first use.
     """
 
     __slots__ = ("_folder",)
@@ -37,7 +37,7 @@ class StaticEmbedder:
 
     @property
     def dimension(self) -> int:
-        """The numbers of a vector."""
+        """The length of the vectors."""
         return self._weights().dimension
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
@@ -45,7 +45,7 @@ class StaticEmbedder:
         return unit_rows(self._weights().sums(texts))
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of the text, shape (d,), of length 1 or 0. Queries and documents are embedded alike."""
+        """Return the vector of the text, shape (d,), of length 1 or 0. Queries are embedded like documents."""
         vector: Vectors = self.embed_documents([text])[0]
         return vector
 

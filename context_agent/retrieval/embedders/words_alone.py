@@ -12,7 +12,7 @@ from context_agent.retrieval.embedders import WORDS_ALONE, Vectors
 
 @dataclass(frozen=True, slots=True)
 class NoEmbedder:
-    """The embedder of a corpus that is searched by words alone. Its vectors have no numbers."""
+    """The embedder of a corpus that is searched by words alone. Its vectors have length 0."""
 
     name: str = WORDS_ALONE
     dimension: int = 0

@@ -3,16 +3,16 @@
     corpus = EngineCorpus(lambda query, limit: my_engine.search(query, limit))
     SearchAgent(corpus).search("Which award did the director of Rope receive?")
 
-An engine needs one ability: to return passages for a query. The rest of `Corpus` is answered without it:
+An engine needs one ability: to return passages for a query. `EngineCorpus` provides the rest of `Corpus` itself:
 
-| part | answer |
+| part | how |
 |---|---|
-| ids, `get`, `read`, `walk` | of the passages that the engine has returned; with `read=`, of whole documents |
-| similarity | by an embedder here, over returned passages |
-| how common a word is | by its frequency in general; see `word_frequency` |
-| filters | by a search function with an argument `where`; else each passage is tested by its metadata |
+| ids, `get`, `read`, `walk` | for the passages that the engine has returned; with `read=`, for whole documents |
+| similarity | by an embedder in this process, for returned passages |
+| document frequency | estimated from how common the word is in general (see `word_frequency`) |
+| filters | by a search function with an argument `where`; without one, each passage's metadata is tested |
 | `exclude` | by requesting more passages |
-| grep | over returned passages; since that finds too little, an agent does not offer the tool |
+| grep | in returned passages; since that finds too little, an agent does not offer the tool |
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from context_agent.retrieval.index.text_table import encode
 from context_agent.types import Chunk, Hit
 
 ASSUMED_SIZE = 10_000
-"""Chunks of an engine that does not say how many it has."""
+"""The assumed number of passages in an engine that does not state it."""
 MOST_REQUESTED = 100
-"""Passages that one request may ask for."""
+"""The maximum number of passages that one request asks for."""
 REQUEST_SECONDS = 30.0
-"""Seconds for one request."""
+"""The time limit of one request, in seconds."""
 Vector = NDArray[np.float32]
 
 
@@ -71,23 +71,23 @@ class EngineCorpus:
     ) -> None:
         """Wrap an engine.
 
-        A search function takes a query, the number of passages if it has a second argument, and the filter if it has an
-        argument `where`. It may be a coroutine function. It returns the passages, best first, in any shape that
-        `engines.passages` knows.
+        A search function takes a query. If it has a second required argument, or an argument with a usual name such as
+        `limit`, it also gets the number of passages. If it has an argument `where`, it also gets the filter. It may be
+        a coroutine function. It returns the passages, best first, in any shape that `engines.passages` knows.
 
         Args:
             engine: A search function, a LangChain retriever or vector store, a LlamaIndex retriever or index, or the
                 address of an HTTP endpoint (see `HttpEngine`).
             name: The name of the corpus in trajectories.
-            size: The number of passages in the engine, as far as it is known.
-            read: Returns all passages of a document by its id.
-            embedder: Compares passages with queries. It need not be the engine's.
+            size: The number of passages in the engine, if it is known.
+            read: A function that returns all passages of a document by its id.
+            embedder: The embedder that compares passages with queries. It need not be the engine's own.
             text_key: The field of a passage's text, if its name is unusual.
             title_key: The field of the title.
             id_key: The field of the id.
             document_key: The field of the document's id.
-            timeout: Seconds for one request.
-            most: Passages that one request may ask for.
+            timeout: The time limit of one request, in seconds.
+            most: The maximum number of passages that one request asks for.
 
         Raises:
             ConfigError: If the engine is none of these, or a number is not positive.
@@ -116,11 +116,11 @@ class EngineCorpus:
     ) -> list[Hit]:
         """See `Corpus.search`. A hit's score is 1 / rank.
 
-        The chunk of a long passage that is most similar to the query comes at the passage's rank. Its other chunks
-        follow after all passages.
+        A long passage has several chunks. The chunk that is most similar to the query gets the passage's rank. The
+        other chunks follow after all passages.
 
         Raises:
-            CorpusError: If the engine fails, or returns what holds no passages.
+            CorpusError: If the engine fails, or its response has no passages in a known shape.
         """
         check_question(query, "query")
         check_count(k)
@@ -186,12 +186,14 @@ class EngineCorpus:
         return self._cosines(query, chunks)
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """See `Corpus.document_frequency`; estimated from how common words are in general."""
+        """See `Corpus.document_frequency`. The numbers are estimated from how common words are in general."""
         return estimated_frequency(terms, self.count())
 
     def _chunks(self, query: str, passages: Sequence[EnginePassage]) -> list[Chunk]:
-        """Return the chunks of the passages, each once: the best of each passage in their order, then the second best,
-        ...
+        """Return the chunks of the passages, each once.
+
+        The best chunk of each passage comes first, in the order of the passages. Then the second-best chunks follow,
+        and so on.
         """
         ranked: dict[str, tuple[int, int, Chunk]] = {}
         for rank, passage in enumerate(passages):

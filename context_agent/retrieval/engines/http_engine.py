@@ -16,17 +16,19 @@ from context_agent._support.http import Endpoint
 from context_agent.errors import ConfigError, CorpusError, ServerError
 
 QUERY_PLACEHOLDER, LIMIT_PLACEHOLDER = "{query}", "{limit}"
-"""What stands for the query and for the number of passages in an address and in a body."""
+"""The placeholders for the query and for the number of passages, in an address and in a body."""
 DEFAULT_BODY: Mapping[str, Any] = {"query": QUERY_PLACEHOLDER, "limit": LIMIT_PLACEHOLDER}
-"""The body of a request by default."""
+"""The default body of a request."""
 DEFAULT_RETRIES = 2
-"""How often a transient failure is retried."""
+"""The number of times that a transient failure is retried."""
 TRY_SECONDS = 25.0
-"""Seconds for one try. `EngineCorpus` allows more for all tries together."""
+"""The time limit of one attempt, in seconds. `EngineCorpus` allows more for all attempts together."""
 
 
 class HttpEngine:
-    """A search function over an endpoint. If the address has `{query}`, the request is a GET, otherwise a POST."""
+    """A search function that calls an endpoint. If the address has `{query}`, the request is a GET. Otherwise, it is a
+    POST.
+    """
 
     def __init__(
         self,
@@ -44,8 +46,8 @@ class HttpEngine:
             body: The body of the request, with the same placeholders in its strings. A string that is only `{limit}`
                 becomes a number.
             api_key_env: The environment variable whose key is sent as a bearer token.
-            timeout: Seconds for one try.
-            retries: How often a transient failure is retried.
+            timeout: The time limit of one attempt, in seconds.
+            retries: The number of times that a transient failure is retried.
 
         Raises:
             ConfigError: If the address or the body cannot work.
@@ -82,7 +84,7 @@ class HttpEngine:
 
 
 def _filled(value: Any, query: str, limit: int) -> Any:
-    """Return the body with the query and the limit in it."""
+    """Return the body with the placeholders replaced."""
     if isinstance(value, Mapping):
         return {name: _filled(entry, query, limit) for name, entry in value.items()}
     if isinstance(value, list | tuple):

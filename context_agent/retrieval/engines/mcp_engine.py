@@ -19,35 +19,39 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, Tool
 
 QUERY_NAMES = ("query", "question", "q", "text", "search", "search_query", "keywords", "input")
-"""Names of the argument for the query."""
+"""The usual names of the argument for the query."""
 LIMIT_NAMES = ("limit", "k", "top_k", "n", "size", "count", "num_results", "max_results", "n_results")
-"""Names of the argument for the number of passages."""
+"""The usual names of the argument for the number of passages."""
 LONGEST_CALL = 60.0
-"""Seconds after which a call of the tool is given up, even if someone still waits for it."""
+"""The time limit of a call of the tool, in seconds. It applies even if the caller would wait longer."""
 
 
 class McpEngine:
-    """A search function over one tool of a server.
+    """A search function that calls one tool of an MCP server.
 
-    It connects at the first call, and again after a broken connection. The tool's schema says which of its arguments
-    take the query and the number of passages.
+    It connects at the first call, and again after a broken connection. The tool's schema shows which arguments take the
+    query and the number of passages.
     """
 
     def __init__(self, server: Any, tool: str | None = None, *, arguments: Mapping[str, Any] | None = None) -> None:
         """Prepare the connection.
 
         Args:
-            server: What `mcp.Client` takes: an address, `StdioServerParameters`, or a server in this process.
-            tool: The name of the tool. It may be left out if the server has only one whose name contains "search".
-            arguments: Further arguments, sent with each call.
+            server: The server, as `mcp.Client` takes it: an address, `StdioServerParameters`, or a server in this
+                process.
+            tool: The name of the tool. If only one tool has "search" in its name, you may leave it out.
+            arguments: Further arguments, which are sent with each call.
         """
         self._server, self._tool_name, self._arguments = server, tool, dict(arguments or {})
         self._session: asyncio.Future[tuple[Client, Tool, asyncio.Event]] | None = None
         self.__name__ = tool or "mcp"
 
     def __call__(self, query: str, limit: int) -> Any:
-        """Return the tool's result as hits. Raise `CorpusError` if the tool fails, and `ConfigError` if there is
-        none.
+        """Return the tool's result as hits.
+
+        Raises:
+            CorpusError: If the tool fails.
+            ConfigError: If the server has no such tool.
         """
         return BACKGROUND.run(self._search(query, limit))
 
@@ -101,7 +105,10 @@ class McpEngine:
 
 
 def search_tool(tools: list[Tool], name: str | None) -> Tool:
-    """Return the tool with this name, or the only one that searches. Raise `ConfigError`, which lists the tools."""
+    """Return the tool with this name. If `name` is None, return the only tool with "search" in its name.
+
+    If there is no such tool, raise `ConfigError`. The message lists the tools.
+    """
     fitting = [tool for tool in tools if tool.name == name or (name is None and "search" in tool.name.lower())]
     if len(fitting) != 1:
         wrong = f"no tool {name!r}" if name else f"{len(fitting)} tools that search"
@@ -129,7 +136,8 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
 
 
 def hits_of_result(result: CallToolResult) -> Any:
-    """Return the structured result if there is one, or else its texts: their JSON, or each as a passage.
+    """Return the structured result. If there is none, parse the texts as JSON. If they are not JSON, return them as
+    passages.
 
     Raise `CorpusError` if the tool failed.
     """

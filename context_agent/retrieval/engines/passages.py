@@ -1,6 +1,6 @@
-"""The passages in what an engine returns.
+"""The passages in an engine's response.
 
-Scores are not read. They differ between engines in direction and scale, so only the order of the hits counts.
+Scores are ignored. They differ between engines in direction and scale, so only the order of the hits counts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from context_agent.text.normalization import well_formed
 from context_agent.types import Metadata
 
 MOST_HITS = 1_000
-"""Hits of one response that are read."""
+"""The maximum number of hits that are read from one response."""
 MOST_METADATA = 256
-"""Metadata entries of a hit that are read."""
+"""The maximum number of metadata entries that are read from a hit."""
 HIT_LIST_NAMES = (
     "hits", "results", "result", "documents", "docs", "points", "matches", "passages", "items", "rows", "data",
     "value", "response", "body", "objects", "root", "children",
 )  # fmt: skip
-"""Where a response holds its hits."""
+"""The usual names of the field that holds the hits of a response."""
 NESTED_FIELD_NAMES = ("_source", "payload", "entity", "fields", "properties", "metadata", "document", "chunk")
-"""Where a hit holds its fields, if not at its top."""
+"""The usual names of a field of a hit that holds further fields."""
 TEXT_NAMES = ("text", "content", "page_content", "body", "passage", "chunk", "document", "snippet")
 TITLE_NAMES = ("title", "name", "heading")
 ID_NAMES = ("id", "_id", "id_", "chunk_id", "uuid", "pk")
@@ -36,7 +36,7 @@ DOCUMENT_ID_NAMES = ("document_id", "doc_id", "ref_doc_id")
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """The fields of a hit that hold its text, title, id and document. None means that the field has a usual name."""
+    """The names of the fields of a hit that hold its text, title, id and document. None means the usual name."""
 
     text: str | None = None
     title: str | None = None
@@ -66,7 +66,7 @@ def passages_of(response: object, names: FieldNames) -> list[EnginePassage]:
 
 
 def _hits(response: Any) -> Sequence[object]:
-    """Return the list of hits, at most `MOST_HITS`, wherever the response holds it."""
+    """Return at most `MOST_HITS` hits, from the field of the response that holds them."""
     if hasattr(response, "to_pylist"):  # a table of Arrow
         response = response.to_pylist()
     elif hasattr(response, "to_dict") and hasattr(response, "columns"):  # one of pandas
@@ -90,7 +90,10 @@ def _hits(response: Any) -> Sequence[object]:
 
 
 def _columns(response: Mapping[str, Any], ids: list[Any]) -> list[object]:
-    """Return the hits of Chroma's response, which has a list for each part of a hit, inside a list for each query."""
+    """Return the hits of Chroma's response.
+
+    The response has a list for each field of a hit, inside a list for each query.
+    """
 
     def column(name: str) -> list[Any]:
         values = response.get(name) or [None] * len(ids)
@@ -124,7 +127,9 @@ def _passage(hit: object, names: FieldNames) -> EnginePassage:
 
 
 def _entries(hit: Any) -> dict[str, Any]:
-    """Return the fields of a hit and those that it nests. Its own fields come before nested ones of the same name."""
+    """Return the fields of a hit and its nested fields. If both have a field of the same name, the hit's own field
+    counts.
+    """
     if isinstance(hit, str):
         return {"text": hit}
     if isinstance(hit, tuple) and len(hit) == 2 and isinstance(hit[1], int | float):
@@ -147,15 +152,17 @@ def _entries(hit: Any) -> dict[str, Any]:
 
 
 def _is_record(value: object) -> bool:
-    """Return True if a value is an object with fields: a dataclass, or an object of pydantic, which can be iterated
-    over too.
+    """Return True if a value is an object with fields: a dataclass, or an object of pydantic.
+
+    An object of pydantic can also be iterated over.
     """
     return (is_dataclass(value) and not isinstance(value, type)) or hasattr(value, "model_fields_set")
 
 
 def _entry(entries: Mapping[str, Any], name: str | None, usual: Sequence[str]) -> tuple[str | None, Any]:
-    """Return the entry's name and value: the named one, or else the first usual one that has a value. Without one,
-    (None, None).
+    """Return the name and the value of the named entry. If no name is given, return the first usual entry with a value.
+
+    If there is none, return (None, None).
     """
     candidates = [name] if name is not None else [usual_name for usual_name in usual if usual_name in entries]
     filled = (candidate for candidate in candidates if entries.get(candidate) is not None)
@@ -166,7 +173,10 @@ def _entry(entries: Mapping[str, Any], name: str | None, usual: Sequence[str]) -
 
 
 def _identifier(value: object) -> str:
-    """Return an id as text, or "" for none. LlamaIndex stores a missing document as "None"."""
+    """Return an id as text. If there is none, return an empty string.
+
+    LlamaIndex writes the text "None" for a missing document.
+    """
     usable = isinstance(value, str | int | UUID) and not isinstance(value, bool)
     text = well_formed(str(value)) if usable else ""
     return "" if text == "None" else text

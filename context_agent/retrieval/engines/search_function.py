@@ -1,7 +1,7 @@
 """How a search function, or a retriever or store of a framework, is called.
 
-No framework is imported, because its objects are recognized by their methods. If a retriever's call takes no number of
-passages, it returns as many as its own settings say. A vector store or an index receives the number that is needed.
+No framework is imported, because its objects are recognized by their methods. Some retrievers take no number of
+passages. They return as many as their own settings say. A vector store or an index receives the number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SearchFunction:
-    """A search function with the arguments that it takes.
+    """A search function, and the arguments that it takes.
 
     `limit_name` is empty if the number of passages is a positional argument, and None if there is no such argument.
     """
@@ -40,10 +40,10 @@ class SearchFunction:
 
     @classmethod
     def of(cls, function: Callable[..., Any], seconds: float) -> Self:
-        """Return the function as it is: `(query)`, `(query, limit)`, and with `where` if it filters itself.
+        """Return the function with the arguments that its signature shows: a query, and perhaps a limit and `where`.
 
-        Coroutines run in the event loop in which this is called, if that still runs later. Otherwise they run in a loop
-        in the background.
+        Coroutines run in the event loop in which this method is called, if that loop is still running. Otherwise, they
+        run in a loop in the background.
 
         Raises:
             ConfigError: If the function cannot take a query.
@@ -70,7 +70,10 @@ class SearchFunction:
         return self.run(lambda: self.call(*positional, **options))
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """Return what the call returns, or its coroutine. Raise `CorpusError` if it fails or takes too long."""
+        """Return the result of the call. If it is a coroutine, run it.
+
+        If the call fails or takes too long, raise `CorpusError`.
+        """
         started = _in_thread(lambda: self._awaited(call()))
         try:
             return started.result(self.seconds)
@@ -94,8 +97,8 @@ class SearchFunction:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function. If it does not say them, as functions in C need not, return a query
-    alone.
+    """Return the parameters of a function. If its signature is unknown, as for some functions in C, return only a
+    query.
     """
     try:
         return list(inspect.signature(function).parameters.values())
@@ -109,8 +112,9 @@ async def _until(result: Any, seconds: float) -> Any:
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run the call in a thread of its own, in a copy of this context. The thread does not delay the end of the
-    process.
+    """Run the call in a thread of its own, in a copy of this context.
+
+    The process can end while the thread is running.
     """
     future: Future[T] = Future()
     context = contextvars.copy_context()
@@ -139,7 +143,7 @@ def _described(error: BaseException) -> str:
 
 
 def search_function(engine: Any) -> Callable[..., Any]:
-    """Return the engine's search, for `SearchFunction.of`. Raise `ConfigError` for an object that cannot search."""
+    """Return the engine's search, for `SearchFunction.of`. If the object cannot search, raise `ConfigError`."""
     search = HttpEngine(engine) if isinstance(engine, str) else _of_llamaindex(engine) or _of_langchain(engine)
     if search is not None:
         return search

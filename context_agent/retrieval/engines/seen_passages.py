@@ -17,18 +17,19 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document
 
 LONGEST_PASSAGE = 400_000
-"""Characters of a passage that are read. The rest is left out."""
+"""The maximum number of characters that are read from a passage. The rest is left out."""
 MOST_CHARACTERS = 32_000_000
-"""Characters that are remembered. Beyond them, the passages that were returned longest ago are forgotten."""
+"""The maximum number of characters in memory. Beyond it, the passages that were returned longest ago are dropped."""
 FULL_LENGTH_KEY = "ctx1_cut_characters"
-"""Metadata entry of a passage that was cut: its full length."""
+"""The metadata entry with the full length of a passage that was truncated."""
 
 
 class SeenPassages:
-    """The passages that an engine has returned, in chunks whose ids do not change while they are here. Thread-safe.
+    """The passages that an engine has returned, as chunks. Thread-safe.
 
-    A passage is known by its title and text. So if an engine repeats a passage or changes its ids, nothing changes. If
-    a passage is longer than a chunk, or its document has several passages, it becomes several chunks of one document.
+    A chunk keeps its id as long as it is in memory. A passage is identified by its title and text. So if an engine
+    repeats a passage or changes its ids, nothing changes. If a passage is longer than a chunk, or its document has
+    several passages, it becomes several chunks of one document.
     """
 
     def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
@@ -60,7 +61,7 @@ class SeenPassages:
             return [self._by_id[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in self._by_id]
 
     def document(self, document_id: str) -> list[Chunk]:
-        """Return the chunks of a document, by index."""
+        """Return the chunks of a document, ordered by index."""
         with self._lock:
             return list(self._documents.get(document_id, ()))
 
@@ -71,7 +72,9 @@ class SeenPassages:
         return (chunk for chunks in documents for chunk in chunks)
 
     def vectors(self, chunks: Sequence[Chunk], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
-        """Return the vectors of chunks, shape (n, d). Each chunk is embedded once. There must be a chunk."""
+        """Return the vectors of chunks, shape (n, d). There must be at least one chunk. Each chunk is embedded only
+        once.
+        """
         with self._lock:
             vectors = {chunk.id: self._vectors[chunk.id] for chunk in chunks if chunk.id in self._vectors}
         if missing := [chunk for chunk in chunks if chunk.id not in vectors]:

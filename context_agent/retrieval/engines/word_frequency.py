@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from context_agent._support.token_table import load_weights
 
 PASSAGE_WORDS = 100
-"""Words of a typical passage."""
+"""The number of words in a typical passage."""
 _MOST_FREQUENT_WORD = "the"
 """The most frequent word. Special tokens and single characters precede it in the vocabulary."""
 _CHARACTER_RANK = 500
-"""Rank of a single character. The vocabulary sorts single characters by their code."""
+"""The rank of a single character. The vocabulary sorts single characters by their code, not by frequency."""
 
 
 def estimated_frequency(terms: Sequence[str], passages: int) -> NDArray[np.int64]:
     """Estimate how many of the passages contain each term.
 
     The vocabulary of the tokenizer that ships with the package is sorted by frequency, so a word's position is its
-    rank. By Zipf's law, one of r * ln(V) words of a text with V different words is the word of rank r. If the tokenizer
-    cuts a word into pieces, the word is rarer than all words that are one token.
+    rank. By Zipf's law, the word of rank r has a share of 1 / (r * ln(V)) of a text with V different words. If the
+    tokenizer splits a word into pieces, the word is rarer than all words that are one token.
 
     Args:
         terms: The terms.
