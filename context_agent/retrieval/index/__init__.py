@@ -1,4 +1,4 @@
-"""An index in a folder, which many processes read while one process writes. It knows no Chroma.
+"""An index in a folder, which many processes read while one process writes. It does not depend on Chroma.
 
 | module | contents |
 |---|---|
@@ -8,5 +8,5 @@
 | `bm25`, `analysis` | search by words, and the analysis of text into terms |
 | `dense`, `vector_graph` | search by vectors, exact or through a graph |
 | `grep`, `text_table` | regular expressions over all texts |
-| `manifest`, `records`, `layouts`, `metadata_keys` | what the records of a collection mean |
+| `manifest`, `records`, `layouts`, `metadata_keys` | the meaning of the records of a collection |
 """

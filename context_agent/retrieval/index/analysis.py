@@ -1,4 +1,4 @@
-"""How tantivy turns text into terms, in each language."""
+"""The analysis of text into terms by tantivy, for each language."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from tantivy import Filter, TextAnalyzer, Tokenizer
 
 MAX_WORD_BYTES = 80
-"""Longer words are not indexed: they are encoded blobs."""
+"""The maximum length of a word. Longer words are encoded data, and are not indexed."""
 TOKENIZER_NAME = "context_agent_terms"
-"""The name under which every index stores its tokenizer. The tokenizer splits text that is already analyzed into
-terms.
+"""The name under which every index stores its tokenizer.
+
+The tokenizer splits text that is already analyzed into terms.
 """
 
 
@@ -69,8 +70,9 @@ def _word_filters() -> list[Filter]:
 
 
 def _folding(language: str) -> list[Filter]:
-    """Return the filters that run before stop words are dropped. Stop words of languages other than English have
-    accents.
+    """Return the filters that run before stop words are dropped.
+
+    The stop words of languages other than English have accents, so accents are folded here only for English.
     """
     from tantivy import Filter
 

@@ -1,9 +1,9 @@
 """BM25 on tantivy, in memory or in a folder, with incremental additions and deletions.
 
-The analyzer lower-cases, folds accents, and drops the stop words and endings of a text's language. The title counts
-twice. On the train queries of 2wiki, hotpotqa and musique, recall@5 is .682, .752 and .508 with the title twice. With
-the title once it is .668, .745 and .469. A word is a run of letters and digits. `text.scripts` cuts scripts without
-spaces into terms. Scores use tantivy's fixed k1 = 1.2 and b = 0.75.
+The analyzer converts text to lower case, folds accents, and drops the stop words and endings of a text's language. The
+title counts twice. On the train queries of 2wiki, hotpotqa and musique, recall@5 is .682, .752 and .508 with the title
+twice. With the title once, it is .668, .745 and .469. A word is a run of letters and digits. `text.scripts` divides
+scripts without spaces into terms. Scores use tantivy's fixed k1 = 1.2 and b = 0.75.
 
 An index may hold texts in several languages. Each text is analyzed in its own language, so a word of a query has a form
 in each language of the index. The forms count as one term, which is as frequent as all of them together.
@@ -39,33 +39,37 @@ if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema
 
 ANALYZER_VERSION = 2
-"""Increment it when the analyzer or the schema changes. An index of another version is rebuilt."""
+"""The version of the analyzer. Increment it when the analyzer or the schema changes. Older indexes are then rebuilt."""
 MAX_QUERY_TERMS = 64
-"""Distinct terms of one query. Forms of a word in several languages are one term. The rarest terms of a longer query
-are kept.
+"""The maximum number of distinct terms in a query. Of a longer query, the rarest terms are kept.
+
+The forms of a word in several languages are one term.
 """
 MIN_LANGUAGE_SHARE = 0.002
-"""Share of the texts from which a language counts in every query.
+"""The minimum share of the texts from which a language counts in every query.
 
 A rarer language counts too, unless the query shows that it is in another language.
 """
 CLEAR_STOP_WORDS = 2
-"""A query is in another language than most texts if it has this many stop words more in that language."""
+"""The number of additional stop words that show that a query is not in the language of most texts."""
 MAX_QUERY_CHARACTERS = 100_000
-"""Only this much of a query is analyzed."""
+"""The maximum number of characters of a query that are analyzed."""
 TITLE_WEIGHT = 2
-"""How often the title is indexed with the text."""
+"""The number of times that the title is indexed with the text."""
 MAX_LIST_BYTES = 1_000_000
-"""Size of tantivy's lists of its files and segments."""
+"""The maximum size of tantivy's lists of its files and segments."""
 MAX_SEGMENTS = 1_000
-"""Segments of an index that is opened."""
+"""The maximum number of segments in an index that is opened."""
 _WRITER_HEAP_BYTES = 32_000_000
 _TIE_MARGIN = 8
-"""Hits requested beyond twice as many as are wanted. A second search costs far more than a larger first one."""
+"""The number of hits that are requested beyond twice the wanted number.
+
+A second search costs far more than a larger first one.
+"""
 
 
 class Bm25Entry(NamedTuple):
-    """What is indexed of one chunk."""
+    """The indexed parts of one chunk."""
 
     id: str
     title: str
@@ -73,7 +77,7 @@ class Bm25Entry(NamedTuple):
 
 
 class Bm25Index:
-    """A set of texts by id, searchable by words.
+    """A set of texts by id that can be searched by words.
 
     Reads are thread-safe. Writes need one thread, and a `commit` makes them visible. If the files of a folder are
     damaged, a search raises `CorpusCorruptError`.
@@ -88,8 +92,8 @@ class Bm25Index:
             path: The folder. None keeps the index in memory.
             create: Whether to make the folder if it does not exist.
             language: A code of `text.languages.LANGUAGES`. It must be the same each time the folder is opened.
-            mixed: Whether each text is analyzed in its own language. `language` is then that of texts that show no
-                other.
+            mixed: Whether each text is analyzed in its own language. `language` then applies to texts whose language is
+                unclear.
 
         Raises:
             ConfigError: If the language is unknown.
@@ -142,7 +146,7 @@ class Bm25Index:
             writer.add_document(document)
 
     def delete(self, ids: Iterable[str]) -> None:
-        """Remove texts by id, which takes effect after `commit`. Unknown ids are ignored."""
+        """Remove texts by id. This takes effect after `commit`. Unknown ids are ignored."""
         writer = self._open_writer()
         for chunk_id in ids:
             writer.delete_documents_by_term("id", chunk_id)
@@ -162,8 +166,8 @@ class Bm25Index:
 
         Args:
             query: The query. Its words become a disjunction.
-            k: The most texts to return.
-            only: Ids to which the search is limited. None searches all texts.
+            k: The maximum number of texts to return.
+            only: The ids to which the search is limited. None searches all texts.
 
         Returns:
             Ids with their scores, best first. Equal scores are ordered by id.
@@ -199,22 +203,25 @@ class Bm25Index:
         return [form for forms in self._terms(text) for form in forms]
 
     def term_frequencies(self, text: str) -> NDArray[np.int64]:
-        """Return in how many texts each distinct term of a text occurs, shape (n,). Deleted texts may still count."""
+        """Return the number of texts in which each distinct term of a text occurs, shape (n,).
+
+        Deleted texts may still count.
+        """
         with self.reading():
             counts = [min(self._sum(forms), self.count()) for forms in self._terms(text)]
         return np.array(counts, dtype=np.int64)
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """Return in how many texts each term occurs, shape (n,).
+        """Return the number of texts in which each term occurs, shape (n,).
 
-        A term of several words counts the texts with all of them. A term of stop words alone counts every text. A term
-        without a letter or digit counts none.
+        If a term has several words, a text counts if it has all of them. If it has only stop words, every text counts.
+        If it has no letter or digit, no text counts.
         """
         with self.reading():
             return np.array([self._frequency(term) for term in terms], dtype=np.int64)
 
     def _cut(self, text: str) -> str:
-        """Return the text as tantivy gets it, with blanks between the terms of scripts that have none."""
+        """Return the text for tantivy. In scripts without spaces, blanks are put between the terms."""
         if text.isascii():
             return text
         return segmented(well_formed(text))
@@ -234,8 +241,9 @@ class Bm25Index:
         self._always = [codes[0] for codes in alike.values() if sum(map(self.languages.__getitem__, codes)) >= least]
 
     def _terms(self, text: str) -> list[tuple[str, ...]]:
-        """Return the distinct terms of a text in order of appearance. Each term holds the forms of a word in different
-        languages.
+        """Return the distinct terms of a text in order of appearance.
+
+        Each term has the forms of a word in different languages.
         """
         cut = self._cut(text[:MAX_QUERY_CHARACTERS])
         codes = self._always
@@ -262,7 +270,9 @@ class Bm25Index:
         return terms
 
     def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
-        """Yield a query for each form of a term. Each form weighs as if it were as frequent as all forms together."""
+        """Yield a query for each form of a term. A form has the weight of a word that is as frequent as all forms
+        together.
+        """
         from tantivy import Query
 
         queries = [Query.term_query(self._schema, "text", form, "freq") for form in forms]
@@ -295,7 +305,7 @@ class Bm25Index:
         return sum(self._searcher.doc_freq("text", form) for form in forms)
 
     def _rarest(self, terms: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        """Return the terms that occur in the fewest texts, without those that occur in none."""
+        """Return the terms that occur in the fewest texts, but not those that occur in none."""
         frequencies = {forms: self._sum(forms) for forms in terms}
         indexed = (forms for forms in terms if frequencies[forms])
         return sorted(indexed, key=lambda forms: (frequencies[forms], forms))[:MAX_QUERY_TERMS]
@@ -309,7 +319,7 @@ class Bm25Index:
 
 
 _EVERY_TEXT = "1"
-"""A term of every text. Its frequency shows whether deleted texts are still counted."""
+"""A term that every text has. Its frequency shows whether deleted texts are still counted."""
 
 
 def _schema() -> Schema:
@@ -337,7 +347,7 @@ def _open(schema: Schema, path: Path | None, create: bool) -> Index:
 
 
 def _check_files(path: Path) -> None:
-    """Raise `ValueError` for lists of files that tantivy would read whole, or that name a segment twice."""
+    """If tantivy's lists of files are too large, or name a segment twice, raise `ValueError`."""
     read_bytes(path / ".managed.json", MAX_LIST_BYTES)
     segments = [segment["segment_id"] for segment in read_json(path / "meta.json", MAX_LIST_BYTES)["segments"]]
     if len(segments) > MAX_SEGMENTS or len(set(segments)) < len(segments):
@@ -349,7 +359,7 @@ _SMALL_SET = 1_000
 
 
 class Bm25Retriever:
-    """BM25 as a `Retriever`."""
+    """A `Retriever` that searches a `Bm25Index`."""
 
     name = SPARSE
 
@@ -363,8 +373,8 @@ class Bm25Retriever:
 
         Args:
             index: The index.
-            matching: Returns the indexed ids that a metadata filter admits.
-            chunk_of: Maps an indexed id to its chunk's id. None means that they are the same.
+            matching: A function that returns the indexed ids which a metadata filter admits.
+            chunk_of: A mapping from an indexed id to its chunk's id. None means that they are the same.
         """
         self._index, self._matching, self._chunk_of = index, matching, chunk_of
 
@@ -377,7 +387,7 @@ class Bm25Retriever:
             return [(self._chunk_of[item], score) for item, score in hits]
 
     def unknown_share(self, query: str) -> float:
-        """See `KnowsWords`. A word weighs as much as it does in BM25."""
+        """See `KnowsWords`. A word has the same weight as in BM25."""
         frequencies = self._index.term_frequencies(query)
         rarity = np.log1p((self._index.count() - frequencies + 0.5) / (frequencies + 0.5))
         return float(rarity[frequencies == 0].sum() / rarity.sum()) if len(rarity) else 0.0

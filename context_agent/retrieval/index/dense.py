@@ -14,18 +14,18 @@ from context_agent.retrieval.filters import Where
 from context_agent.retrieval.retriever import DENSE, QueryVectors
 
 _UNIT_SAMPLE = 3
-"""Vectors that are checked to decide whether all vectors have length 1."""
+"""The number of vectors that are checked to decide whether all vectors have length 1."""
 
 
 class NearestRows(Protocol):
     """An approximate search in one part of an index."""
 
     def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
-        """Return about the `k` rows with the highest cosine to a query.
+        """Return about `k` rows with the highest cosine to a query.
 
         Args:
             query: The query's vector, shape (d,).
-            k: How many rows to return.
+            k: The number of rows to return.
 
         Returns:
             Row numbers, not sorted. None means that this search cannot be used.
@@ -155,9 +155,9 @@ class DenseRetriever:
 
         Args:
             table: The vectors.
-            embed_query: Returns the vector of a query.
-            id_of: Returns the chunk id of a row.
-            mask: Returns the rows that a metadata filter admits, shape (rows,).
+            embed_query: A function that returns the vector of a query.
+            id_of: A function that returns the chunk id of a row.
+            mask: A function that returns the rows which a metadata filter admits, shape (rows,).
         """
         self._table, self._embed_query, self._id_of, self._mask = table, embed_query, id_of, mask
 

@@ -2,12 +2,12 @@
 
 All texts are in one UTF-8 buffer, separated by line breaks, so the engine searches a hundred thousand of them in a few
 calls. *Finders* search the buffer. A finder finds at least every chunk that matches. The first finder is a literal that
-each match must contain; it is about ten times as fast as a general pattern. The second is the pattern itself, with `^`
+each match must contain. It is about ten times as fast as a general pattern. The second is the pattern itself, with `^`
 and `$` at line breaks. Each candidate chunk is then checked alone, so a match never spans two chunks. If a finder has
-too many false candidates, it is dropped, and the remaining chunks are checked one by one.
+too many false candidates, it is dropped. If no finder is left, the remaining chunks are checked one by one.
 
 `benchmarks/search_latency.py` compares this with Chroma's own `$regex` at 100,000 chunks. The buffer takes as much
-memory as the text (mapped from an index folder) and 8 bytes a chunk. A pattern takes at most 8 MiB.
+memory as the text (mapped from an index folder), and 8 bytes for each chunk. A pattern takes at most 8 MiB.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ from context_agent.errors import PatternError
 from context_agent.retrieval.index.text_table import TextTable
 
 LONGEST_PATTERN = 4_096
-"""Characters of a pattern at most."""
+"""The maximum number of characters in a pattern."""
 _MAX_MISSES = 1_000
-"""False candidates after which a finder is dropped."""
+"""The number of false candidates after which a finder is dropped."""
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 16, 1 << 22
-"""Bytes that one call searches. The window is small after a match, so a pattern that reads to its end stays cheap."""
+"""The minimum and maximum number of bytes that one call searches.
+
+The window is small after a match, because some patterns read to the end of the window.
+"""
 _SHORTEST_LITERAL = 3
 
 
 class Pattern:
-    """A compiled pattern. It is case-sensitive except with `(?i)`. `.` does not match a line break except with
-    `(?s)`.
+    """A compiled pattern.
+
+    It is case-sensitive unless it has `(?i)`. `.` does not match a line break unless the pattern has `(?s)`.
     """
 
     def __init__(self, source: str) -> None:
@@ -89,7 +93,7 @@ def scan(table: TextTable, pattern: Pattern) -> Iterator[int]:
 
 
 def _next_candidate(table: TextTable, finder: Any, row: int) -> int:
-    """Return the first row from `row` on that the finder matches. If there is none, return the number of rows."""
+    """Return the first row, starting at `row`, that the finder matches. If there is none, return the number of rows."""
     window = _FIRST_WINDOW
     while row < len(table):
         begin = int(table.starts[row])
@@ -103,9 +107,9 @@ def _next_candidate(table: TextTable, finder: Any, row: int) -> int:
 def required_literal(source: str) -> str:
     """Return the longest run of characters that every match must contain.
 
-    If the pattern ignores case, the match may have the run in either case. The function reads only what is outside of
-    groups. For syntax that it does not understand, for an alternation and for fewer than three characters, it returns
-    the empty string. So it may miss a literal, but never returns a wrong one.
+    If the pattern ignores case, a match may have the run in upper or lower case. The function reads only the parts
+    outside of groups. It returns the empty string for syntax that it does not understand, for an alternation, and for
+    fewer than three characters. So it may miss a literal, but never returns a wrong one.
     """
     runs, position = [""], 0
     while position < len(source):
@@ -141,7 +145,7 @@ _IN_GROUP = re.compile(rf"\\[^QEpPx0-9]|{_CHARACTER_CLASS}|[^\\\[]", re.DOTALL)
 
 
 def _end_of_group(source: str, position: int) -> int:
-    """Return where the group ends whose opening bracket is before `position`, or -1 if that is unclear."""
+    """Return the end of the group whose opening bracket is before `position`. If it is unclear, return -1."""
     depth = 1
     while depth:
         token = _IN_GROUP.match(source, position)

@@ -9,8 +9,8 @@ collection.
 the state. So any change is noticed, and only the records that changed since the last snapshot are read. Chroma's client
 does not report that number. There, a snapshot counts as current under three conditions: the number of records is the
 same, the snapshot has the last records of the store, and 64 records spread over the collection still have the same
-text. If a text was changed in place and is not among the 64, the change goes unnoticed: open with `rebuild=True` after
-such changes.
+text. So if another text was changed in place, the change goes unnoticed. After such changes, open the collection with
+`rebuild=True`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
 
 COMPARED_RECORDS = 64
-"""Records compared to detect changes in a foreign collection."""
+"""The number of records that are compared to detect changes in a foreign collection."""
 
 
 class StoredRecords(Protocol):
@@ -63,8 +63,9 @@ class StoredRecords(Protocol):
         """Yield the id, text and metadata of each record with one of these ids. By default, yield all records."""
 
     def vectors(self, ids: Sequence[str]) -> Iterator[tuple[Sequence[str], NDArray[np.float32]]]:
-        """Yield record ids with their vectors, shape (n, d). If the store has lost a vector, raise
-        `CorpusCorruptError`.
+        """Yield record ids with their vectors, shape (n, d).
+
+        If the store has lost a vector, raise `CorpusCorruptError`.
         """
 
     def dimension(self) -> int:
@@ -132,7 +133,7 @@ class ForeignLayout:
         Args:
             keys: The metadata keys of the collection.
             sequence: The number of the collection's last change. It is -1 if the number is unknown.
-            counter: Counts the tokens of a chunk if its metadata do not state them.
+            counter: The token counter for chunks whose metadata does not state their number of tokens.
         """
         self.keys = keys
         self.state = json.dumps({"keys": asdict(keys), "sequence": sequence}, sort_keys=True)
@@ -158,8 +159,9 @@ class ForeignLayout:
         )
 
     def latest(self, root: Path, *, lexical: bool) -> tuple[Snapshot | None, int]:
-        """Return the last snapshot that was made with the same keys, and the sequence number of the state that it
-        shows.
+        """Return the last snapshot that was made with the same keys, and the sequence number of its state.
+
+        If there is none, return (None, -1).
         """
         publication = published(root)
         try:
@@ -181,8 +183,9 @@ class ForeignLayout:
     def write(
         self, records: StoredRecords, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
-        """Write the differences between the collection and `base`. The `changed` records of the base count as
-        differences.
+        """Write the differences between the collection and `base`.
+
+        The `changed` records of the base count as differences.
         """
         added: list[str] | None = None
         if base is not None:
@@ -270,8 +273,9 @@ def build(
 
 
 def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:
-    """Write the missing vectors, as the collection stores them. If the store has lost a vector, raise
-    `CorpusCorruptError`.
+    """Write the missing vectors, as the collection stores them.
+
+    If the store has lost a vector, raise `CorpusCorruptError`.
     """
     missing = writer.without_vectors()
     for ids, vectors in records.vectors(missing):

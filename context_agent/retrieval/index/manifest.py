@@ -1,7 +1,8 @@
 """The manifest: the state of an index, as one entry of the collection's metadata.
 
-The manifest travels with the collection, also on a server, and is replaced in one transaction. It is written last. Its
-`revision` names the last complete state. Records of a higher revision are the unfinished work of an interrupted run.
+The manifest is stored in the collection, also on a server, and is replaced in one transaction. It is written last. Its
+`revision` is the number of the last complete state. Records of a higher revision are the unfinished work of an
+interrupted run.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 MANIFEST_KEY = "ctx1"
-"""The name of the manifest in a collection's metadata, and of the packed entry in a record's."""
+"""The key of the manifest in a collection's metadata, and of the packed entry in a record's metadata."""
 MANIFEST_SCHEMA = 1
-"""The version of the manifest."""
+"""The version of the manifest's format."""
 LONGEST_ENTRY = 100_000
-"""Characters of a manifest that are read."""
+"""The maximum number of characters in a manifest."""
 _STRICT_CONFIG: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 _NameText = Annotated[str, Len(1, 4_096)]
 _Language = Annotated[str, Predicate(lambda code: not code or code in LANGUAGES)]
@@ -37,7 +38,7 @@ _Scores = Annotated[Mapping[Annotated[str, Len(1, 100)], Annotated[float, Interv
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """How documents were chunked: tokens per chunk, tokens of overlap, and the name of the token counter."""
+    """The settings of chunking: the tokens in a chunk, the tokens of overlap, and the name of the token counter."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT_CONFIG
     size: _Count
@@ -51,18 +52,18 @@ class Manifest:
 
     Attributes:
         embedder: The name of the embedder.
-        dimension: The numbers of a vector.
-        chunking: How documents were chunked.
-        spec: The embedder's spec for `load_embedder`; empty if unknown.
-        revision: The number of the state. 0 means that no run has been completed yet.
+        dimension: The length of the vectors.
+        chunking: The settings of chunking.
+        spec: The embedder's spec for `load_embedder`. It is empty if it is unknown.
+        revision: The number of the state. It is 0 if no run has been completed yet.
         chunks: The number of chunks.
         mrr: The mean reciprocal rank of each retriever.
         weights: The weight of each retriever.
         snapshot: The folder that holds this state of a local index.
-        calibration: The version of the measurement of `mrr` and `weights`; 0 without one.
-        language: The language of BM25, see `text.languages`; empty until a run has been completed.
-        mixed: Whether each text is in its own language. `language` is then that of most texts. Otherwise someone named
-            it.
+        calibration: The version of the measurement of `mrr` and `weights`. It is 0 if there was no measurement.
+        language: The language of BM25 (see `text.languages`). It is empty until a run has been completed.
+        mixed: Whether each text is analyzed in its own language. If so, `language` is that of most texts. Otherwise,
+            the caller chose `language`.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT_CONFIG
@@ -97,8 +98,9 @@ class Manifest:
         )
 
     def stored_calibration(self) -> Calibration | None:
-        """Return the calibration. None without one, or if another version of this package measured it in another
-        way.
+        """Return the stored calibration.
+
+        If there is none, or if it comes from another version of the measurement, return None.
         """
         return Calibration(self.mrr, self.weights) if self.calibration == CALIBRATION_VERSION else None
 
@@ -110,10 +112,10 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
 
     Args:
         collection: The name of the collection, for error messages.
-        entry: The entry; None for a collection that this package did not make.
+        entry: The entry. It is None for a collection that this package did not make.
 
     Returns:
-        The manifest. None if `entry` is None.
+        The manifest. It is None if `entry` is None.
 
     Raises:
         CorpusCorruptError: If the entry is damaged, or another version of this package wrote it.

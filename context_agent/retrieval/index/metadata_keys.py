@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 SAMPLED_RECORDS = 256
-"""Records whose metadata decides which keys a collection uses."""
+"""The number of records whose metadata shows which keys a collection uses."""
 USUAL_SHARE = 0.9
-"""Share of the sampled records that must have a key."""
+"""The minimum share of the sampled records that must have a key."""
 DOCUMENT_KEYS = ("source_id", "file_path", "source", "ref_doc_id", "doc_id", "document_id", "file_name")
-"""Keys that name a chunk's document, the most reliable first. Haystack shortens `file_path` to a name."""
+"""The usual keys of a chunk's document, the most reliable first. Haystack shortens `file_path` to a name."""
 TITLE_KEYS = ("title", "file_name", "file_path", "source")
 INDEX_KEYS = ("split_id", "page")
-"""Keys whose numbers order the chunks of a document."""
+"""The usual keys whose numbers order the chunks of a document."""
 RECORD_KEYS = ("row", "seq_num")
-"""Keys that number the records of a file in LangChain's loaders of CSV and JSON. Each such record is a document."""
+"""The keys with which LangChain's loaders of CSV and JSON number the records of a file. Each record is a document."""
 USUAL_KEYS = frozenset({*DOCUMENT_KEYS, *TITLE_KEYS, *INDEX_KEYS, *RECORD_KEYS})
 
 
@@ -46,7 +46,7 @@ class Keys:
     tokens: str | None = None
 
     def with_usual(self, usual: Mapping[str, str]) -> Keys:
-        """Return these keys. For each key that the caller did not name, take the collection's usual key."""
+        """Return these keys, and the collection's usual key for each key that the caller did not name."""
         missing = {name: key for name, key in usual.items() if getattr(self, name) is None}
         if self.document is not None:
             # A usual index key may not order the chunks of documents that the caller's key defines.
@@ -58,7 +58,7 @@ class Keys:
 def usual_keys(sample: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the usual keys that occur in this metadata, by field of `Keys`.
 
-    If chunks with different titles have the same value under a key, the key does not identify a document. For example,
+    A key does not identify a document if chunks with different titles have the same value under it. For example,
     `source` can be `wikipedia` in every record.
     """
     common = {

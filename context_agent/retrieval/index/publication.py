@@ -1,8 +1,8 @@
-"""Which snapshot of an index is current.
+"""The file that names the current snapshot of an index.
 
-`current.json` names the current snapshot of a collection. It is replaced in one step, after the snapshot has its name
-and after the collection's manifest is written. While a writer holds Chroma's database locked, or after a writer was
-killed, readers use it instead of the database.
+`current.json` names the current snapshot of a collection. It is replaced in one step, after the snapshot has its final
+name and the collection's manifest is written. Readers use it instead of Chroma's database in two cases: while a writer
+has locked the database, and after a writer was killed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from context_agent._support.small_files import read_json
 
 @dataclass(frozen=True, slots=True)
 class StoredCollection:
-    """What the store says about a collection.
+    """The facts about a collection that the store holds.
 
     Attributes:
         id: The UUID of the collection.
-        name: Its name.
-        metadata: Its metadata, the manifest included.
+        name: The name of the collection.
+        metadata: Its metadata, including the manifest.
         configuration: Chroma's configuration, as JSON.
         schema: Chroma's schema, as JSON.
-        dimension: The numbers of a vector; 0 if unknown.
-        empty: Whether it has no records.
-        sequence: The number of the last change, which grows with each change; -1 if it is unknown, as on a server.
-        usual_keys: The usual metadata keys of its records, see `metadata_keys`.
+        dimension: The length of the vectors. It is 0 if it is unknown.
+        empty: Whether the collection has no records.
+        sequence: The number of the last change, which grows with each change. It is -1 if it is unknown, as on a
+            server.
+        usual_keys: The usual metadata keys of its records (see `metadata_keys`).
     """
 
     id: str
@@ -62,7 +63,13 @@ MAKER_LOCK = "snapshot.lock"
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A snapshot's name, the state that it shows (see `OwnLayout`), and the collection if it is a local one."""
+    """A published snapshot.
+
+    Attributes:
+        snapshot: The name of the snapshot.
+        state: The state that it shows (see `OwnLayout`).
+        collection: The collection. It is None if the collection is not in a local folder.
+    """
 
     snapshot: str
     state: str
@@ -70,13 +77,13 @@ class Publication:
 
 
 def publish(root: Path, publication: Publication) -> None:
-    """Make this the current snapshot of the folder, synced to disk. Other users may read the file."""
+    """Make this the current snapshot of the folder, and sync the file to disk. Other users may read the file."""
     with replacing(root / POINTER_FILE, shared=True) as file:
         file.write(json.dumps(asdict(publication)).encode())
 
 
 def published(root: Path) -> Publication | None:
-    """Return the current snapshot of the folder. None if none was published or the file is damaged."""
+    """Return the current snapshot of the folder. If none was published, or if the file is damaged, return None."""
     try:
         stored = read_json(root / POINTER_FILE)
         collection = stored["collection"]
@@ -89,7 +96,7 @@ def published(root: Path) -> Publication | None:
 
 
 def _plausible(stored: Any) -> bool:
-    """Return True if the values have their types. They come from a file."""
+    """Return True if the values, which come from a file, have the right types."""
     texts = (stored.configuration, stored.schema)
     return (
         valid_id(stored.id)
@@ -105,7 +112,10 @@ def _plausible(stored: Any) -> bool:
 
 
 def published_collection(folder: Path, name: str) -> StoredCollection | None:
-    """Return the collection of this name, as the latest publication in a folder of collections describes it."""
+    """Return the collection of this name, as described by the latest publication in the folder.
+
+    If there is no such publication, return None. The folder has a subfolder for each collection.
+    """
     stats = [(file, file.stat()) for file in folder.glob(f"*/{POINTER_FILE}")]
     # A file that many folders link to is read once.
     distinct = {(status.st_dev, status.st_ino): (status.st_mtime_ns, file) for file, status in stats}
@@ -116,7 +126,10 @@ def published_collection(folder: Path, name: str) -> StoredCollection | None:
 
 @contextmanager
 def one_maker(root: Path) -> Iterator[Path]:
-    """Yield the folder, locked. Several processes may share it, and one at a time brings it up to date."""
+    """Hold the lock of a folder of snapshots, and yield the folder.
+
+    Several processes may share the folder, but only one at a time makes a snapshot in it.
+    """
     root.mkdir(parents=True, exist_ok=True)
     with file_lock(root / MAKER_LOCK, timeout=-1):
         yield root

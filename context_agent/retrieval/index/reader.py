@@ -1,4 +1,4 @@
-"""One state of an index, read from its snapshot."""
+"""A reader of one state of an index, from its snapshot."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CACHED_COLUMNS = 32
 
 
 class SnapshotReader:
-    """Reads one state of a collection from its snapshot. It writes nothing and opens no other file. Thread-safe.
+    """A reader of one state of a collection. It reads only the snapshot, and writes nothing. Thread-safe.
 
-    `matching` returns the records that a metadata filter admits. It raises `ConfigError` for a malformed filter.
+    `matching` returns the records that a metadata filter admits. If the filter is malformed, it raises `ConfigError`.
     """
 
     def __init__(self, snapshot: Snapshot, layout: Layout) -> None:
@@ -52,7 +52,7 @@ class SnapshotReader:
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
     ) -> None:
-        """Return None: a snapshot has no hybrid search of its own."""
+        """Return None, because a snapshot has no hybrid search of its own."""
         return
 
     def _chunk(self, row: int) -> Chunk | None:
@@ -65,7 +65,7 @@ class SnapshotReader:
 
 
 def _column(rows: SegmentRows, key: str) -> Column:
-    """Return a metadata key over all rows. Values of different types are different values."""
+    """Return the values of a metadata key in all rows. Values of different types are different values."""
     positions = np.full(len(rows), -1, dtype=np.int32)
     values: dict[tuple[str, str], tuple[int, Any]] = {}
     for row, entries in enumerate(rows.all_metadata()):

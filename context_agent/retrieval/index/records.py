@@ -1,13 +1,13 @@
-"""The records of an index: one record holds one chunk.
+"""The records of an index. One record holds one chunk.
 
-If a document has records of several complete revisions, the newest counts. The older records are deleted right after
-the manifest is written.
+If a document has records of several complete revisions, the newest count. The older records are deleted right after the
+manifest is written.
 
-A record's id is `<chunk id>~<digest of the document>`. So a changed document gets new records next to the old ones, and
-a repeated run finds its own. A record's metadata are the document's entries and `ctx1`, a JSON list of document id,
-title, index, start, end, tokens, revision, and position of the document in its run. It is one packed entry because each
-entry is a row in Chroma's database: with three entries, adding takes 15 % longer, with eight a third. Filters use the
-document's entries.
+A record's id is `<chunk id>~<digest of the document>`. So a changed document gets new records beside the old ones, and
+a repeated run finds its own. A record's metadata has the document's entries and the entry `ctx1`. This is a JSON list
+of document id, title, index, start, end, tokens, revision, and position of the document in its run. They are packed
+into one entry, because each entry is a row in Chroma's database. With three entries, adding takes 15 % longer, and with
+eight, a third longer. Filters use the document's entries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StoredChunk:
 
 
 def digest_of(document: Document, chunking: Chunking) -> str:
-    """Return twelve hexadecimal digits over everything that decides what is stored of a document."""
+    """Return twelve hexadecimal digits, computed from everything that affects what is stored of a document."""
     content: list[Any] = [document.title, document.text, sorted(document.metadata.items())]
     content += [sorted(asdict(chunking).items()), *map(astuple, document.sections)]
     return blake2b(json.dumps(content, ensure_ascii=True).encode(), digest_size=6).hexdigest()
@@ -55,14 +55,14 @@ def digest_in(record: str) -> str:
 
 
 def metadata_of(stored: StoredChunk) -> dict[str, Any]:
-    """Return the record's metadata. A document's own entry named `ctx1` is overwritten."""
+    """Return the record's metadata. If the document has an entry named `ctx1`, it is overwritten."""
     chunk = stored.chunk
     numbers = (chunk.index, chunk.start, chunk.end, chunk.tokens, stored.revision, stored.position)
     return {**chunk.metadata, MANIFEST_KEY: json.dumps([chunk.document_id, chunk.title, *numbers], ensure_ascii=False)}
 
 
 def stored_chunk(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> StoredChunk | None:
-    """Return the chunk that `metadata_of` described. None for a record that it did not write."""
+    """Return the chunk that a record stores. If the metadata does not come from `metadata_of`, return None."""
     entries = dict(metadata or {})
     try:
         document_id, title, *numbers = parse_json(entries.pop(MANIFEST_KEY))
@@ -76,7 +76,9 @@ def stored_chunk(record: str, text: str | None, metadata: Mapping[str, Any] | No
 
 
 def live(chunks: Iterable[StoredChunk], revision: int) -> list[StoredChunk]:
-    """Return the chunks of the complete state `revision`, in corpus order. Of each document, the newest ones count."""
+    """Return the chunks of the complete state `revision`, in corpus order. Only the newest chunks of each document
+    count.
+    """
     complete = [stored for stored in chunks if stored.revision <= revision]
     newest: dict[str, int] = {}
     for stored in complete:
@@ -98,10 +100,10 @@ def chunks_to_store(
     """Return the chunks of a document with their records.
 
     Args:
-        document: The document. One without text gives no chunks.
-        digest: Its digest, see `digest_of`.
-        chunking: How it is chunked.
-        counter: Counts tokens.
+        document: The document. If it has no text, there are no chunks.
+        digest: The digest of the document (see `digest_of`).
+        chunking: The settings of chunking.
+        counter: The token counter.
         revision: The revision that writes the records.
         position: The document's position in the run.
         resumable: The spans of records that an interrupted run stored. If they cover the document, and it has no
@@ -115,8 +117,9 @@ def chunks_to_store(
 
 
 def _resumed_chunks(document: Document, digest: str, resumable: Mapping[str, Span]) -> list[Chunk]:
-    """Return the document's chunks at the stored spans. None are returned if the spans do not reach the end of its
-    text.
+    """Return the document's chunks at the stored spans.
+
+    If the spans do not reach the end of its text, return an empty list.
     """
     records = (record_id(f"{document.id}_{index}", digest) for index in count())
     stored = takewhile(lambda span: span is not None, map(resumable.get, records))

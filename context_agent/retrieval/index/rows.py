@@ -1,4 +1,4 @@
-"""The remaining rows of segments, as one table."""
+"""The remaining rows of several segments, as one table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from context_agent.retrieval.index.grep import Pattern, scan
 from context_agent.retrieval.index.segments import IdKind, Segment, SnapshotRow, id_hash
 
 CACHED_ROWS = 1 << 14
-"""Rows whose ids a reader keeps in memory, those used last. One search names the same rows several times."""
+"""The number of rows whose ids a reader caches. One search needs the same rows several times."""
 
 
 class SegmentRows:
@@ -40,11 +40,11 @@ class SegmentRows:
         return (segment.row(number) for segment in self.segments for number in segment.remaining().tolist())
 
     def find(self, kind: IdKind, value: str) -> Iterator[tuple[int, SnapshotRow]]:
-        """Yield position and ids of each row with this record, chunk or document id, ascending."""
+        """Yield the position and the ids of each row with this record, chunk or document id, ascending."""
         return _rows_with(self.segments, self._firsts, kind, value)
 
     def first(self, kind: IdKind, value: str) -> tuple[int, SnapshotRow]:
-        """Return position and ids of the first row with this id. Raise `KeyError` if there is none."""
+        """Return the position and the ids of the first row with this id. If there is none, raise `KeyError`."""
         return self._first(kind, value)
 
     def matching(self, pattern: Pattern) -> Iterator[int]:
@@ -77,7 +77,7 @@ class SegmentRows:
         return (segment.metadata_of(number) for segment in self.segments for number in segment.remaining().tolist())
 
     def vector(self, position: int, *, unit: bool = False) -> NDArray[np.float32]:
-        """Return one vector as stored, shape (d,). With `unit`, scale it to length 1; a zero vector stays zero."""
+        """Return one vector as stored, shape (d,). With `unit`, it is scaled to length 1. A zero vector stays zero."""
         segment, number = self._located(position)
         scale = (segment.lengths[number] or np.float32(1)) if unit else np.float32(1)
         return np.asarray(segment.vectors[number] / scale)
@@ -100,9 +100,9 @@ class SegmentRows:
 
 
 def _located(segments: Sequence[Segment], firsts: Sequence[int], position: int) -> tuple[Segment, int]:
-    """Return the segment of a position, and the row in it.
+    """Return the segment of a position, and the row's number in it.
 
-    `firsts` holds the position at which each segment begins, and the number of all rows.
+    `firsts` has the position at which each segment begins, and the number of all rows at the end.
     """
     if not 0 <= position < firsts[-1]:
         raise IndexError(position)
@@ -132,7 +132,7 @@ def _first_row(segments: Sequence[Segment], firsts: Sequence[int], kind: IdKind,
 
 
 class PositionOf(Mapping[str, int]):
-    """A mapping from a chunk or record id to its row's position. Each look-up reads the segments."""
+    """A mapping from a chunk or record id to the position of its row. Each lookup reads the segments."""
 
     def __init__(self, rows: SegmentRows, kind: IdKind) -> None:
         self._rows, self._kind = rows, kind
@@ -141,7 +141,7 @@ class PositionOf(Mapping[str, int]):
         return self.find(value)[0]
 
     def find(self, value: str) -> tuple[int, SnapshotRow]:
-        """Return position and ids of the first row with this id. Raise `KeyError` if there is none."""
+        """Return the position and the ids of the first row with this id. If there is none, raise `KeyError`."""
         return self._rows.first(self._kind, value)
 
     def __iter__(self) -> Iterator[str]:
@@ -152,7 +152,7 @@ class PositionOf(Mapping[str, int]):
 
 
 class ChunkOfRecord(Mapping[str, str]):
-    """A mapping from a record id to its chunk's id. Each look-up reads the segments."""
+    """A mapping from a record id to its chunk's id. Each lookup reads the segments."""
 
     def __init__(self, position_of: PositionOf) -> None:
         self._position_of = position_of

@@ -31,13 +31,13 @@ from context_agent.retrieval.index.segments import (
 from context_agent.retrieval.index.text_table import SEPARATOR, encode
 
 MERGE_RATIO = 4
-"""A segment with fewer rows than this many times those after it is merged with them."""
+"""If a segment has fewer than this many times the rows after it, it is merged with the segments after it."""
 REMOVED_SHARE = 5
-"""A segment is rewritten if more than one row in this many is removed."""
+"""If more than one in this many rows of a segment is removed, the segment is rewritten."""
 
 
 def write_removed(folder: Path, segment: Segment) -> None:
-    """Write which rows of a segment are removed, into a file next to it."""
+    """Write the numbers of a segment's removed rows to a file beside it."""
     if len(segment.removed):
         write_file(removed_file(folder / segment.name), [segment.removed.tobytes()])
 
@@ -57,7 +57,10 @@ def merge_start(segments: Sequence[Segment]) -> int:
 
 
 class SegmentBuilder:
-    """Writes a new segment from rows added in order. Texts, ids, metadata and vectors go to disk at once."""
+    """A builder of a new segment from rows that are added in order.
+
+    Texts, ids, metadata and vectors are written to disk at once.
+    """
 
     def __init__(self, folder: Path, dimension: int) -> None:
         self._folder, self._dimension = folder, dimension
@@ -156,13 +159,13 @@ def _copied_vectors(segments: Sequence[Segment]) -> Iterator[bytes]:
 
 
 class _Columns(NamedTuple):
-    """What a segment is written from.
+    """The content of a new segment.
 
     Attributes:
         lengths: The bytes of each row of the text columns, shape (n,).
         blocks: The content of the text columns and of the vectors.
         hashes: The hashed ids, shape (3n,).
-        hashed_rows: The row of each hashed id, shape (3n,). Of rows with the same id, the first one comes first.
+        hashed_rows: The row of each hashed id, shape (3n,). If rows have the same id, the first one comes first.
     """
 
     lengths: Mapping[str, NDArray[np.int64]]
@@ -203,7 +206,7 @@ def _write_segment(path: Path, dimension: int, columns: _Columns) -> None:
 
 
 def _padded(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the blocks of a column, then zeros up to where the next column begins."""
+    """Yield the blocks of a column, then zeros up to the start of the next column."""
     size = 0
     for block in blocks:
         size += len(block)
@@ -214,7 +217,7 @@ def _padded(blocks: Iterable[bytes]) -> Iterator[bytes]:
 def write_file(path: Path, blocks: Iterable[bytes]) -> None:
     """Write a file and sync it to disk.
 
-    It does not use a memory map: on a full disk, writing to one would kill the process.
+    It is not written through a memory map. On a full disk, that would kill the process.
     """
     with path.open("wb") as file:
         file.writelines(blocks)

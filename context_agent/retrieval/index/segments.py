@@ -1,19 +1,20 @@
-"""The rows of a snapshot in memory-mapped files, whose pages are shared by all processes that read them.
+"""The rows of a snapshot in memory-mapped files. All processes that read a file share its pages.
 
 A segment never changes. Only the numbers of its *removed* rows (tombstones) are kept outside, in a file of the same
-name with the suffix `.removed`. `rows.SegmentRows` presents the remaining rows of some segments as one table. A row's
-number in that table is its *position*. Sorted tables of hashed ids in the segments find rows by record, chunk and
-document, so nobody holds a dictionary of the corpus.
+name with the suffix `.removed`. `rows.SegmentRows` presents the remaining rows of several segments as one table. A
+row's number in that table is its *position*. The segments have sorted tables of hashed ids, which find rows by record,
+chunk and document. So no process needs a dictionary of the whole corpus in memory.
 
 A segment is one file: a header, then the columns. The columns are texts, ids and metadata with the offsets of each row,
 vectors with their lengths, and a table of hashed ids. Opening a segment reads the header and the offsets. The header
-states the size of the file, so a file that was cut is noticed. An index may come from someone else, so rows that do not
-fill their columns are refused. A large segment has a second file, the graph of its vectors (see `vector_graph`).
+states the size of the file, so a truncated file is noticed. An index may come from someone else, so if the rows do not
+fill their columns exactly, the file is refused. A large segment has a second file, the graph of its vectors (see
+`vector_graph`).
 
 Adding rows writes one new segment, and `segment_writer.merge_start` decides which segments at the end become one. A
-segment is merged with those after it if it is less than four times as large as all that follow it, or if more than a
-fifth of it is removed. So the number of segments grows with the logarithm of the corpus, and an added row is copied a
-bounded number of times on average for each of these sizes. This is the logarithmic method of Bentley and Saxe,
+segment is merged with those after it in two cases: if it is less than four times as large as all that follow it, or if
+more than a fifth of it is removed. So the number of segments grows with the logarithm of the corpus. An added row is
+copied a limited number of times on average for each of these sizes. This is the logarithmic method of Bentley and Saxe,
 "Decomposable searching problems I", Journal of Algorithms, 1980.
 """
 
@@ -43,18 +44,19 @@ IdKind = Literal["record", "chunk", "document"]
 NO_ROWS: NDArray[np.int32] = np.zeros(0, dtype="<i4")
 """An empty list of row numbers."""
 MAX_COLLISIONS = 16
-"""Other ids with the hash of an id. If there are more, they are forged, and would make each look-up read the whole
-segment.
+"""The maximum number of other ids with the same hash as an id.
+
+If there are more, the ids are forged, and each lookup would read the whole segment.
 """
 MAX_ROWS = 2**31 - 1
-"""Rows that the type of a row's number can count."""
+"""The maximum number of rows, which is limited by the type of a row's number."""
 MAX_DIMENSION = 100_000
-"""Numbers of a vector."""
+"""The maximum length of a vector."""
 SEGMENT_MAGIC, SEGMENT_VERSION = b"ctx1seg", 1
 SEGMENT_HEADER = struct.Struct("<7sB5Q16x")
 ALIGNMENT = 64
 BLOCK_BYTES = 1 << 20
-"""Bytes copied at once."""
+"""The number of bytes that are copied at once."""
 TEXT_COLUMNS = ("texts", "ids", "metadata")
 ID_KINDS: tuple[IdKind, ...] = ("record", "chunk", "document")
 
@@ -69,10 +71,10 @@ class SnapshotRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file, open.
+    """An open segment file.
 
-    `removed` lists the rows that no longer belong to the snapshot, ascending. If the bytes of a row are damaged,
-    reading it raises `CorpusCorruptError`.
+    `removed` has the numbers of the rows that no longer belong to the snapshot, ascending. If the bytes of a row are
+    damaged, reading it raises `CorpusCorruptError`.
     """
 
     path: Path
@@ -115,7 +117,10 @@ class Segment:
             raise CorpusCorruptError.of(self.path, error) from error
 
     def find(self, kind: IdKind, value: str, key: int) -> Iterator[tuple[int, SnapshotRow]]:
-        """Yield the remaining rows with this id, ascending. `key` is `id_hash(kind, value)`."""
+        """Yield the remaining rows with this id, ascending. `key` is `id_hash(kind, value)`.
+
+        If too many other ids have the same hash, raise `CorpusCorruptError`.
+        """
         collisions = 0
         for index in range(bisect_left(self.hashes, key), bisect_right(self.hashes, key)):
             row = self.row(number := self.hashed_rows[index])
@@ -136,7 +141,7 @@ class Segment:
         return number - bisect_left(self.removed.data, number)
 
     def number(self, position: int) -> int:
-        """Return the row that has this many remaining rows before it."""
+        """Return the number of the row that has this many remaining rows before it."""
         if not len(self.removed):
             return position
         return position + bisect_right(range(len(self.removed)), position, key=lambda at: int(self.removed[at]) - at)
@@ -146,7 +151,7 @@ class Segment:
         return replace(self, removed=np.union1d(self.removed, numbers).astype("<i4"))
 
     def remaining(self) -> NDArray[np.int64]:
-        """Return the remaining rows, ascending."""
+        """Return the numbers of the remaining rows, ascending."""
         return np.delete(np.arange(len(self.texts)), self.removed)
 
     def runs(self) -> Iterator[tuple[int, int]]:
@@ -157,12 +162,12 @@ class Segment:
 
 
 def id_hash(kind: IdKind, value: str) -> int:
-    """Return the key of an id in a segment's table. It has 64 bits, so nobody can choose ids that collide."""
+    """Return the key of an id in a segment's table. Its 64 bits make accidental collisions very rare."""
     return int.from_bytes(blake2b(kind[:1].encode() + encode(value), digest_size=8).digest(), "little")
 
 
 class SegmentSizes(NamedTuple):
-    """What the header states: the number of rows, the numbers of a vector, and the bytes of the text columns.
+    """The sizes in the header: the number of rows, the length of the vectors, and the bytes of the text columns.
 
     If `dimension` is 0, the segment has neither vectors nor metadata.
     """
@@ -174,8 +179,9 @@ class SegmentSizes(NamedTuple):
     metadata: int
 
     def columns(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yield name, type, offset and number of items of each column. The last one, `end`, has the size of the file as
-        its offset.
+        """Yield the name, the type, the offset and the number of items of each column.
+
+        The last column is `end`. Its offset is the size of the file.
         """
         rows, vectors = self.rows, bool(self.dimension)
         counts = {
@@ -203,10 +209,11 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
     Args:
         folder: The folder of the snapshot.
         name: The name of the file.
-        dimension: The numbers of a vector that the snapshot states.
+        dimension: The length of the vectors that the snapshot states.
 
     Raises:
-        CorpusCorruptError: If the file was cut, is of another version, or has vectors of another length.
+        CorpusCorruptError: If the file is truncated or damaged, is of another version, or has vectors of another
+            length.
     """
     path = folder / name
     with path.open("rb") as file:
@@ -245,9 +252,9 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
 def _check_columns(
     path: Path, arrays: Mapping[str, NDArray[Any]], offsets: Mapping[str, int], sizes: SegmentSizes
 ) -> None:
-    """Raise `CorpusCorruptError` for rows that lie outside of their column or over each other.
+    """If rows lie outside of their column or overlap, raise `CorpusCorruptError`.
 
-    Otherwise a small file could pass for endless texts.
+    Otherwise, a small file could claim to have endless texts.
     """
     for starts, column in (("text_starts", "texts"), ("id_starts", "ids"), ("metadata_starts", "metadata")):
         if len(array := arrays[starts]):

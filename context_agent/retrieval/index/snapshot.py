@@ -1,13 +1,13 @@
 """A complete state of an index in files of this package, which readers use without opening the store.
 
-A snapshot is a folder that never changes once it has its name. It holds `bm25/` (tantivy), segments with the rows,
-texts, metadata and vectors (see `segments`), lists of removed rows, and `segments.json`, which lists the segments. All
-files are memory-mapped. A server keeps the vectors and metadata of a collection itself, so the snapshot of such a
-collection is *lexical* and has none.
+A snapshot is a folder that never changes after it gets its final name. It holds `bm25/` (tantivy), segments with the
+rows, texts, metadata and vectors (see `segments`), lists of removed rows, and `segments.json`, which lists the
+segments. All files are memory-mapped. A server keeps the vectors and metadata of a collection itself. So the snapshot
+of such a collection is *lexical*: it has neither vectors nor metadata.
 
-A snapshot is written under another name and renamed, and no name is used twice. So a reader sees all of it or nothing.
-An open snapshot keeps its files, even after they are deleted. `writer` makes the next snapshot from the last one, and
-`publication` says which one is current.
+A snapshot is written under a temporary name and then renamed, and no name is used twice. So a reader sees all of it or
+nothing. An open snapshot keeps its files, even after they are deleted. `writer` makes the next snapshot from the last
+one, and `publication` says which one is current.
 """
 
 from __future__ import annotations
@@ -33,21 +33,24 @@ from context_agent.retrieval.index.segments import MAX_DIMENSION, SnapshotRow, l
 from context_agent.text.identification import SAMPLE
 
 SNAPSHOT_VERSION = f"3.{ANALYZER_VERSION}"
-"""The version of the files. A snapshot of another version is not opened; it is made anew from the collection."""
+"""The version of the files. A snapshot of another version is not opened, but rebuilt from the collection."""
 _SNAPSHOT_NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
 _SEGMENT_NAME = re.compile(r"segment-[0-9a-f]{16}\.bin")
 WRITING_PREFIX, _REMOVED_PREFIX = "writing-", "removed-"
 HEAD_FILE = "segments.json"
 """The file that lists the segments of a snapshot."""
 MAX_HEAD_BYTES = 100_000
-"""Size of that file."""
+"""The maximum size of that file."""
 MAX_SEGMENTS = 1_000
-"""Segments of a snapshot. Their number grows with the logarithm of the corpus: a billion rows have fewer than 40."""
+"""The maximum number of segments in a snapshot.
+
+The number of segments grows with the logarithm of the corpus. A billion rows have fewer than 40.
+"""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A complete state. Reads are thread-safe. In a lexical snapshot `dimension` is 0 and `vectors` is None."""
+    """A complete state. Reads are thread-safe. In a lexical snapshot, `dimension` is 0 and `vectors` is None."""
 
     folder: Path
     rows: SegmentRows
@@ -58,16 +61,16 @@ class Snapshot:
 
     @property
     def name(self) -> str:
-        """The folder's name, unique among all states of a collection."""
+        """The name of the folder, which is unique among all states of a collection."""
         return self.folder.name
 
     def sample(self) -> list[str]:
-        """Return texts spread over the corpus, as many as language identification reads."""
+        """Return texts from the whole corpus, as many as language identification reads."""
         return [self.rows.text(row) for row in range(0, len(self.rows), max(1, len(self.rows) // SAMPLE))][:SAMPLE]
 
     @property
     def number(self) -> int:
-        """The number in the name: the manifest's revision, or a count of the states seen."""
+        """The number in the name. It is the manifest's revision, or it counts the snapshots of a foreign collection."""
         return number_in(self.name)
 
     @cached_property
@@ -88,7 +91,7 @@ class Snapshot:
     def documents(self) -> Iterator[list[SnapshotRow]]:
         """Yield the rows of each document, ascending.
 
-        A foreign collection can hold a document's chunks in another order.
+        In a foreign collection, the chunks of a document need not be consecutive.
         """
         previous = None
         for position, row in enumerate(self.rows):
@@ -105,10 +108,11 @@ def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot |
     Args:
         root: The folder of the snapshots.
         name: The name of the snapshot. It may come from a file, so it need not be a valid name.
-        lexical: Whether a lexical snapshot will do.
+        lexical: Whether a lexical snapshot is enough.
 
     Returns:
-        The snapshot. None if it is missing, damaged, of another version, or lexical against `lexical`.
+        The snapshot. It is None if the snapshot is missing, damaged, of another version, or lexical when `lexical` is
+        false.
     """
     if _SNAPSHOT_NAME.fullmatch(name) is None:
         return None
@@ -120,7 +124,7 @@ def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot |
 
 
 def number_in(name: str) -> int:
-    """Return the number in a snapshot's name, or 0 for any other name."""
+    """Return the number in a snapshot's name. For any other name, return 0."""
     matched = _SNAPSHOT_NAME.fullmatch(name)
     return int(matched[1]) if matched else 0
 
@@ -133,12 +137,12 @@ def next_number(root: Path) -> int:
 def remove_others(root: Path, keep: AbstractSet[str], *, unfinished: bool) -> None:
     """Delete the snapshots that `keep` does not name.
 
-    A folder is renamed first, so a reader that opens it by its name finds all of it or nothing.
+    A folder is renamed first. So a reader that opens it by its name finds all of it or nothing.
 
     Args:
         root: The folder of the snapshots.
-        keep: Names of the snapshots to keep.
-        unfinished: Whether to delete what killed processes left behind as well.
+        keep: The names of the snapshots to keep.
+        unfinished: Whether to also delete what killed processes left.
     """
     for child in root.iterdir():
         if child.name not in keep and child.name.startswith("snapshot-") and child.is_dir():
@@ -185,9 +189,9 @@ def read_snapshot(folder: Path) -> Snapshot:
 
 
 def link_files(source: Path, target: Path) -> None:
-    """Link the files of a folder.
+    """Link the files of a folder in another one.
 
-    Linking is safe: tantivy never changes a file, and replaces meta.json by renaming.
+    Linking is safe, because tantivy never changes a file. It replaces meta.json by renaming.
     """
     target.mkdir(exist_ok=True)
     for file in source.iterdir():

@@ -1,11 +1,11 @@
 """Approximate dense search in a large segment, through a graph of near vectors in a file beside it.
 
 Exact dense search reads every vector. The graph leads to the nearest vectors after a few hundred comparisons of 8-bit
-vectors. What it returns is scored by the vectors as stored. The graph is an HNSW (Malkov and Yashunin, "Efficient and
-Robust Approximate Nearest Neighbor Search Using Hierarchical Navigable Small World Graphs", TPAMI 2018), made by
-usearch. The writer makes a graph when the corpus has `APPROXIMATE_FROM` chunks, for segments of `MIN_GRAPH_ROWS` rows
-or more. It uses one core, so the same rows give the same graph. Without the package usearch, no graph is made, and none
-is used.
+vectors. The rows that it returns are then scored with the stored vectors. The graph is an HNSW (Malkov and Yashunin,
+"Efficient and Robust Approximate Nearest Neighbor Search Using Hierarchical Navigable Small World Graphs", TPAMI 2018),
+made by usearch. If the corpus has `APPROXIMATE_FROM` chunks, the writer makes a graph for each segment of at least
+`MIN_GRAPH_ROWS` rows. It uses one core, so the same rows give the same graph. Without the package usearch, graphs are
+neither made nor used.
 
 usearch follows the numbers in its file without checking them, and an index folder may come from a stranger. So
 `VectorGraph` checks the whole file before its first search, which takes .5 s for a million rows. The format is that of
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from usearch.index import Index
 
 APPROXIMATE_FROM = 100_000
-"""Chunks of a corpus from which dense search is approximate. Below, an exact search takes at most 10 ms."""
+"""The minimum number of chunks for approximate dense search. Below, an exact search takes at most 10 ms."""
 MIN_GRAPH_ROWS = 20_000
-"""Rows of a segment that gets a graph. An exact search of fewer rows takes as long."""
+"""The minimum number of rows in a segment with a graph. With fewer rows, an exact search is as fast."""
 CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH = 24, 128, 512
-"""usearch's parameters. Of 36,000 Wikipedia paragraphs, they find .98 of the 58 nearest to a question in 1 ms; with
-connectivity 16, .97.
+"""The parameters of usearch.
+
+In 36,000 Wikipedia paragraphs, they find .98 of the 58 paragraphs nearest to a question in 1 ms. With connectivity 16,
+it is .97.
 """
 _BLOCK_ROWS = 1 << 14
 _SHAPE_FORMAT = struct.Struct("<2I")
@@ -61,14 +63,14 @@ def graph_file(segment: Path) -> Path:
 
 
 def write_graph(path: Path, vectors: NDArray[np.float32], progress: Callable[[int], None] | None = None) -> None:
-    """Write the graph of vectors and sync the file to disk.
+    """Write the graph of vectors, and sync the file to disk.
 
     It takes 1,000 to 6,000 vectors a second.
 
     Args:
-        path: The file, written when all vectors are in the graph.
+        path: The file. It is written when all vectors are in the graph.
         vectors: The vectors, shape (n, d).
-        progress: Called with the number of vectors that are done.
+        progress: A function that receives the number of vectors in the graph.
     """
     graph = _empty(vectors.shape[1])
     for first in range(0, len(vectors), _BLOCK_ROWS):
@@ -81,7 +83,7 @@ def write_graph(path: Path, vectors: NDArray[np.float32], progress: Callable[[in
 
 
 class VectorGraph:
-    """The graph of a segment of `rows` vectors of `dimension` numbers, memory-mapped. Searches are thread-safe."""
+    """The memory-mapped graph of a segment with `rows` vectors of length `dimension`. Searches are thread-safe."""
 
     def __init__(self, path: Path, rows: int, dimension: int) -> None:
         with path.open("rb") as file:
@@ -93,7 +95,7 @@ class VectorGraph:
         self._lock = threading.Lock()
 
     def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
-        """See `NearestRows`. If usearch is missing or the file is unsound, return None."""
+        """See `NearestRows`. If usearch is missing, or the file is invalid, return None."""
         with self._lock:
             if self._index is None:
                 return None
@@ -123,15 +125,16 @@ def _empty(dimension: int) -> Index:
 
 
 def _bytes(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Return vectors in 8 bits, each scaled by its largest number. A cosine does not depend on this scale."""
+    """Return vectors of 8-bit numbers. Each vector is scaled by its largest number, which does not change cosines."""
     vectors = np.nan_to_num(vectors)
     largest = np.abs(vectors).max(axis=-1, keepdims=True)
     return np.rint(vectors / np.where(largest > 0, largest, 1) * 127).astype(np.int8)
 
 
 def is_sound(buffer: memoryview, rows: int, dimension: int) -> bool:
-    """Return True if a file is a graph of this package over so many vectors, and no number in it leads out of the
-    file.
+    """Return True if a file is a valid graph of this package for this many vectors.
+
+    In a valid graph, no number leads out of the file.
     """
     start = _SHAPE_FORMAT.size + rows * dimension
     levels_start = start + _HEADER_FORMAT.size + _GRAPH_FORMAT.size
@@ -170,7 +173,10 @@ _BASE_NODE = np.dtype([("key", "<u8"), ("level", "<i2"), ("list", _list_type(2 *
 
 
 def _sound_nodes(nodes: NDArray[np.uint8], levels: NDArray[np.int16], starts: NDArray[np.int64], first: int) -> bool:
-    """Return True if the nodes of a block have the stated levels and lead to nodes. Their bytes begin at `starts`."""
+    """Return True if the nodes of a block have the stated levels and link only to nodes.
+
+    The bytes of the nodes begin at `starts`.
+    """
     own = levels[first : first + len(starts)]
     block = _at(nodes, starts, _BASE_NODE)
     if not ((block["key"] == np.arange(first, first + len(starts))).all() and (block["level"] == own).all()):
@@ -185,7 +191,7 @@ def _sound_nodes(nodes: NDArray[np.uint8], levels: NDArray[np.int16], starts: ND
 
 
 def _sound_lists(lists: NDArray[Any], levels: NDArray[np.int16], level: int) -> bool:
-    """Return True if the lists fit into their slots and name nodes of this level."""
+    """Return True if the lists fit in their slots and contain only nodes of this level."""
     slots = lists["slots"]
     used = np.arange(slots.shape[1]) < lists["count"][:, None]
     named = slots[used]
@@ -197,6 +203,6 @@ def _sound_lists(lists: NDArray[Any], levels: NDArray[np.int16], level: int) -> 
 
 
 def _at(nodes: NDArray[np.uint8], starts: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a copy of the records at these bytes."""
+    """Return a copy of the records that begin at these bytes."""
     windows = np.ndarray((len(nodes) - dtype.itemsize + 1,), f"V{dtype.itemsize}", nodes, strides=(1,))
     return windows[starts].view(dtype)

@@ -1,7 +1,7 @@
 """The next snapshot of an index, made from the last one.
 
 The writer does not read the store again. It links the files of tantivy and of unchanged segments instead of copying
-them, and what is added becomes a new segment. On a file system without hard links, files are copied.
+them, and writes the added rows as a new segment. If the file system has no hard links, it copies the files.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from context_agent.retrieval.index.vector_graph import (
 from context_agent.text.identification import identify
 
 IDENTIFICATION_TEXTS = 2_000
-"""Texts that show the language of most texts of a new snapshot. BM25 waits for them."""
+"""The number of texts from which the language of most texts in a new snapshot is identified. BM25 waits for them."""
 
 
 class SnapshotEntry(NamedTuple):
-    """What a snapshot stores of one record. The metadata are as in the store."""
+    """The parts of one record that a snapshot stores. The metadata is the same as in the store."""
 
     row: SnapshotRow
     title: str
@@ -55,10 +55,10 @@ class SnapshotEntry(NamedTuple):
 
 
 class SnapshotWriter:
-    """Builds the next snapshot from the last one.
+    """A writer that makes the next snapshot from the last one.
 
     Call `add`, `put_vectors` and `remove` in any order, then `finish`, then `publish`. Added texts, metadata and
-    vectors go to disk at once; the hashes of their ids stay in memory.
+    vectors are written to disk at once. The hashes of their ids stay in memory.
     """
 
     def __init__(
@@ -68,11 +68,13 @@ class SnapshotWriter:
 
         Args:
             root: The folder of the snapshots. It is made if it is missing.
-            base: The last snapshot. None begins with no rows.
-            dimension: The numbers of a vector. With 0 the snapshot is lexical; otherwise `base` must not be lexical.
+            base: The last snapshot. If it is None, the new snapshot begins without rows.
+            dimension: The length of the vectors. If it is 0, the snapshot is lexical. Otherwise, `base` must not be
+                lexical.
             space: Chroma's name of the distance.
-            language: The language of every text. None analyzes each text in its own, and `base` or the first texts show
-                that of most. A `base` must have the same language, or none as well.
+            language: The language of every text. If it is None, each text is analyzed in its own language, and the
+                language of most texts comes from `base` or from the first texts. If there is a `base`, pass the same
+                value as for it.
 
         Raises:
             ConfigError: If the language is unknown.
@@ -94,7 +96,7 @@ class SnapshotWriter:
         """Rows of the finished snapshot that are not in a segment of the base."""
 
     def add(self, entry: SnapshotEntry) -> None:
-        """Add a chunk. If its chunk id is in the base, that record must be removed first."""
+        """Add a chunk. If the base has a record with the same chunk id, remove that record first."""
         row, title, text, metadata = entry
         if self._dimension:
             self._without_vector[row.record] = len(self._added)
@@ -114,7 +116,7 @@ class SnapshotWriter:
         return list(self._without_vector)
 
     def remove(self, records: AbstractSet[str]) -> None:
-        """Leave out records of the base."""
+        """Leave these records of the base out of the new snapshot."""
         self._removed |= records
         self._bm25().delete(records)
 
@@ -122,10 +124,10 @@ class SnapshotWriter:
         """Write what was added and removed, and merge segments. The result is not published yet.
 
         Args:
-            progress: Called with the number of vectors that the graph of a large segment has so far.
+            progress: A function that receives the number of vectors in the graph of a large segment.
 
         Returns:
-            The snapshot, still under its temporary name.
+            The snapshot, which still has its temporary name.
         """
         assert not self.without_vectors(), "every record needs its vector"
         self._bm25().commit()
@@ -152,7 +154,7 @@ class SnapshotWriter:
         return read_snapshot(self._folder)
 
     def publish(self, number: int) -> str:
-        """Give the finished snapshot its name, and return the name."""
+        """Give the finished snapshot its final name, and return the name."""
         name = f"snapshot-{number}-{secrets.token_hex(4)}"
         sync_path(self._folder)
         self._folder.rename(self._root / name)
@@ -176,7 +178,7 @@ class SnapshotWriter:
         return self._index
 
     def _merged(self, segments: list[Segment]) -> list[Segment]:
-        """Return the segments. Those at the end are merged if there are too many or too much of one is removed."""
+        """Return the segments. If there are too many, or too much of one is removed, those at the end are merged."""
         start = merge_start(segments)
         if start == len(segments):
             return segments
@@ -190,7 +192,7 @@ class SnapshotWriter:
         return [*first, load_segment(self._folder, name, self._dimension)]
 
     def _place(self, segment: Segment) -> None:
-        """Put a segment of the base, and its removed rows, into the new folder."""
+        """Link a segment of the base, and write its removed rows, in the new folder."""
         if not (self._folder / segment.name).exists():
             assert self._base is not None
             link_file(self._base.folder / segment.name, self._folder / segment.name)
@@ -199,7 +201,7 @@ class SnapshotWriter:
                 link_file(graph_file(self._base.folder / segment.name), graph_file(self._folder / segment.name))
 
     def _make_graphs(self, segments: Sequence[Segment], progress: Callable[[int], None] | None) -> None:
-        """Make the graphs that are missing. An index that was made without usearch gets its graphs here too."""
+        """Make the missing graphs. This includes those of an index that was made without usearch."""
         if not self._dimension or sum(map(len, segments)) < APPROXIMATE_FROM or not graphs_available():
             return
         for segment in segments:
@@ -221,7 +223,7 @@ class SnapshotWriter:
 
 
 def _by_angle(lengths: NDArray[np.float32], space: str) -> bool:
-    """Return True if vectors of these lengths are ranked by their cosine to the query."""
+    """Return True if vectors of these lengths are ranked by their cosine with the query."""
     return space == "cosine" or bool(np.allclose(lengths, 1.0, atol=1e-3))
 
 
