@@ -1,5 +1,6 @@
-"""Calibration: the weight of each retriever in a corpus, measured with queries made from the corpus. No model is
-needed.
+"""Calibration: the weight of each retriever in a corpus, measured with queries that are made from the corpus.
+
+No model is needed.
 
 *Does it work at all?* The test is known-item search: a chunk must come back for some consecutive words of its own text.
 A retriever whose vectors belong to another model, or whose ranking is shuffled, finds a chunk no more often than the
@@ -35,34 +36,38 @@ from context_agent.retrieval.retriever import Retriever
 from context_agent.types import Chunk
 
 CALIBRATION_VERSION = 2
-"""Increment it when the measurement changes. A corpus then measures anew instead of using stored weights.
+"""The version of the measurement. Increment it when the measurement changes.
+
+A corpus then measures again instead of using stored weights.
 """
 KNOWN_ITEM_PROBES = 32
-"""Chunks that calibration searches for by their own words."""
+"""The number of chunks that calibration searches for by their own words."""
 RELATED_PROBES = 48
-"""Chunks for which it searches for related ones, with and without the word that relates them."""
+"""The number of chunks for which calibration searches for related ones, with and without the word that relates them."""
 SAMPLED_CHUNKS = 256
-"""Chunks that it reads to make these probes."""
+"""The number of chunks that are read to make the probes."""
 SEARCH_DEPTH = 25
 """A chunk below this rank counts as not found."""
 MAX_WORD_FREQUENCY = 8
-"""A word in at most this many chunks relates them."""
+"""The maximum number of chunks that may contain a word which relates them."""
 SMALLEST_CORPUS = 64
-"""The fewest chunks of a corpus that is calibrated. In a smaller corpus even a random ranking finds many chunks, so all
-retrievers keep weight 1.
+"""The minimum number of chunks for a calibration.
+
+In a smaller corpus, even a random ranking finds many chunks. So all retrievers keep weight 1.
 """
 MIN_WORKING_WEIGHT = 0.6
-"""The least weight of a working retriever. The best one has weight 1. Without this minimum, MiniLM had weight .19 on
-Debian's policy manual, and the fused recall@5 was .344, against .500 for MiniLM alone. With the minimum, it is .469. On
-train questions with static vectors, recall of a single search changes by at most .001 (`benchmarks/fusion.py` prints
-the weights).
+"""The minimum weight of a working retriever. The best one has weight 1.
+
+Without this minimum, MiniLM had weight .19 on Debian's policy manual, and the fused recall@5 was .344, against .500 for
+MiniLM alone. With the minimum, it is .469. On train questions with static vectors, recall of a single search changes by
+at most .001 (`benchmarks/fusion.py` prints the weights).
 """
 MIN_STANDARD_ERRORS = 3.0
-"""Standard errors by which a working retriever's known-item score exceeds chance."""
+"""The number of standard errors by which a working retriever's known-item score must exceed chance."""
 PASSAGE_WORDS = 16
-"""Words of a known-item probe."""
+"""The number of words in a known-item probe."""
 MAX_SENTENCE_WORDS = 40
-"""Words of a sentence that becomes a probe."""
+"""The maximum number of words in a sentence that becomes a probe."""
 RANDOM_SEED = 0
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s*|\n\s*\n")
 Fetch = Callable[[Sequence[str]], Mapping[str, Chunk]]
@@ -123,7 +128,7 @@ class Calibration:
 
 
 def sample_rows(count: int) -> list[int]:
-    """Return the positions of the chunks to make probes of, in random order.
+    """Return the positions of the chunks from which probes are made, in random order.
 
     If the corpus is too small for calibration, return no positions.
     """
@@ -135,13 +140,13 @@ def sample_rows(count: int) -> list[int]:
 def probes_of(
     sample: Sequence[str], index: WordIndex, fetch: Fetch, chunk_of: Mapping[str, str] | None = None
 ) -> Probes:
-    """Return the probes made of the sampled chunks.
+    """Return the probes made from the sampled chunks.
 
     Args:
-        sample: Ids of chunks. Those that no longer exist are skipped.
+        sample: The ids of the chunks. Those that no longer exist are skipped.
         index: The words of the corpus.
-        fetch: Returns the chunks with the given ids.
-        chunk_of: Maps an indexed id to its chunk's id. None means that they are the same.
+        fetch: A function that returns the chunks with the given ids.
+        chunk_of: A mapping from an indexed id to its chunk's id. None means that they are the same.
     """
     generator = random.Random(RANDOM_SEED)
     chunks = list(fetch(sample).values())
@@ -172,15 +177,17 @@ def calibrate(retrievers: Sequence[Retriever], probes: Probes) -> Calibration:
 
 
 def _ranks(retriever: Retriever, probes: Probes) -> NDArray[np.float64]:
-    """Return the reciprocal ranks of the related probes, shape (2, n_probes). The two rows are the probes with and
-    without the word.
+    """Return the reciprocal ranks of the related probes, shape (2, n_probes).
+
+    The first row has the probes with the word, and the second row those without it.
     """
     return np.stack([reciprocal_ranks(retriever, kind) for kind in (probes.naming, probes.describing)])
 
 
 def _mean_odds(kinds: NDArray[np.float64]) -> float:
-    """Return the geometric mean of the odds over both kinds of probes. `kinds` has the reciprocal ranks, shape (2,
-    n_probes).
+    """Return the geometric mean of the odds over both kinds of probes.
+
+    `kinds` has the reciprocal ranks, shape (2, n_probes).
     """
     return math.exp(sum(math.log(success_odds(ranks)) for ranks in kinds) / len(kinds))
 
@@ -232,8 +239,13 @@ def _passage(chunk: Chunk, generator: random.Random) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """A rare word that relates chunks. `sentence` is a sentence of the chunk `source` that has the word. `description`
-    is the sentence without the word. `others` are the other chunks that have the word.
+    """A rare word that relates chunks.
+
+    Attributes:
+        source: The id of a chunk that has the word.
+        sentence: A sentence of this chunk with the word.
+        description: The sentence without the word.
+        others: The ids of the other chunks that have the word.
     """
 
     source: str
@@ -256,9 +268,7 @@ def _draft(
 
 
 def _relations(drafts: Sequence[_Relation], fetch: Fetch) -> list[_Relation]:
-    """Remove the chunks that repeat the sentence, and return the relations that are left. Words alone would find these
-    chunks.
-    """
+    """Remove the chunks that repeat the sentence, because words alone would find them. Return the other relations."""
     others = fetch(sorted(frozenset[str]().union(*(draft.others for draft in drafts))))
     texts = {chunk_id: _spaced(chunk.text) for chunk_id, chunk in others.items()}
     relations = [

@@ -1,13 +1,14 @@
-"""Cuts a document into chunks with a maximum number of tokens and exact offsets.
+"""The division of a document into chunks with a maximum number of tokens and exact offsets.
 
-`text_units` first cuts a document into units, mostly sentences, and each unit is counted once. Units are then packed
-greedily. A chunk that cannot take the next unit ends at the best break in its second half. The breaks, best first:
-before a heading, at a blank line, after a sentence, at a line's end, after a clause, between words. Only a run without
-any such break is cut inside, but never between a letter and its combining marks or within a joined emoji.
+`text_units` first divides a document into units, mostly sentences. The tokens of each unit are counted once. Units are
+then packed greedily. If the next unit does not fit, the chunk ends at the best break in its second half. The breaks,
+best first, are: before a heading, at a blank line, after a sentence, at the end of a line, after a clause, between
+words. Text is divided inside a word only if it has no such break, and never between a letter and its combining marks or
+within a joined emoji.
 
-The work is linear in the document, and no token count covers more than a few thousand characters: byte-pair merging is
-quadratic on a run without spaces. Rules find sentences, so any script and 10 MB of any text need no model. If the rules
-miss a sentence that begins in lower case, the cut is less natural and no text is lost.
+The work is linear in the document. No token count covers more than a few thousand characters, because byte-pair merging
+is quadratic on a run without spaces. Sentences are found by rules, so any script and 10 MB of any text need no model.
+If the rules miss a sentence that begins with a lower-case letter, the break is less natural, but no text is lost.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Chunk, Document, Section
 
 DEFAULT_CHUNK_TOKENS = 512
-"""Tokens of a chunk by default (the published system's value)."""
+"""The default number of tokens in a chunk. It is the published system's value."""
 MIN_CHUNK_TOKENS = 16
-"""With fewer tokens, a single character with its marks would have to be cut."""
+"""The minimum size of a chunk in tokens. With fewer, a single character with its marks might have to be divided."""
 
 
 class Span(NamedTuple):
@@ -42,24 +43,24 @@ _WORD = re.compile(r"\w")
 def chunk_document(
     document: Document, *, size: int = DEFAULT_CHUNK_TOKENS, counter: TokenCounter, overlap: int = 0
 ) -> list[Chunk]:
-    """Cut a document into chunks of at most `size` tokens.
+    """Divide a document into chunks of at most `size` tokens.
 
     For each chunk, `document.text[c.start:c.end] == c.text` holds. A chunk's text has no white space around it, and
-    every other character of the document is in some chunk. No chunk crosses the border of a section, except that a
-    section which fits into a chunk as a whole keeps the sections in it.
+    every other character of the document is in some chunk. A chunk does not cross the border of a section, with one
+    exception: a section that fits in a chunk is not divided at the sections inside it.
 
     Args:
         document: The document.
-        size: The most tokens of a chunk, at least 16.
-        counter: Counts tokens.
-        overlap: Tokens at the end of a chunk that the next chunk repeats, in whole units. If the last unit is longer,
-            nothing is repeated.
+        size: The maximum number of tokens in a chunk, at least 16.
+        counter: The token counter.
+        overlap: The number of tokens at the end of a chunk that the next chunk repeats, in whole units. If the last
+            unit is longer, nothing is repeated.
 
     Returns:
         The chunks in document order. A document of white space gives none.
 
     Raises:
-        ConfigError: If `size` is below 16, or `overlap` is outside of [0, size).
+        ConfigError: If `size` is below 16, or `overlap` is not in [0, size).
     """
     if size < MIN_CHUNK_TOKENS:
         raise ConfigError(f"chunk size {size} is too small: use at least {MIN_CHUNK_TOKENS} tokens")
@@ -77,7 +78,7 @@ def chunk_document(
 
 
 def _spans(text: str, start: int, end: int, *, size: int, overlap: int, counter: TokenCounter) -> Iterator[Span]:
-    """Return the chunks of [start, end)."""
+    """Return the spans of the chunks in [start, end)."""
     start, end = without_margins(text, start, end)
     if start == end:
         return iter(())
@@ -87,10 +88,10 @@ def _spans(text: str, start: int, end: int, *, size: int, overlap: int, counter:
 
 
 def _parts(document: Document, size: int, counter: TokenCounter) -> list[Section]:
-    """Return the document cut at its sections, without gaps.
+    """Return the document divided at its sections, without gaps.
 
-    The text between two sections belongs to the section around them. If a section fits into a chunk, it is not cut at
-    the sections in it. A part without any word, such as a closing brace, joins the part before it.
+    The text between two sections belongs to the section around them. If a section fits in a chunk, it is not divided at
+    the sections inside it. A part without any word, such as a closing brace, joins the part before it.
     """
     text, parts, inside = document.text, list[Section](), [Section(0, len(document.text), document.title)]
     position = 0
@@ -139,7 +140,10 @@ def chunk_at(document: Document, index: int, span: Span) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Packer:
-    """Packs units in order. A chunk is units [first, stop), and `fresh` is the first unit that no chunk has yet."""
+    """A packer that puts units into chunks, in order.
+
+    A chunk consists of the units [first, stop). `fresh` is the first unit that is in no chunk yet.
+    """
 
     text: str
     units: Sequence[Unit]
@@ -159,7 +163,7 @@ class _Packer:
             first, fresh = self._step_back(first, stop), stop
 
     def _fill(self, first: int, fresh: int) -> int:
-        """Return `stop` at the best break, by the sum of the units' tokens."""
+        """Return `stop` at the best break, judged by the sum of the units' tokens."""
         units, size = self.units, self.size
         total, stop = units[first].tokens, first + 1
         while stop < len(units) and total + units[stop].gap + units[stop].tokens <= size:
@@ -176,8 +180,9 @@ class _Packer:
         return best
 
     def _exact(self, first: int, stop: int) -> tuple[int, int]:
-        """Return `stop` moved back until the whole text fits, and its tokens. The tokens of parts add up only
-        roughly.
+        """Move `stop` back until the whole text fits. Return it with the exact number of tokens.
+
+        The sum of the units' tokens is only an estimate of that number.
         """
         while stop - first > 1:
             tokens = self.counter.count(self.text[self.units[first].start : self.units[stop - 1].end])
@@ -190,7 +195,7 @@ class _Packer:
         return stop, self.units[first].tokens
 
     def _step_back(self, first: int, stop: int) -> int:
-        """Return the first unit of the next chunk: `stop`, or earlier by the units that fit into the overlap."""
+        """Return the first unit of the next chunk. It is `stop`, or earlier if units before it fit in the overlap."""
         start, room = stop, self.overlap
         while start - 1 > first and self.units[start - 1].tokens + self.units[start - 1].gap <= room:
             start -= 1

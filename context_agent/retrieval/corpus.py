@@ -1,8 +1,8 @@
 """`Corpus`, the protocol that an episode searches through.
 
-`MemoryCorpus`, `ChromaCorpus` and `EngineCorpus` implement it. All methods are synchronous. `blocking` says whether
-they wait for disk or network; if so, an episode runs them in worker threads. Implementations are safe to call from
-several threads at once.
+`MemoryCorpus`, `ChromaCorpus` and `EngineCorpus` implement it. All methods are synchronous. If they wait for disk or
+network, `blocking` is True, and an episode runs them in worker threads. Implementations are safe to call from several
+threads at once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from context_agent.retrieval.filters import Where
 from context_agent.types import Chunk, Hit
 
 CANDIDATES = 50
-"""Fused candidates of one search, before reranking (the published baseline's value)."""
+"""The number of fused candidates in one search, before reranking. It is the published baseline's value."""
 PER_RETRIEVER = 25
-"""Hits of each retriever before fusion (the published baseline's value)."""
+"""The number of hits from each retriever, before fusion. It is the published baseline's value."""
 GREP_LIMIT = 5
-"""Chunks that one grep shows (the published system's value)."""
+"""The maximum number of chunks that one grep shows. It is the published system's value."""
 
 
 @runtime_checkable
@@ -54,9 +54,9 @@ class Corpus(Protocol):
 
         Args:
             query: The query. White space alone finds nothing.
-            k: The most hits to return.
-            exclude: Ids of chunks to leave out.
-            where: A metadata filter, see `retrieval.filters`.
+            k: The maximum number of hits to return.
+            exclude: The ids of chunks to leave out.
+            where: A metadata filter (see `retrieval.filters`).
 
         Returns:
             Hits, best first.
@@ -77,8 +77,8 @@ class Corpus(Protocol):
 
         Args:
             pattern: The expression, in RE2's syntax.
-            limit: The most hits to return.
-            exclude: Ids of chunks to leave out.
+            limit: The maximum number of hits to return.
+            exclude: The ids of chunks to leave out.
             where: A metadata filter.
 
         Returns:
@@ -98,28 +98,34 @@ class Corpus(Protocol):
         """Return the chunks with these ids, in the order of the ids. Unknown ids are left out."""
 
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
-        """Return the cosine of the query with each chunk, shape (n,). An unknown id, or a chunk without a vector, gives
-        NaN.
+        """Return the cosine of the query with each chunk, shape (n,).
+
+        If an id is unknown, or its chunk has no vector, the value is NaN.
         """
 
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
-        """Return the relevance of each chunk to the query, shape (n,): the reranker's score, or else the cosine."""
+        """Return the relevance of each chunk to the query, shape (n,).
+
+        It is the reranker's score. Without a reranker, it is the cosine.
+        """
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """Return in how many chunks each analyzed term occurs, shape (n,). Without a BM25 index, all are zero."""
+        """Return the number of chunks in which each analyzed term occurs, shape (n,). Without a BM25 index, all are
+        zero.
+        """
 
 
 @runtime_checkable
 class LimitedCorpus(Protocol):
-    """A corpus on which some tools of a policy are of no use, such as `grep_corpus` without access to all texts."""
+    """A corpus on which some tools are useless, such as `grep_corpus` on a corpus without access to all texts."""
 
     @property
     def unsupported_tools(self) -> AbstractSet[str]:
-        """Names of the tools that an agent does not offer."""
+        """The names of the tools that an agent does not offer."""
 
 
 def check_question(question: object, name: str = "question") -> None:
-    """Raise `ConfigError` if a question is not text. `name` is what the message calls it."""
+    """Raise `ConfigError` if a question is not text. The error message calls it `name`."""
     if not isinstance(question, str):
         raise ConfigError(f"the {name} must be text; got {brief(question)} ({type(question).__name__}): pass a string")
 

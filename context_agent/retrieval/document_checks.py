@@ -1,8 +1,9 @@
-"""What an index can hold of a document: its id, title, text and metadata.
+"""Checks whether an index can store a document: its id, title, text and metadata.
 
-Chroma refuses a whole batch for one wrong entry, and drops other entries silently. A record with thousands of entries
-makes a local collection unreadable. So documents are checked before they are stored. Documents from sources lose their
-wrong entries, with a notice (`with_storable_metadata`). A caller's documents raise an error (`check_document`).
+If one entry is wrong, Chroma refuses a whole batch, and it drops other entries silently. A record with thousands of
+entries makes a local collection unreadable. So documents are checked before they are stored. Documents from sources
+lose their wrong entries, with a notice (`with_storable_metadata`). A caller's documents raise an error
+(`check_document`).
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from context_agent.errors import CorpusError
 from context_agent.types import Document
 
 MOST_ENTRIES = 256
-"""Metadata entries of a document. Each entry is a row in Chroma's database for each of the document's chunks."""
+"""The maximum number of metadata entries of a document. Each entry is a row in Chroma's database for each of its
+chunks.
+"""
 LONGEST_KEY = 256
-"""Characters of a metadata key."""
+"""The maximum length of a metadata key, in characters."""
 LONGEST_ID = 16_384
-"""Characters of a document id. A path with every character percent-encoded has fewer."""
+"""The maximum length of a document id, in characters. A path with every character percent-encoded is shorter."""
 RESERVED = ("chroma:", "#", "$")
-"""Prefixes of keys that Chroma reserves."""
+"""The prefixes of keys that Chroma reserves."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def with_storable_metadata(document: Document, note: Callable[[str], None]) -> Document:
-    """Return the document without the metadata that cannot be stored. `note` receives what is left out and why."""
+    """Return the document without the metadata that cannot be stored. `note` receives what is left out, and why."""
     entries = dict(islice(document.metadata.items(), MOST_ENTRIES))
     if len(document.metadata) > MOST_ENTRIES:
         note(f"documents with more than {MOST_ENTRIES} metadata fields: only the first {MOST_ENTRIES} are indexed")
@@ -41,7 +44,7 @@ def with_storable_metadata(document: Document, note: Callable[[str], None]) -> D
 
 
 def check_document(document: Document) -> None:
-    """Raise `CorpusError` for an id, title, text or metadata that an index cannot hold."""
+    """If an index cannot store the id, title, text or metadata, raise `CorpusError`."""
     if any(not isinstance(part, str) for part in (document.id, document.title, document.text)):
         raise CorpusError(f"document {document.id!r}: id, title and text must be strings; convert them")
     if not document.id.strip():
@@ -60,7 +63,7 @@ def check_document(document: Document) -> None:
 
 
 def _refusal(key: object, value: object) -> str:
-    """Return why an entry cannot be stored, or "" if it can."""
+    """Return the reason why an entry cannot be stored. If it can be stored, return an empty string."""
     return _key_refusal(key) or _value_refusal(value)
 
 

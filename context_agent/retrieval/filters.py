@@ -1,10 +1,10 @@
 """Metadata filters in Chroma's syntax: checked, and evaluated in Python.
 
-A chunk without the key fails every comparison but `$ne`, `$nin` and `$not_contains`. A number never equals a string or
-a boolean. Only `$contains` matches a list, by a value of its own type. One thing differs from Chroma: Chroma truncates
-a number before it compares it with a stored integer, so there `{"$eq": 1.5}` matches 1. Here it does not.
+A chunk without the key passes only `$ne`, `$nin` and `$not_contains`. A number never equals a string or a boolean. Only
+`$contains` matches a list, by a value of the same type. One thing differs from Chroma. Chroma truncates a number before
+it compares it with a stored integer, so there `{"$eq": 1.5}` matches 1. Here it does not.
 
-`check_where` limits every filter, whatever evaluates it: this module, Chroma's SQLite or a Chroma server.
+`check_where` limits every filter, no matter what evaluates it: this module, Chroma's SQLite or a Chroma server.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ Where = dict[str, Any]
 """A metadata filter in Chroma's syntax, such as `{"year": {"$gte": 2020}}`."""
 Predicate = Callable[[Mapping[str, Any]], bool]
 Column = tuple[NDArray[np.int32], Sequence[Any]]
-"""A metadata key over all rows: the position of each row's value in the list of values, or -1 without the key."""
+"""The values of a metadata key in all rows.
+
+The array has the position of each row's value in the list of values. For a row without the key, it is -1.
+"""
 MAX_CONDITIONS = 200
-"""Comparisons in a filter. SQLite, which Chroma queries, refuses 1,000 comparisons and crashes on 12,000."""
+"""The maximum number of comparisons in a filter. SQLite, which Chroma uses, refuses 1,000 and crashes on 12,000."""
 MAX_DEPTH = 16
-"""Levels of nested objects and lists in a filter."""
+"""The maximum number of levels of nested objects and lists in a filter."""
 MAX_VALUES = 10_000
-"""Values in all lists of a filter, for example of `$in`. SQLite takes at most 32,766 in a query."""
+"""The maximum number of values in all lists of a filter, such as that of `$in`. SQLite takes at most 32,766 in a query.
+"""
 MAX_TEXT = 4_096
-"""Characters of a metadata key or of a string value."""
+"""The maximum length of a metadata key or of a string value, in characters."""
 _ORDER_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
@@ -49,10 +53,10 @@ _CACHED_FILTERS = 16
 
 
 def check_where(where: object) -> None:
-    """Raise `ConfigError` for a filter beyond the limits above, or with a number that no store can hold.
+    """If a filter is beyond the limits, or has a number that no store can hold, raise `ConfigError`.
 
-    The check is linear in the size of the filter up to the first limit, and not recursive. So it is safe for any value,
-    also a hostile one.
+    The check is not recursive, and it is linear in the size of the filter up to the first limit. So it is safe even for
+    a hostile value.
     """
     conditions = operators = values = 0
     pending: list[tuple[object, int]] = [(where, 1)]
@@ -131,7 +135,7 @@ def matching_rows(where: Where, column: Callable[[str], Column]) -> NDArray[np.b
     """Return which rows of a table a filter admits, shape (rows,). Each distinct value of a key is tested once.
 
     Raises:
-        ConfigError: As `compile_where` does.
+        ConfigError: If the filter is malformed, as in `compile_where`.
     """
     compile_where(where)
     return _mask(where, column)
@@ -195,8 +199,9 @@ def _is_number(value: Any) -> bool:
 
 
 def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:
-    """Return the function with its latest results cached, by the filter's JSON. It raises `ConfigError` as
-    `check_where` does.
+    """Return the function with a cache of its latest results, by the filter's JSON.
+
+    If the filter is beyond the limits of `check_where`, the returned function raises `ConfigError`.
     """
 
     @lru_cache(maxsize=_CACHED_FILTERS)

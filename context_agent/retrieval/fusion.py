@@ -46,14 +46,14 @@ def reciprocal_rank_fusion(
 
     Args:
         rankings: Ids, best first. If a ranking repeats an id, its first rank counts.
-        weights: The weight of each ranking. By default all are 1. A ranking of weight 0 is ignored.
+        weights: The weight of each ranking. Defaults to 1 for each. A ranking of weight 0 is ignored.
         k: The constant of the formula.
 
     Returns:
         Ids with their scores, best first. Equal scores are ordered by id.
 
     Raises:
-        ConfigError: If a weight is negative, or there are not as many weights as rankings.
+        ConfigError: If a weight is negative, or the number of weights is not the number of rankings.
     """
     weights = [1.0] * len(rankings) if weights is None else list(weights)
     if len(weights) != len(rankings) or any(weight < 0 for weight in weights):
@@ -164,14 +164,14 @@ def gather(
 
 
 UNKNOWN_SHARE = 0.3
-"""If at most this share of a question's weight is on unknown words, the weights of the corpus hold."""
+"""The largest share of a question's weight on unknown words for which the weights of the corpus stay unchanged."""
 UNKNOWN_EFFECT = 4.0
-"""How fast the weight of vectors grows beyond that share: by a factor of e for each quarter."""
+"""How fast the weight of BM25 falls beyond that share: by a factor of e for each quarter."""
 CLEAR_LEAD = 0.3
-"""If the first hit by words is this much better than the fifth, it stands out, whatever is unknown.
+"""The lead of the first hit by words over the fifth, from which it stands out even if other words are unknown.
 
 The three values were chosen on 65 to 150 questions of each of twelve sets, with static and MiniLM vectors, and on the
-notes of `benchmarks/coded_releases.py`. Dev questions stood in for three sets that have no train split. No set lost
+notes of `benchmarks/coded_releases.py`. Three sets have no train split, so their dev questions were used. No set lost
 more than .004 of recall@5. Without this value, questions in everyday words about schemas (spider-tables) lost .015.
 """
 
@@ -217,8 +217,9 @@ def _lead(hits: Sequence[tuple[str, float]]) -> float:
 def hits_of(
     query: str, candidates: Sequence[FusedCandidate], chunks: Mapping[str, Chunk], reranker: Reranker | None, limit: int
 ) -> list[Hit]:
-    """Return the candidates as hits with their chunks. If there is a reranker, it orders them. Ids without a chunk are
-    dropped.
+    """Return the candidates as hits with their chunks. Ids without a chunk are dropped.
+
+    If there is a reranker, it decides the order.
     """
     candidates = [candidate for candidate in candidates if candidate.id in chunks]
     scores = [candidate.score for candidate in candidates]

@@ -1,4 +1,4 @@
-"""Whether an embedder knows the language of the texts that it is to embed."""
+"""A check whether an embedder knows the language of the texts that it will embed."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
-"""The beginnings of the names of embedders with the vocabulary of all-MiniLM-L6-v2."""
+"""The prefixes of the names of embedders with the vocabulary of all-MiniLM-L6-v2."""
 MULTILINGUAL_EMBEDDER = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
-"""An embedder of 50 languages, of the same size (Apache License 2.0)."""
+"""An embedder of the same size that knows 50 languages (Apache License 2.0)."""
 LEAST_LETTERS = 3.0
-"""Mean letters of a word piece below which an embedder does not fit."""
+"""The minimum mean number of letters in a word piece with which an embedder fits."""
 _UNKNOWN_PIECE = "[UNK]"
 _CAPITALIZED_WORD = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
 MISFIT_CHARACTERS = 1_000
-"""Characters of each text that are judged."""
+"""The number of characters of each text that are checked."""
 
 
 def misfit(embedder: str, texts: Sequence[str]) -> str:
-    """Return a warning if the embedder of this name was trained on another language than the texts are in. Otherwise
-    return "".
+    """Return a warning if the embedder of this name does not know the language of the texts. Otherwise, return "".
 
-    Only models that share the English vocabulary of MiniLM are checked. They split a word that they do not know into
-    pieces. Pieces of English have 3.5 letters (code) to 4.8, pieces of other languages in Latin script 2.0 to 2.6, and
-    pieces of others 1. Two kinds of words are left out. Words with a capital are mostly names, which are split in every
-    language. Latin words of more than 100 letters are not split at all.
+    Only models that share the English vocabulary of MiniLM are checked. They split an unknown word into pieces. In
+    English, the pieces have 3.5 (code) to 4.8 letters on average. In other languages in Latin script they have 2.0 to
+    2.6 letters, and in other scripts 1. Two kinds of words are left out. Words with a capital are mostly names, which
+    are split in every language. Latin words of more than 100 letters are not split at all.
     """
     if not embedder.startswith(ENGLISH_EMBEDDERS):
         return ""

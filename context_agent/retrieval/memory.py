@@ -1,8 +1,8 @@
 """`MemoryCorpus`: a whole corpus in memory, without a store. For tests, small sets and many concurrent episodes.
 
-Dense search is exact (one matrix product), and BM25 is tantivy in memory. Fusion, calibration, grep and filters are
-those of `ChromaCorpus`. Nothing in it waits, so an episode calls it directly. About 100,000 chunks are a sensible
-limit: with 256 dimensions, a chunk takes 1 KB and twice its text.
+Dense search is exact (one matrix product), and BM25 is tantivy in memory. Fusion, calibration, grep and filters are the
+same as in `ChromaCorpus`. No call waits for disk or network, so an episode calls the corpus directly. About 100,000
+chunks are a sensible limit. With 256 dimensions, a chunk takes 1 KB and twice its text.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 class MemoryCorpus:
-    """A `Corpus` of documents or chunks held in memory.
+    """A `Corpus` of documents or chunks in memory.
 
-    It never changes once it is built, so it is safe for any number of threads.
+    It never changes after it is built, so any number of threads may use it.
 
     Example:
         from context_agent import Document, MemoryCorpus
@@ -67,22 +67,24 @@ class MemoryCorpus:
         """Chunk the documents, and embed and index all chunks.
 
         Args:
-            sources: Documents, which are chunked, or chunks, which stay as they are.
-            embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. By default the
-                static one.
-            vectors: Vectors of the chunks, shape (chunks, d), of length 1. With them, the chunks are not embedded.
-            reranker: Orders the fused hits again.
-            chunk_size: Tokens of a chunk at most. By default 512.
-            overlap: Tokens that a chunk repeats from the one before it.
-            counter: Counts tokens.
-            calibration: Whether to weigh the retrievers by how good they are in this corpus. If false, both have the
-                same weight.
-            wrap: Replaces a retriever before calibration, for example to time it or to break it on purpose.
+            sources: Documents, which are chunked, or chunks, which stay unchanged.
+            embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. Defaults to
+                `static`.
+            vectors: The vectors of the chunks, shape (chunks, d), of length 1. If they are given, the chunks are not
+                embedded.
+            reranker: A reranker that orders the fused hits again.
+            chunk_size: The maximum number of tokens in a chunk. Defaults to 512.
+            overlap: The number of tokens that a chunk repeats from the chunk before it.
+            counter: The token counter. Defaults to `HarmonyCounter`.
+            calibration: Whether to weight the retrievers by their quality in this corpus. If false, both have the same
+                weight.
+            wrap: A function that replaces each retriever before calibration, for example to measure its time.
 
         Raises:
             CorpusEmptyError: If there is no document with text.
             CorpusError: If a chunk id occurs twice.
-            DimensionError: If `vectors` has another shape than the chunks and the embedder need.
+            ConfigError: If the embedder, `chunk_size` or `overlap` cannot be used.
+            DimensionError: If `vectors` does not have the shape that the chunks and the embedder need.
         """
         self._chunks = _chunks_of(sources, chunk_size, overlap, counter)
         self._rows = _rows_by_id(self._chunks)

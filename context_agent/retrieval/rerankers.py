@@ -1,5 +1,6 @@
-"""Rerankers: score how well each text answers a query. A cross-encoder in this process, or any HTTP `/rerank`
-endpoint.
+"""Rerankers, which score how well each text answers a query.
+
+A reranker is a cross-encoder in this process, or a `/rerank` endpoint.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from context_agent._support.http import Endpoint, Events, Refusal
 from context_agent.errors import ConfigError, MissingExtraError, RerankerError, ServerError
 
 LONGEST_RETRY_AFTER = 30.0
-"""Seconds. A server that requests a longer wait counts as down."""
+"""The longest wait that is accepted, in seconds. If a server requests a longer wait, the call fails."""
 
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Scores texts against a query. Higher is better. Safe to call from several threads."""
+    """A component that scores texts for a query. Higher is better. It is safe to call from several threads."""
 
     @property
     def name(self) -> str:
-        """The model or endpoint, for reports."""
+        """The model or endpoint, as reports show it."""
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the relevance of each text, shape (n,). Raise `RerankerError` if the model or the endpoint fails."""
+        """Return the relevance of each text, shape (n,). If the model or the endpoint fails, raise `RerankerError`."""
 
 
 def load_reranker(spec: str | None) -> Reranker | None:
-    """Return the reranker of a spec.
+    """Return the reranker that a spec names.
 
     Args:
         spec: `none` or None, `cross-encoder:MODEL`, or an http(s) URL with the model after `#`, such as
@@ -40,10 +41,10 @@ def load_reranker(spec: str | None) -> Reranker | None:
             `https://host/rerank?api_key_env=NAME#m`.
 
     Returns:
-        The reranker. None for `none` and None.
+        The reranker. For `none` and None, it is None.
 
     Raises:
-        ConfigError: If the spec is any other.
+        ConfigError: If the spec is anything else.
     """
     if spec is None or spec == "none":
         return None
@@ -60,12 +61,12 @@ def load_reranker(spec: str | None) -> Reranker | None:
 
 
 class CrossEncoderReranker:
-    """A sentence-transformers cross-encoder, loaded at first use (extra `embed`).
+    """A sentence-transformers cross-encoder, which is loaded at first use (extra `embed`).
 
     Args:
         model: A name on the hub of sentence-transformers, or a folder.
-        batch_size: Pairs of query and text that are scored at once.
-        device: torch's device, such as `cpu` or `cuda:0`. By default the library chooses.
+        batch_size: The number of pairs of query and text that are scored at once.
+        device: torch's device, such as `cpu` or `cuda:0`. By default, the library chooses it.
     """
 
     def __init__(self, model: str, *, batch_size: int = 32, device: str | None = None) -> None:
@@ -98,7 +99,7 @@ class CrossEncoderReranker:
 
 
 class HttpReranker:
-    """A `/rerank` endpoint as Cohere, Jina, vLLM and text-embeddings-inference serve it.
+    """A `/rerank` endpoint of Cohere, Jina, vLLM or text-embeddings-inference.
 
     It sends `documents`, and for text-embeddings-inference the same list as `texts`. It reads `results` or a bare list,
     whose items have `index` and `relevance_score` or `score`. A transient failure is retried after the time that the
@@ -121,9 +122,9 @@ class HttpReranker:
             url: The full address of the endpoint.
             model: The name of the model, if the endpoint has several.
             api_key_env: The environment variable that holds the key. Without it, no key is sent.
-            timeout: Seconds for one request.
-            retries: How often a transient failure is retried.
-            backoff: Seconds before the first retry.
+            timeout: The time limit of one request, in seconds.
+            retries: The number of times that a transient failure is retried.
+            backoff: The wait before the first retry, in seconds.
 
         Raises:
             ConfigError: If the address cannot be used.
@@ -186,7 +187,7 @@ class HttpReranker:
 
 
 def _index(value: object, count: int) -> int:
-    """Return the index of a text. Raise `ValueError` for anything but an integer from 0 to `count - 1`."""
+    """Return the index of a text. If the value is not an integer from 0 to `count - 1`, raise `ValueError`."""
     if type(value) is not int or not 0 <= value < count:
         raise ValueError(f"not an index of {count} texts: {value!r:.20}")
     return value

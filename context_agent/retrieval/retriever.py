@@ -1,4 +1,4 @@
-"""`Retriever`, the protocol of one way of ranking chunks."""
+"""`Retriever`, the protocol of one way to rank chunks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DENSE, SPARSE = "dense", "bm25"
 
 @runtime_checkable
 class Retriever(Protocol):
-    """One way of ranking the chunks of a corpus for a query."""
+    """One way to rank the chunks of a corpus for a query."""
 
     @property
     def name(self) -> str:
-        """The key of weights and calibration: `dense` or `bm25` for the two that ship with the package."""
+        """The name in weights and calibration: `dense` or `bm25` for the two that ship with the package."""
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
         """Return at most `k` chunks as (chunk id, score), best first. The order does not change between calls."""
@@ -32,7 +32,7 @@ QueryVectors = Callable[[str], NDArray[np.float32]]
 
 @runtime_checkable
 class KnowsWords(Protocol):
-    """A retriever by words that can tell whether the corpus has the words of a query."""
+    """A retriever by words that can tell whether the corpus contains the words of a query."""
 
     def unknown_share(self, query: str) -> float:
-        """Return the share of the query's weight that lies on words which no chunk has, from 0 to 1."""
+        """Return the share of the query's weight on words that no chunk contains, from 0 to 1."""

@@ -1,4 +1,4 @@
-"""The units of a text that a chunk does not cut, mostly sentences."""
+"""The units of a text that a chunk does not divide, mostly sentences."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from context_agent.text.sentences import BOUNDARY, STOPS, WIDE_STOPS, ends_sente
 from context_agent.tokens import TokenCounter
 
 LONGEST_GAP = 1_000
-"""Characters of white space. A longer gap always ends a chunk, and is not counted."""
+"""The maximum number of characters of white space inside a chunk. A longer gap ends the chunk, and is not counted."""
 SMALLEST_UNIT = 16
-"""Characters. A shorter sentence is joined to the next one, which limits the number of units."""
+"""The minimum number of characters in a unit. A shorter sentence joins the next one, which limits the number of units.
+"""
 SMALL_GAP = 8
-"""Characters of white space across which short lines and sentences are joined to a unit."""
+"""The maximum number of characters of white space between short lines or sentences that are joined to one unit."""
 
 
 class Break(IntEnum):
-    """What ends a unit, the worst cut first. A chunk ends after a heading only if there is no other break."""
+    """What ends a unit, from the worst place for a break to the best.
+
+    A chunk ends after a heading only if there is no other break.
+    """
 
     INSIDE = 0
     WORD = 1
@@ -55,7 +59,7 @@ def without_margins(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def units_of(text: str, start: int, end: int, size: int, counter: TokenCounter) -> Iterator[Unit]:
-    """Yield all units of [start, end). None has more than `size` tokens, unless one code point alone has."""
+    """Yield all units of [start, end). A unit has at most `size` tokens, unless it is a single code point."""
     before = start
     width = max(SMALLEST_UNIT, size // 4)
     for segment in _joined(text, start, end, width):
@@ -76,7 +80,7 @@ def _gap_tokens(gap: str, size: int, counter: TokenCounter) -> int:
 def _fitting(
     text: str, segment: Segment, width: int, size: int, counter: TokenCounter
 ) -> Iterator[tuple[int, int, Break, int]]:
-    """Yield the segment with its tokens. A segment of more than `size` tokens becomes groups of words."""
+    """Yield the segment with its tokens. If it has more than `size` tokens, yield groups of its words instead."""
     start, end, _ = segment
     if end - start <= 2 * size and (tokens := counter.count(text[start:end])) <= size:
         yield *segment, tokens
@@ -86,7 +90,7 @@ def _fitting(
 
 
 def _words(text: str, segment: Segment, width: int) -> Iterator[Segment]:
-    """Yield the segment in groups of whole words of at most `width` characters. A longer word is cut."""
+    """Yield the segment in groups of whole words of at most `width` characters. A longer word is divided."""
     position, end, last = segment
     group = re.compile(rf"\S(?:.{{0,{width - 1}}}(?<=\S)(?!\S)|\S{{0,{width - 1}}})", re.DOTALL)
     space = re.compile(r"\s*")
@@ -103,9 +107,9 @@ def _words(text: str, segment: Segment, width: int) -> Iterator[Segment]:
 
 
 def _halved(text: str, piece: Segment, size: int, counter: TokenCounter) -> Iterator[tuple[int, int, Break, int]]:
-    """Yield the piece with its tokens, halved until each part fits.
+    """Yield the piece with its tokens. If it does not fit, yield its halves, which are halved again until they fit.
 
-    Scripts and counters with many tokens for a character need this.
+    Scripts and counters with many tokens for each character need this.
     """
     start, end = without_margins(text, piece[0], piece[1])
     if start == end:
@@ -122,7 +126,7 @@ def _halved(text: str, piece: Segment, size: int, counter: TokenCounter) -> Iter
 
 
 def _joined(text: str, start: int, end: int, width: int) -> Iterator[Segment]:
-    """Yield the segments. Very short sentences and the lines of one paragraph are joined, so that units are few."""
+    """Yield the segments. Very short sentences and the lines of a paragraph are joined, so that there are few units."""
     joined: Segment | None = None
     for segment_start, stop, after in _segments(text, start, end):
         if joined and segment_start - joined[1] > SMALL_GAP:
@@ -138,7 +142,7 @@ def _joined(text: str, start: int, end: int, width: int) -> Iterator[Segment]:
 
 
 def _segments(text: str, start: int, end: int) -> Iterator[Segment]:
-    """Yield the parts of [start, end) between sentence ends and line ends, with what ends each."""
+    """Yield the parts of [start, end) between the ends of sentences and lines, each with the break after it."""
     segment_start = start
     for match in BOUNDARY.finditer(text, start, end):
         after = _kind(text, segment_start, match.start(), match.end())
@@ -153,8 +157,9 @@ def _segments(text: str, start: int, end: int) -> Iterator[Segment]:
 
 
 def _kind(text: str, segment_start: int, start: int, end: int) -> Break:
-    """Return the kind of the boundary [start, end) after a segment from `segment_start`. `WORD` means that it is
-    none.
+    """Return the kind of the boundary [start, end) after a segment that begins at `segment_start`.
+
+    `WORD` means that it is not a boundary between segments.
     """
     lines = text.count("\n", start, end)
     if lines and _HEADING.match(text, end):
