@@ -34,16 +34,16 @@ from context_agent.eval.summary import (
 )
 
 LISTED_MISSING = 5
-"""How many missing questions the summary lists for each benchmark, system, window and seed."""
+"""The maximum number of missing questions that the summary lists for each benchmark, system, window and seed."""
 LISTED_WORST = 10
-"""How many badly answered questions the summary lists for each benchmark."""
+"""The maximum number of badly answered questions that the summary lists for each benchmark."""
 ONE_SHOT_SYSTEMS = ("bm25", "dense", "hybrid")
 """The one-shot systems that agents are compared with."""
 FIRST_TOKENS = 512
-"""Tokens at the first point of the curves over tokens."""
+"""The number of tokens at the first point of the curves over tokens."""
 
 CellKey = tuple[str, str, int]
-"""Benchmark, system and window."""
+"""The benchmark, the system and the window."""
 _START = TurnState(0, 0, 0, 0.0, 0.0)
 
 
@@ -61,9 +61,9 @@ def summarize(
     Args:
         records: The records of the run, in any order.
         settings: The settings of the run, which the summary repeats.
-        order: Systems in display order. Systems that it leaves out follow by name.
-        reference: The system that the others are compared with. Defaults to the first system without a context, or else
-            to the first system.
+        order: Systems in display order. Systems that it leaves out follow, ordered by name.
+        reference: The system that the others are compared with. Defaults to the first system without a context. If
+            there is none, it is the first system.
         expected: The keys of a complete run's records. The summary lists those without a record as missing.
         problems: Problems with the inputs that are known already.
 

@@ -49,7 +49,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.version import __version__
 
 LISTED_PROBLEMS = 100
-"""The most skipped rows that `run.json` lists. Further ones are only counted."""
+"""The maximum number of skipped rows that `run.json` lists. Further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class PreparedBenchmark:
     Attributes:
         benchmark: The questions, with their source and license.
         open: A function that opens the corpus. Every worker process calls it.
-        corpus: The name of the corpus. For an indexed corpus the name includes a digest of its chunks.
-        chunks: The number of chunks in the corpus, or 0 if the corpus cannot count them.
+        corpus: The name of the corpus. For an indexed corpus, the name includes a digest of its chunks.
+        chunks: The number of chunks in the corpus. It is 0 if the corpus cannot count them.
         missing: Gold that the corpus does not contain.
         leaks: Questions and ids that the train split and the test split share.
         retrievers: The names of the retrievers that search the corpus.
@@ -113,18 +113,18 @@ class PreparedBenchmark:
 
 @dataclass(frozen=True, slots=True)
 class EvalOptions:
-    """Settings that say how the questions are answered.
+    """Settings that determine how the questions are answered.
 
     Attributes:
         policy: A module-level function that returns the policy. Every worker process calls it.
-        windows: The context windows to run the agents under, in tokens.
-        seeds: The seeds to run the agents with.
+        windows: The context windows of the agents, in tokens.
+        seeds: The seeds of the agents.
         k: The number of documents in a ranking.
         profile: The name of the harness profile.
-        max_turns: The most turns that an episode may take. Defaults to the limit of the profile.
-        time_limit: The most seconds that an episode may take.
+        max_turns: The maximum number of turns in an episode. Defaults to the limit of the profile.
+        time_limit: The time limit of an episode, in seconds.
         price: Prices per token, for the metric `money`.
-        save: The folder for trajectories. Without it no trajectories are kept.
+        save: The folder for trajectories. Without it, no trajectories are kept.
         extra_settings: Further plain data that affects the results. It is part of the run's settings.
 
     Raises:
@@ -162,10 +162,11 @@ def prepare(
 
     Args:
         benchmark: The benchmark to prepare.
-        open_corpus: A function that opens the corpus. Without it the documents of the benchmark are indexed in `cache`.
+        open_corpus: A function that opens the corpus. Without it, the documents of the benchmark are indexed in
+            `cache`.
         cache: The folder for the index.
         embedder: The embedder of the index.
-        reranker: The reranker of the index. Without it nothing is reranked.
+        reranker: The reranker of the index. Without it, nothing is reranked.
         progress: A function that is called while the index is built.
 
     Raises:
@@ -232,12 +233,12 @@ def evaluate(
     Args:
         benchmarks: The benchmarks, from `prepare`.
         systems: The systems to run.
-        options: How the questions are answered.
+        options: The settings that determine how the questions are answered.
         folder: The run's folder. An interrupted run resumes where it stopped.
-        concurrency: The most questions to answer at a time, in all processes together.
-        processes: The most worker processes. Defaults to one for each core.
+        concurrency: The maximum number of questions that are answered at a time, in all processes together.
+        processes: The maximum number of worker processes. Defaults to one for each core.
         machines: The machines that answer. Defaults to this machine.
-        progress: A function that is called with the number of questions answered and the number of all questions.
+        progress: A function that receives the number of answered questions and the number of all questions.
 
     Raises:
         ConfigError: If the folder has a run with other settings.

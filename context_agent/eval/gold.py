@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 LISTED = 10
-"""The most ids that a message lists."""
+"""The maximum number of ids that a message lists."""
 _ARTICLES = frozenset({"a", "an", "the"})
 _TRUTH_VALUES = frozenset({"yes", "no", "true", "false"})
 _DROPPED = re.compile(r"['’ʼ`]|(?<=\d),(?=\d)")

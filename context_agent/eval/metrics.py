@@ -24,9 +24,12 @@ from enum import StrEnum
 from context_agent.errors import ConfigError, DataError
 
 DEPTHS = (5, 10)
-"""Default depths at which the ranking is measured, in documents."""
+"""The default depths at which the ranking is measured, in documents."""
 BETAS = (2.0, 4.0)
-"""Betas of the F-measures besides F1. The published reward anneals between these two values (Context-1, section 3)."""
+"""The betas of the F-measures besides F1.
+
+The published reward anneals between these two values (Context-1, section 3).
+"""
 
 Finds = Sequence[AbstractSet[int]]
 """The indices of the facts that the item at each rank finds."""
@@ -140,8 +143,8 @@ def metric_table(depths: Iterable[int] = DEPTHS, betas: Iterable[float] = BETAS)
     """Return the metrics for these depths and betas, in the order of the reports.
 
     Args:
-        depths: Depths of the ranking, in documents.
-        betas: Betas of the F-measures. F1 is always included.
+        depths: The depths of the ranking, in documents.
+        betas: The betas of the F-measures. F1 is always included.
 
     Raises:
         ConfigError: If a depth or a beta is not positive.
@@ -192,7 +195,10 @@ def in_table_order(names: Iterable[str]) -> tuple[Metric, ...]:
 
 
 def leading_metric(names: Iterable[str]) -> str:
-    """Return the name of the metric that summarizes a run: the first recall at a depth, or else output recall."""
+    """Return the name of the metric that summarizes a run.
+
+    It is the first recall at a depth. If there is none, it is output recall.
+    """
     return next((name for name in names if name.startswith("recall@")), "recall")
 
 

@@ -27,12 +27,12 @@ from context_agent.errors import ConfigError, CorpusLockedError, DataError
 
 RUN_FILE, RECORDS_FILE, QUESTIONS_FILE = "run.json", "records.jsonl", "questions.jsonl"
 SCHEMA = 1
-"""Schema version of `run.json` and of the records. A reader refuses a newer version."""
+"""The schema version of `run.json` and of the records. A reader refuses a newer version."""
 UNFINISHED = "unfinished"
-"""Name of the folder, inside the run's folder, for trajectories that are still being written."""
+"""The name of the folder, inside the run's folder, for trajectories that are still being written."""
 
 RecordKey = tuple[str, str, int, int, str]
-"""Benchmark, system, window, seed and question id, which together identify a record."""
+"""The benchmark, system, window, seed and question id, which together identify a record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""A check whether a recorded episode would still look the same. It repeats the actions on today's corpus and harness.
+"""A check whether a recorded episode would still look the same today. It repeats the actions on today's corpus and
+harness.
 
 Training rows are made of recorded views. After a change of the corpus or the harness, no policy will see those views
 again. `rerun` repeats the recorded actions in a new `Episode` with the recorded profile, budget, limits and filter. It
@@ -41,16 +42,19 @@ from context_agent.tokens import TokenCounter, counter_named
 EXTERNAL_STOPS = frozenset(
     {StopReason.TIME, StopReason.CANCELLED, StopReason.POLICY_ERROR, StopReason.CORPUS_ERROR},
 )
-"""Stop reasons that no action causes. After such a stop the last turn may be incomplete, so the end is not compared."""
+"""The stop reasons that no action causes.
+
+After such a stop, the last turn may be incomplete, so the end is not compared.
+"""
 _QUOTED = 60
-"""The most characters of a text that a difference quotes."""
+"""The maximum number of characters of a text that a difference quotes."""
 
 
 class Cause(StrEnum):
     """The reason why a recorded episode looks different today."""
 
     TORN = "torn"
-    """The record has no end: its process was killed while writing it."""
+    """The record has no end, because its process was killed while writing it."""
     UNSOUND = "unsound"
     """The record does not replay to the views that it contains."""
     CORPUS = "other corpus"
@@ -247,8 +251,9 @@ class _Rerun:
         return Cause.HARNESS, f"the record has {names[0]} and today there is {names[1]}"
 
     def _result_difference(self, old: ToolResult, new: ToolResult) -> tuple[Cause, str] | None:
-        """Return how the results of one call differ: in their chunks, in how the chunks are shown, or in the text
-        beside them.
+        """Return how the results of one call differ.
+
+        They can differ in their chunks, in how the chunks are shown, or in the text beside them.
         """
         call = f"{old.name} {str(next(iter(old.arguments.values()), ''))[:_QUOTED]!r}"
         if (old.call, old.name) != (new.call, new.name):

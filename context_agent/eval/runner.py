@@ -1,4 +1,4 @@
-"""The running of systems on benchmarks. Jobs are planned, and then answered in worker processes.
+"""The jobs of an evaluation: one for each question, system, window and seed. Worker processes answer them.
 
 If an episode hangs, or its process dies again and again, the question gets the record of a failure.
 
@@ -29,12 +29,12 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import Question
 
 DEFAULT_TIMEOUT = 600.0
-"""Seconds after which an episode counts as hung if the run has no time limit."""
+"""If the run has no time limit, an episode counts as hung after this many seconds."""
 NO_WINDOW = 0
-"""The window that a system without a context is recorded under."""
+"""The window in the records of a system without a context."""
 
 RunProgress = Callable[[int, int], None]
-"""A function that is called with the number of questions answered and the number of all questions."""
+"""A function that receives the number of answered questions and the number of all questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class WorkerSpec:
         policy: A function that returns the policy.
         settings: Settings for all answers.
         price: Prices per token, for the metric `money`.
-        store: The storage for trajectories. Without it none are kept.
+        store: The storage for trajectories. Without it, none are kept.
     """
 
     corpora: Mapping[str, Callable[[], Corpus]]
@@ -133,18 +133,18 @@ def run_jobs(
 ) -> list[EvalRecord]:
     """Answer the jobs that have no record, and return the records of all jobs in their order.
 
-    After a `KeyboardInterrupt` the log contains everything answered so far. An error that opening a corpus or the
-    policy raises is raised here again.
+    After a `KeyboardInterrupt`, the log contains everything answered so far. If opening a corpus or the policy raises
+    an error in a worker, the same error is raised here.
 
     Args:
         jobs: The jobs, from `plan_jobs`.
         spec: What the workers need.
         log: The log with the records so far. Each new record is added to it.
-        concurrency: The most questions to answer at a time, in all processes together.
-        processes: The most worker processes. Defaults to one for each core.
+        concurrency: The maximum number of questions that are answered at a time, in all processes together.
+        processes: The maximum number of worker processes. Defaults to one for each core.
         machines: The machines that answer. Defaults to this machine.
-        time_limit: Seconds that an episode may take. Defaults to `DEFAULT_TIMEOUT` for detecting hung episodes.
-        progress: A function that is called before the first job and after each.
+        time_limit: The time limit of an episode, in seconds. Defaults to `DEFAULT_TIMEOUT`, to detect hung episodes.
+        progress: A function that is called before the first job and after each job.
     """
     remaining = [job for job in jobs if job.key not in log.records]
     done = len(jobs) - len(remaining)
@@ -170,7 +170,7 @@ def run_jobs(
 
 
 def _record_of(job: Job, future: Future[EvalRecord], store: TrajectoryStore | None) -> EvalRecord:
-    """Return the record of a job that has ended. A lost job keeps its trajectory as far as it was written."""
+    """Return the record of a job that has ended. If the job was lost, keep the written part of its trajectory."""
     try:
         return future.result()
     except JobLost as lost:
@@ -246,7 +246,7 @@ def _reason(error: BaseException) -> str:
 
 
 def failed_record(job: Job, error: str, seconds: float) -> EvalRecord:
-    """Return the record of a job that was given up. It counts as a failed question and is never left out."""
+    """Return the record of a job that was given up. The question counts as failed, and is never left out."""
     scores, curve = score(job.question, None, error=error or "failed", keeps_context=job.system.keeps_context)
     return EvalRecord(
         *job.key,

@@ -92,13 +92,13 @@ class _PriceFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices by model, in one currency. The key `*` has the price of every other model."""
+    """Prices by model, in one currency. The key `*` has the price of every model without its own entry."""
 
     models: dict[str, Price]
     currency: str = "USD"
 
     def of(self, model: str) -> Price | None:
-        """Return the model's price, or else the price of `*`. If neither is known, return None.
+        """Return the model's price. If it is unknown, return the price of `*`. If that is unknown too, return None.
 
         An unknown price is not a price of 0.
         """
@@ -109,7 +109,7 @@ def load_prices(path: str | Path) -> PriceTable:
     """Return the price table in a TOML file.
 
     Raises:
-        ConfigError: If the file cannot be read or is not a price table. The message names the field and its fault.
+        ConfigError: If the file cannot be read or is not a price table. The message names the wrong field.
     """
     try:
         content = _PriceFile.model_validate(read_toml(path))
@@ -171,10 +171,10 @@ def score(
     Args:
         question: The question, with its answer and gold.
         result: The result of the search, or None if there is none.
-        error: Why the question failed, if the result does not show it.
-        gold: The question's gold in its corpus (`gold_of`). Defaults to the gold in the row alone.
-        depths: Depths of the ranking, in documents.
-        betas: Betas of the F-measures.
+        error: The reason why the question failed, if the result does not show it.
+        gold: The question's gold in its corpus (`gold_of`). Defaults to the gold in the question itself.
+        depths: The depths of the ranking, in documents.
+        betas: The betas of the F-measures.
         price: Prices per token, for the metric `money`.
         keeps_context: False for a system without a context (one-shot retrieval). A failed result cannot show this.
 
@@ -291,19 +291,19 @@ class EpisodeCosts:
     """The totals of one episode. Sizes are in tokens.
 
     Attributes:
-        turns: Turns that were completed.
-        calls: Tool calls, including refused ones.
-        placed: Tokens ever placed in the context, whether pruned or not.
-        prompt: Sizes of the views that actions were taken on, summed. A server reads these tokens.
-        cached: Prompt tokens that repeat the previous prompt and reply, up to the first block that an edit changed. A
-            prefix cache saves these tokens.
-        sampled: Tokens of the policy's actions.
-        lost: Tokens after an edit, whose cached prefix the edit invalidated.
-        freed: Tokens that edits removed from the view, minus the tokens that they restored.
-        peak: Size of the largest view that an action was taken on.
-        end: Size of the final view.
-        mistakes: Calls that were refused, or that failed because of the policy.
-        dropped: Ids dropped from the final ranking.
+        turns: The number of completed turns.
+        calls: The number of tool calls, including refused ones.
+        placed: All tokens that were placed in the context, whether pruned or not.
+        prompt: The sum of the sizes of the views on which actions were taken. A server reads these tokens.
+        cached: The prompt tokens that repeat the previous prompt and reply, up to the first block that an edit changed.
+            A prefix cache saves these tokens.
+        sampled: The tokens of the policy's actions.
+        lost: The tokens after an edit, whose cached prefix the edit invalidated.
+        freed: The tokens that edits removed from the view, minus the tokens that they restored.
+        peak: The size of the largest view on which an action was taken.
+        end: The size of the final view.
+        mistakes: The number of calls that were refused, or that failed because of the policy.
+        dropped: The number of ids that were dropped from the final ranking.
     """
 
     turns: int = 0
@@ -325,12 +325,12 @@ class ReplayState:
     """The evidence that an episode had found after a turn.
 
     Attributes:
-        placed: Tokens placed in the context so far.
-        view: Tokens in the view.
-        seen: Numbers of the evidence (see `Gold.needs`) that was ever shown.
-        in_view: Numbers of the evidence that is in the view now.
-        pruned: Ids of the chunks pruned so far.
-        pruned_gold: Ids of the pruned chunks that are gold.
+        placed: The tokens placed in the context so far.
+        view: The tokens in the view.
+        seen: The numbers of the evidence (see `Gold.needs`) that was ever shown.
+        in_view: The numbers of the evidence that is in the view now.
+        pruned: The ids of the chunks pruned so far.
+        pruned_gold: The ids of the pruned chunks that are gold.
     """
 
     placed: int
@@ -347,13 +347,13 @@ class Replay:
     Attributes:
         spent: The costs of the episode.
         states: The state after each turn.
-        shown: Ids of the chunks that were ever shown.
-        gold: Ids of the shown chunks that are gold.
-        pruned: Ids of the chunks that a prune removed from the view at some time, restored or not. A summary keeps its
-            chunks in the view. A summarized chunk counts as pruned when its last summary is pruned.
-        seen: Numbers of the evidence that was ever shown.
-        final_view: Ids of the chunks in the final view, either themselves or through a summary.
-        held: Numbers of the evidence in the final view.
+        shown: The ids of the chunks that were ever shown.
+        gold: The ids of the shown chunks that are gold.
+        pruned: The ids of the chunks that a prune removed from the view at some time, whether restored or not. A
+            summary keeps its chunks in the view. A summarized chunk counts as pruned when its last summary is pruned.
+        seen: The numbers of the evidence that was ever shown.
+        final_view: The ids of the chunks in the final view, either themselves or through a summary.
+        held: The numbers of the evidence in the final view.
 
     Raises:
         TrajectoryError: If the trajectory does not replay.

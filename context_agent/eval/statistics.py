@@ -1,9 +1,9 @@
-"""Means over questions with bootstrap intervals (Efron, 1979), and measures of how good probabilities are.
+"""Means over questions with bootstrap intervals (Efron, 1979), and measures of the quality of probabilities.
 
 Intervals come from the percentile method with a fixed seed. The unit of resampling is the question. Values of several
 seeds are averaged per question first, because two runs of the same question are not two questions. Two systems are
-compared by the interval of their mean difference on the questions that both answered. A report says "better" if that
-interval excludes 0.
+compared by the interval of their mean difference on the questions that both answered. If that interval excludes 0, a
+report says "better".
 
 Probabilities are measured by the area under the ROC curve, the calibration error, and the reliability curve. In the
 shapes below, m is the number of predictions. Outcomes are 0 or 1.
@@ -24,13 +24,13 @@ from context_agent.errors import DataError
 
 RESAMPLES = 2000
 LEVEL = 0.95
-"""Share of the resampled means that lie inside an interval."""
+"""The share of the resampled means inside an interval."""
 _BLOCK = 1 << 21
-"""The most draws in memory at a time."""
+"""The maximum number of draws in memory at a time."""
 _CACHED = 1 << 21
-"""The most draws that are cached, for the next cell with the same number of questions."""
+"""The maximum number of draws that are cached for the next cell with the same number of questions."""
 _DIGITS = 10
-"""Significant digits that are kept. Further digits depend on the order in which a library sums."""
+"""The number of significant digits that are kept. Further digits depend on the order in which a library sums."""
 
 Floats = NDArray[np.float64]
 
@@ -117,7 +117,7 @@ def rounded(value: float) -> float:
 BINS = 10
 """The number of bins of equal width in a reliability curve (Guo et al., 2017)."""
 MEASURE_RESAMPLES = 1000
-"""The number of resamples for a measure that must be computed anew on each."""
+"""The number of resamples for a measure that must be computed again on each of them."""
 Measure = Callable[[Floats, Floats], float]
 """A function of probabilities and outcomes, both of shape (m,), that returns one figure."""
 
@@ -138,11 +138,11 @@ class ReliabilityBin:
 
 
 def reliability_curve(probabilities: ArrayLike, outcomes: ArrayLike, bins: int = BINS) -> list[ReliabilityBin]:
-    """Return the nonempty bins of equal width, by ascending probability.
+    """Return the nonempty bins of equal width, ordered by probability.
 
     Args:
-        probabilities: Predicted probabilities, shape (m,).
-        outcomes: Outcomes, 0 or 1, shape (m,).
+        probabilities: The predicted probabilities, shape (m,).
+        outcomes: The outcomes, 0 or 1, shape (m,).
         bins: The number of bins.
 
     Raises:

@@ -22,7 +22,7 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.eval.metrics import Metric, find_metric, in_table_order, leading_metric
 
 SCHEMA = 1
-"""Schema version of the JSON. A reader refuses a newer version."""
+"""The schema version of the JSON. A reader refuses a newer version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Cell:
         seeds: The seeds, in ascending order.
         metrics: The value of each metric.
         differences: Paired differences: this system's value minus the reference system's value.
-        breakdown: The results by `type`, `hops` and `seed`. A breakdown with one group alone is left out.
+        breakdown: The results by `type`, `hops` and `seed`. A breakdown with only one group is left out.
         turns: The mean state after each turn.
         tokens: The mean state after each number of tokens placed.
     """
@@ -124,7 +124,7 @@ class PooledCell:
 
 @dataclass(frozen=True, slots=True)
 class FloorComparison:
-    """An agent's result on a benchmark beside the best one-shot search there, by the leading metric.
+    """An agent's result on a benchmark, compared with the best one-shot search by the leading metric.
 
     Attributes:
         benchmark: The name of the benchmark.
@@ -258,10 +258,10 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
 
 
 COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens", "prune_accuracy", "money")
-"""Metrics in the columns after the leading metric. A metric that the summary lacks or that does not fit is left out."""
+"""The metrics in the columns after the leading metric. A metric that is missing or does not fit is left out."""
 SHORT_NAMES = {"all_gold@5": "all@5", "answer_found": "answer", "trajectory_recall": "seen", "prune_accuracy": "prunes"}
 LISTED = 5
-"""How many problems, failures and gaps are listed below the tables, of each kind."""
+"""The maximum number of problems, of failures and of gaps that are listed below the tables."""
 
 
 def show(console: Console, summary: EvalSummary, *, columns: Sequence[str] = COLUMNS) -> None:
@@ -361,8 +361,9 @@ def _number(value: float, of: Metric, *, sign: bool = False) -> str:
 
 
 def _notes(summary: EvalSummary) -> list[str]:
-    """Return lines about questions that were left out, failed or are missing, and about problems, with the first few of
-    each.
+    """Return lines about questions that were left out, that failed or that are missing, and about problems.
+
+    Only the first few of each kind are listed.
     """
     left_out = max(
         (cell.metrics["answer_found"].left_out for cell in summary.cells if "answer_found" in cell.metrics), default=0
@@ -396,7 +397,7 @@ def _line(text: str) -> str:
 def format_value(value: float, metric: Metric, *, sign: bool = False) -> str:
     """Return the value as text in the metric's unit.
 
-    Shares have three decimals, and money has three digits. Tokens are in thousands from 10,000.
+    Shares have three decimals, and money has three digits. From 10,000, tokens are in thousands.
     """
     plus = "+" if sign else ""
     if not metric.unit:

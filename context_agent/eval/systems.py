@@ -43,10 +43,13 @@ ONE_SHOT = "one_shot"
 """The stop reason of a one-shot system."""
 ORACLE = "oracle"
 SUMMARY, BOTH = "summary", "both"
-"""Controls that summarize. `BOTH` keeps the policy's own pruning too."""
+"""The controls that summarize. `BOTH` keeps the policy's own pruning too."""
 SWARM = "+swarm"
 CHUNKS_PER_DOCUMENT = 5
-"""Chunks that a one-shot search requests for each document of the answer. Several chunks may belong to one document."""
+"""The number of chunks that a one-shot search requests for each document of the answer.
+
+It is larger than 1, because several chunks may belong to one document.
+"""
 
 Search = Callable[["RetrieverCorpus", str, int], list[str]]
 """A function of a corpus, a question and a depth that returns chunk ids, best first."""
@@ -67,11 +70,11 @@ class System:
     Attributes:
         name: The name, as in `--systems`.
         about: A description for the report.
-        search: The one-shot search. For an agent it is None.
-        pruning: The name of the control that replaces the policy's pruning. Without it the policy prunes by itself.
-        rollouts: Episodes that are run for each question. Their rankings are fused.
+        search: The one-shot search. For an agent, it is None.
+        pruning: The name of the control that replaces the policy's pruning. Without it, the policy prunes by itself.
+        rollouts: The number of episodes for each question. Their rankings are fused.
         reranked: Whether the system needs a reranker.
-        swarm: Searchers that the agent may start at a time, or 0 for an agent without a swarm.
+        swarm: The maximum number of searchers that run at a time. It is 0 for an agent without a swarm.
     """
 
     name: str
@@ -114,7 +117,7 @@ def reranked(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
 
 
 def read(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Rank chunks by BM25 and dense search, fused by score. The shipped reader then scores each candidate by itself."""
+    """Rank chunks by BM25 and dense search, fused by score. The shipped reader then scores each candidate."""
     chunks = corpus.get(hybrid(corpus, question, depth))
     words = set(terms(question))
     pairs = []
@@ -131,7 +134,7 @@ def subqueries(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
     """Search with `hybrid` for the question and for each name in it, and fuse the rankings by reciprocal rank.
 
     No language model splits the question. The names, quotations and compared options are those that the bridge policy
-    finds, so this system is the agent's first turn alone.
+    finds, so this system corresponds to the agent's first turn.
     """
     queries = dict.fromkeys([question, *question_entities(question)])
     rankings = [hybrid(corpus, query, depth) for query in queries]
@@ -184,9 +187,9 @@ class AnswerSettings:
 
     Attributes:
         profile: The name of the harness profile.
-        limits: Limits of an episode.
+        limits: The limits of an episode.
         k: The number of documents in a ranking.
-        trajectories: The folder for trajectories. Without it none are written.
+        trajectories: The folder for trajectories. Without it, none are written.
     """
 
     profile: str = "default"
@@ -209,7 +212,7 @@ class Answerer:
         self._lock = threading.Lock()
 
     def answer(self, system: System, question: Question, gold: Gold, *, window: int, seed: int) -> SearchResult:
-        """Return the system's answer. Only the oracle uses `gold`. Errors of the search are passed on."""
+        """Return the system's answer. Only the oracle uses `gold`. Errors of the search are not caught."""
         if system.search is not None:
             return _one_shot(system.search, question, self.corpus, self._settings.k)
         if system.pruning == ORACLE:
@@ -251,9 +254,9 @@ class Answerer:
 
 
 def without_pruning(policy: Policy) -> Policy:
-    """Return the policy with its pruning switched off, so that it also plans its searches without pruning.
+    """Return the policy with its pruning switched off. It then plans its searches without pruning too.
 
-    A policy that has no such switch is returned unchanged.
+    A policy without such a switch is returned unchanged.
     """
     return policy.without_pruning() if isinstance(policy, BridgePolicy) else policy
 
@@ -297,9 +300,7 @@ def _one_shot(search: Search, question: Question, corpus: Corpus, k: int) -> Sea
 
 
 def _documents(chunks: Sequence[Chunk], k: int) -> tuple[RankedDocument, ...]:
-    """Return the first `k` documents of a ranking of chunks, each with its best chunk and at the rank of its first
-    chunk.
-    """
+    """Return the first `k` documents of a ranking of chunks, each with its best chunk."""
     best: dict[str, Chunk] = {}
     for chunk in chunks:
         best.setdefault(chunk.document_id, chunk)
