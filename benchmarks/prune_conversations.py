@@ -46,7 +46,7 @@ class PlayedConversation:
 
 
 class Player:
-    """Writes the messages of one simulated agent."""
+    """A writer of the messages of one simulated agent."""
 
     def __init__(self, question: str, draw: random.Random) -> None:
         self.messages: list[Message] = [

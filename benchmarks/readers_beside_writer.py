@@ -132,7 +132,7 @@ class Wrong(Exception):
 
 
 class Checker:
-    """Compares answers with the possible states."""
+    """A checker that compares answers with the possible states."""
 
     def __init__(self, plan: Plan, runs: Any) -> None:
         self.documents, self.size, self.runs = documents_of(plan), plan.size, runs

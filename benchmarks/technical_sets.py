@@ -68,7 +68,10 @@ class TechnicalSet:
 
 @dataclass(frozen=True, slots=True)
 class HelpPages:
-    """Reads the HTML help pages in a folder: the files that match a pattern, except tables of contents and indexes."""
+    """A reader of the HTML help pages in a folder.
+
+    It reads the files that match a pattern, but no tables of contents.
+    """
 
     collection: str
     folder: str

@@ -95,7 +95,7 @@ def rows(share: float) -> None:
 
 
 class Patch:
-    """Sets attributes without restoring them, because this program ends soon."""
+    """A replacement for pytest's monkeypatch. It restores nothing, because this program ends soon."""
 
     def setattr(self, target: Any, name: str, value: Any) -> None:
         """Set an attribute, as pytest's monkeypatch does."""

@@ -161,7 +161,7 @@ def judged(pools: Iterable[Pool], banks: Iterable[Path]) -> list[Pool]:
 
 
 class PoolCollector:
-    """Searches one set in every way. If `agent` is False, a pool has only the full hybrid ranking.
+    """A collector that searches one set in every way. If `agent` is False, a pool has only the full hybrid ranking.
 
     An episode of the policy takes as long as dozens of searches. So the policy searches only for questions with several
     gold documents.

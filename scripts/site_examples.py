@@ -23,7 +23,7 @@ def with_fenced_examples(docstring: str) -> str:
 
 
 class FencedExamples(Extension):
-    """Puts fences around the examples of every docstring."""
+    """An extension that puts fences around the examples of every docstring."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Put fences around the examples of one docstring."""
