@@ -18,8 +18,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
+from context_agent._support.child_process import ChildProcess, ParentPipe
 from context_agent._support.extras import extra
-from context_agent._support.worker_pool import ONE_THREAD, Worker, WorkerSetup, run_jobs
+from context_agent._support.worker_pool import ONE_THREAD, Worker, WorkerSetup, run_worker
 from context_agent.errors import ConfigError
 from context_agent.version import __version__
 
@@ -49,7 +50,7 @@ class RayProcess:
         """End the actor on its machine."""
         ray.kill(self.actor)
 
-    def join(self) -> None:
+    def join(self, timeout: float | None = None) -> None:
         """Do nothing, because Ray waits for its actors."""
 
 
@@ -102,7 +103,7 @@ class RayMachines:
         near, far = socket.socketpair()
         for carry in (_carry_to, _carry_from):
             threading.Thread(target=carry, args=(actor, far), daemon=True, name="ctx1-ray").start()
-        return Worker(RayProcess(actor), Connection(near.detach()))
+        return Worker(ChildProcess(RayProcess(actor), Connection(near.detach())))
 
     def close(self) -> None:
         """Disconnect from the cluster."""
@@ -149,7 +150,7 @@ class _RemoteWorker:
             raise ConfigError(f"a machine has context-agent {installed.__version__}, not {version}")
         os.chdir(folder)
         self._pipe, pipe = Pipe()
-        threading.Thread(target=run_jobs, args=(work[0], pipe, work[1]), daemon=True).start()
+        threading.Thread(target=run_worker, args=(*work, ParentPipe(pipe)), daemon=True).start()
 
     @ray.method(concurrency_group="to")  # type: ignore[untyped-decorator]
     def send(self, message: bytes) -> None:

@@ -13,23 +13,30 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-import os
-import pickle
-import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import Pipe, get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from context_agent._support.processes import THREAD_VARIABLES, available_cores, environment, exit_reason
-from context_agent.errors import ConfigError, ContextAgentError
+from context_agent._support.child_process import (
+    ChildFailed,
+    ChildProcess,
+    ParentPipe,
+    Reply,
+    Request,
+    SentRequests,
+    child_failure,
+    picklable_error,
+    start_process,
+)
+from context_agent._support.processes import THREAD_VARIABLES, available_cores, exit_reason
+from context_agent.errors import ConfigError
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -82,68 +89,10 @@ class JobLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class JobSent:
-    """A message that sends a job to a worker."""
-
-    number: int
-    job: Any
-
-
-@dataclass(frozen=True, slots=True)
 class JobStarted:
     """A message that a worker has started a job, whose time counts from here."""
 
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobEnded:
-    """A message with the result of a job, or with its error."""
-
-    number: int
-    result: Any
-    error: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFailed:
-    """A message that a worker cannot run jobs, because it cannot open what they need."""
-
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class ParentRequest:
-    """A message with a request of a job to the parent process."""
-
-    number: int
-    request: Any
-
-
-@dataclass(frozen=True, slots=True)
-class ParentReply:
-    """A message with the answer to a request, or with its error."""
-
-    number: int
-    answer: Any
-    error: BaseException | None = None
-
-
-class WorkerProcess(Protocol):
-    """The process of a worker, on this machine or another."""
-
-    @property
-    def exitcode(self) -> int | None:
-        """The exit code of the process, or None if it is unknown."""
-        ...
-
-    def kill(self) -> None:
-        """End the process."""
-        ...
-
-    def join(self) -> None:
-        """Wait until the process has ended."""
-        ...
 
 
 @dataclass(slots=True)
@@ -161,22 +110,8 @@ class PooledJob:
 class Worker:
     """A running process and its jobs, by number."""
 
-    process: WorkerProcess
-    pipe: Connection
+    child: ChildProcess
     jobs: dict[int, PooledJob] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def send(self, message: JobSent | ParentReply) -> None:
-        """Send a message. If the process has died, the pool notices it at the next read."""
-        with self._lock, suppress(OSError):
-            self.pipe.send(message)
-
-    def kill(self) -> None:
-        """Kill the process, which may no longer react to messages. A message that it has not read yet is lost."""
-        self.process.kill()
-        with self._lock:
-            self.pipe.close()
-        self.process.join()
 
 
 class Machines(Protocol):
@@ -196,14 +131,10 @@ class ThisMachine:
         self.cores = available_cores()
 
     def start(self, setup: WorkerSetup[Any, Any], slots: int) -> Worker:
-        """Start a worker with the spawn method. A fork would inherit locks that other threads hold."""
-        context = get_context("spawn")
-        pipe, worker_pipe = context.Pipe()
-        process = context.Process(target=run_worker, args=(setup, worker_pipe, slots), daemon=True, name="ctx1-worker")
-        with environment(ONE_THREAD):
-            process.start()
-        worker_pipe.close()
-        return Worker(process, pipe)
+        """Start a worker as a child of this process."""
+        return Worker(
+            ChildProcess(*start_process(run_worker, (setup, slots), name="ctx1-worker", variables=ONE_THREAD))
+        )
 
 
 class WorkerPool(Generic[JobT, ResultT]):
@@ -305,7 +236,7 @@ class WorkerPool(Generic[JobT, ResultT]):
             for answer in list(self._answers):
                 answer.cancel()
             for worker in self._workers:
-                worker.kill()
+                worker.child.kill()
             with self._lock:
                 lost = [*self._waiting, *(pooled for worker in self._workers for pooled in worker.jobs.values())]
             for pooled in lost:
@@ -330,7 +261,7 @@ class WorkerPool(Generic[JobT, ResultT]):
                 return
             worker, pooled = min(free, key=lambda worker: len(worker.jobs)), self._waiting.popleft()
             worker.jobs[pooled.number] = pooled
-            worker.send(JobSent(pooled.number, pooled.job))
+            worker.child.send(Request(pooled.number, pooled.job))
 
     def _has_room(self, worker: Worker) -> bool:
         """Return True if the next job may go to this worker.
@@ -344,7 +275,7 @@ class WorkerPool(Generic[JobT, ResultT]):
 
     def _receive(self) -> None:
         """Handle the messages that have arrived. If none arrives, return after `POLL_INTERVAL`."""
-        workers = {worker.pipe: worker for worker in self._workers}
+        workers = {worker.child.pipe: worker for worker in self._workers}
         for ready in wait([self._alarm, *workers], timeout=POLL_INTERVAL):
             if ready is self._alarm:
                 with self._lock:
@@ -353,25 +284,25 @@ class WorkerPool(Generic[JobT, ResultT]):
                 continue
             worker = workers[ready]  # type: ignore[index]  # it waits for pipes only
             try:
-                message = worker.pipe.recv()
+                message = worker.child.pipe.recv()
             except (EOFError, OSError):
                 self._handle_death(worker)
             else:
                 self._handle(worker, message)
 
-    def _handle(self, worker: Worker, message: JobStarted | JobEnded | WorkerFailed | ParentRequest) -> None:
-        if isinstance(message, WorkerFailed):
+    def _handle(self, worker: Worker, message: JobStarted | Reply | ChildFailed | Request) -> None:
+        if isinstance(message, ChildFailed):
             raise message.error
-        if isinstance(message, ParentRequest):
+        if isinstance(message, Request):
             self._pass_on(worker, message)
         elif isinstance(message, JobStarted):
             worker.jobs[message.number].started = time.monotonic()
         elif message.error is not None:
             worker.jobs.pop(message.number).future.set_exception(message.error)
         else:
-            worker.jobs.pop(message.number).future.set_result(message.result)
+            worker.jobs.pop(message.number).future.set_result(message.answer)
 
-    def _pass_on(self, worker: Worker, message: ParentRequest) -> None:
+    def _pass_on(self, worker: Worker, message: Request) -> None:
         """Have a request answered, and send the answer to the worker when it arrives."""
         assert self._answer is not None
 
@@ -380,9 +311,9 @@ class WorkerPool(Generic[JobT, ResultT]):
             if not answer.cancelled():
                 error = answer.exception()
                 answered = None if error is not None else answer.result()
-                worker.send(ParentReply(message.number, answered, error and picklable_error(error)))
+                worker.child.send(Reply(message.number, answered, error and picklable_error(error)))
 
-        answer = self._answer(message.request)
+        answer = self._answer(message.content)
         self._answers.add(answer)
         answer.add_done_callback(reply)
 
@@ -403,7 +334,7 @@ class WorkerPool(Generic[JobT, ResultT]):
 
     def _handle_death(self, worker: Worker) -> None:
         """Repeat the jobs of a process that died. After `MAX_ATTEMPTS` deaths, give the jobs up."""
-        worker.process.join()
+        exit_code = worker.child.exit_code(timeout=None)
         jobs = list(worker.jobs.values())
         # If no job had started, the process died while opening the resources, which must not repeat forever either.
         for pooled in [pooled for pooled in jobs if pooled.started is not None] or jobs:
@@ -411,11 +342,11 @@ class WorkerPool(Generic[JobT, ResultT]):
         self._remove(worker, [pooled for pooled in jobs if pooled.attempts < MAX_ATTEMPTS])
         for pooled in jobs:
             if pooled.attempts >= MAX_ATTEMPTS:
-                reason = exit_reason(worker.process.exitcode)
+                reason = exit_reason(exit_code)
                 pooled.future.set_exception(JobLost(f"its process died ({reason}), {MAX_ATTEMPTS} times"))
 
     def _remove(self, worker: Worker, repeated: list[PooledJob]) -> None:
-        worker.kill()
+        worker.child.kill()
         self._workers.remove(worker)
         for pooled in repeated:
             pooled.started = None
@@ -424,60 +355,37 @@ class WorkerPool(Generic[JobT, ResultT]):
         self._waiting.extendleft(reversed(repeated))
 
 
-def run_worker(setup: WorkerSetup[Any, Any], pipe: Connection, slots: int) -> None:
-    """Run the jobs from the pipe, `slots` at a time, until the pipe closes.
+def run_worker(setup: WorkerSetup[Any, Any], slots: int, parent: ParentPipe) -> None:
+    """Run the jobs from the pipe, `slots` at a time, until the pipe closes. Then end this process.
 
-    This is the main function of a worker process. Jobs run in threads, so a job that blocks its thread does not stop
-    the other jobs. The parent process measures the time of each job and kills this process if a job is overdue.
+    Jobs run in threads, so a job that blocks its thread does not stop the other jobs. The parent process measures the
+    time of each job and kills this process if a job is overdue.
     """
-    # Ctrl-C reaches every process of a terminal. Only the parent reacts to it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    run_jobs(setup, pipe, slots)
-
-
-def run_jobs(setup: WorkerSetup[Any, Any], pipe: Connection, slots: int) -> None:
-    """Run the jobs from the pipe, `slots` at a time, and end this process when the pipe closes."""
-    _JobRunner(setup, pipe).run(slots)
+    _JobRunner(setup, parent).run(slots)
 
 
 class _JobRunner:
     """The jobs and requests of a worker, inside its process."""
 
-    def __init__(self, setup: WorkerSetup[Any, Any], pipe: Connection) -> None:
-        self._setup, self._pipe = setup, pipe
-        self._waiting = SimpleQueue[JobSent]()
-        self._requests: dict[int, Future[Any]] = {}
-        self._numbers = itertools.count()
-        self._lock = threading.Lock()
+    def __init__(self, setup: WorkerSetup[Any, Any], parent: ParentPipe) -> None:
+        self._setup, self._parent = setup, parent
+        self._waiting = SimpleQueue[Request]()
+        self._requests = SentRequests(parent.send)
 
     def run(self, slots: int) -> None:
         threading.Thread(target=self._open, args=(slots,), daemon=True).start()
         while True:
-            try:
-                message = self._pipe.recv()
-            except (EOFError, OSError):
-                # sys.exit would wait for threads, and some may never end.
-                os._exit(0)
-            if isinstance(message, JobSent):
+            message: Request | Reply = self._parent.receive()
+            if isinstance(message, Request):
                 self._waiting.put(message)
-            elif message.error is not None:
-                self._requests.pop(message.number).set_exception(message.error)
             else:
-                self._requests.pop(message.number).set_result(message.answer)
-
-    def call(self, request: Any) -> Future[Any]:
-        """Send a request to the parent process."""
-        number, answer = next(self._numbers), Future[Any]()
-        answer.set_running_or_notify_cancel()
-        self._requests[number] = answer
-        self._send(ParentRequest(number, request))
-        return answer
+                self._requests.receive(message)
 
     def _open(self, slots: int) -> None:
         try:
-            prepare = self._setup.open(self.call)
+            prepare = self._setup.open(self._requests.send)
         except Exception as error:  # noqa: BLE001 - the parent must learn of every error
-            self._send(_failure(error))
+            self._parent.send(child_failure(error))
             return
         for _ in range(slots):
             threading.Thread(target=self._work, args=(prepare,), daemon=True).start()
@@ -486,30 +394,12 @@ class _JobRunner:
         while True:
             sent = self._waiting.get()
             try:
-                run = prepare(sent.job)
+                run = prepare(sent.content)
             except Exception as error:  # noqa: BLE001 - the parent must learn of every error
-                self._send(_failure(error))
+                self._parent.send(child_failure(error))
                 return
-            self._send(JobStarted(sent.number))
+            self._parent.send(JobStarted(sent.number))
             try:
-                self._send(JobEnded(sent.number, run()))
+                self._parent.send(Reply(sent.number, run()))
             except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end this thread alone
-                self._send(JobEnded(sent.number, None, picklable_error(error)))
-
-    def _send(self, message: JobStarted | JobEnded | WorkerFailed | ParentRequest) -> None:
-        # If the parent process has ended, this process ends too.
-        with self._lock, suppress(OSError):
-            self._pipe.send(message)
-
-
-def _failure(error: Exception) -> WorkerFailed:
-    return WorkerFailed(error if isinstance(error, ContextAgentError) else RuntimeError(repr(error)))
-
-
-def picklable_error(error: BaseException) -> BaseException:
-    """Return the error if another process can unpickle it. Otherwise return a `RuntimeError` that describes it."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - written in this line
-    except Exception:  # noqa: BLE001 - pickle raises whatever the error's class raises
-        return RuntimeError(repr(error))
-    return error
+                self._parent.send(Reply(sent.number, None, picklable_error(error)))

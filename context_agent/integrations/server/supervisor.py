@@ -20,15 +20,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from functools import partial
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.resource_tracker import ensure_running
 from types import FrameType
 from typing import Any
 
+from context_agent._support.child_process import ParentPipe, start_process
 from context_agent._support.extras import extra
-from context_agent._support.processes import THREAD_VARIABLES, available_cores, environment, exit_reason
+from context_agent._support.processes import THREAD_VARIABLES, available_cores, exit_reason
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.integrations.server.logs import log
 from context_agent.integrations.server.peers import WorkerPeers, call_listeners
@@ -57,14 +59,14 @@ class ServerWorker:
         bound: The socket for clients, which all workers share.
         listener: The socket on which the other workers call this one.
         addresses: The socket addresses of the workers, by number.
-        started: The pipe that tells the supervisor when the worker listens.
+        supervisor: The pipe that tells the supervisor when the worker listens.
     """
 
     number: int
     bound: socket.socket
     listener: socket.socket
     addresses: tuple[str, ...]
-    started: Connection
+    supervisor: ParentPipe
 
     def peers(self) -> WorkerPeers:
         """Return the workers of the server, which this worker can call."""
@@ -78,7 +80,7 @@ class ServerWorker:
             app: The application.
             description: A description that the worker sends to the supervisor when it listens.
         """
-        server = _WorkerServer(service, app, lambda url: self.started.send(description), accept_batch=1)
+        server = _WorkerServer(service, app, lambda url: self.supervisor.send(description), accept_batch=1)
         server.run(sockets=[self.bound])
 
 
@@ -193,23 +195,20 @@ class ServerSupervisor:
                 self._note_end(child)
 
     def _start(self, number: int) -> None:
-        context = get_context("spawn")
-        started, worker_end = context.Pipe(duplex=False)
         addresses = tuple(listener.getsockname() for listener in self._listeners)
-        worker = ServerWorker(number, self._bound, self._listeners[number], addresses, worker_end)
-        process = context.Process(target=_work, args=(self._target, worker), name=f"ctx1-worker-{number}")
+        worker = partial(ServerWorker, number, self._bound, self._listeners[number], addresses)
         threads = {name: os.environ.get(name, self._threads) for name in THREAD_VARIABLES}
         # The process inherits the mask. It never gets SIGINT, which a terminal sends to every process.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self._due.pop(number, None)
             if not self._is_stopping:  # A signal may have come before it was blocked.
-                with environment(threads):
-                    process.start()
-                self._children[number] = _Child(number, process, started)
+                # A worker that outlives the supervisor still drains, so it must not be ended with the supervisor.
+                name = f"ctx1-worker-{number}"
+                process, pipe = start_process(_work, (self._target, worker), name=name, variables=threads, daemon=False)
+                self._children[number] = _Child(number, process, pipe)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            worker_end.close()
 
     def _note_start(self, child: _Child) -> None:
         """Note that a worker listens. If it closed the pipe, it is about to end."""
@@ -260,10 +259,10 @@ class ServerSupervisor:
             child.process.kill()
 
 
-def _work(target: WorkerTarget, worker: ServerWorker) -> None:
+def _work(target: WorkerTarget, worker: Callable[[ParentPipe], ServerWorker], supervisor: ParentPipe) -> None:
     """Run a worker in its own process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    target(worker)
+    target(worker(supervisor))
 
 
 def _events(child: _Child) -> list[Any]:

@@ -8,17 +8,30 @@ memory of its tensors. New weights arrive as a file of the changes (`weight_delt
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
-import signal
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from context_agent.errors import ConfigError, MissingExtraError, PolicyError
+from context_agent._support.child_process import (
+    ChildFailed,
+    ChildProcess,
+    ParentPipe,
+    Progress,
+    Reply,
+    Request,
+    SentRequests,
+    child_failure,
+    picklable_error,
+    start_process,
+)
+from context_agent._support.processes import exit_reason
+from context_agent.errors import ConfigError, ContextAgentError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import Score
 from context_agent.train.agents import build_agent
@@ -33,7 +46,9 @@ from context_agent.train.rl.samplers import local_engine, subagent_engine
 
 try:
     import torch
-    import torch.multiprocessing as processes
+
+    # This import lets other processes share the memory of tensors.
+    import torch.multiprocessing
 except ImportError:
     raise MissingExtraError("torch", "train") from None
 
@@ -46,10 +61,59 @@ CLOSE_TIMEOUT = 10.0
 """Seconds that closing waits for the last batch of the process."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlayEpisode:
+    """A request to play an episode. Its answer is a `PlayedEpisode`, and each new call is reported as progress.
+
+    Attributes:
+        request: The episode.
+        calls: The recorded calls that the episode replays first.
+    """
+
+    request: RolloutRequest
+    calls: tuple[RecordedCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisode:
+    """The result of an episode. `diverged` is that of `RunningEpisode`."""
+
+    result: EpisodeResult
+    diverged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreIds:
+    """A request for the log-probabilities of ids."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PauseCalls:
+    """A request to hold back new calls. It is answered when no call is in progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeCalls:
+    """A message that lets calls through again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A message that ends the process after its current batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A message that the process can play episodes."""
+
+
 class RolloutProcess:
     """A `RolloutWorker` that plays its episodes in another process. Call `load_model` before any other method.
 
-    If this process ends, the other one ends too.
+    Unlike the workers of a `WorkerPool`, the process has a state: the weights, and whether calls are held back. So a
+    process that dies is not replaced, and its episodes are not repeated. If this process ends, the other one ends too.
     """
 
     def __init__(self, run: RunConfig, *, version: str = "0") -> None:
@@ -60,20 +124,11 @@ class RolloutProcess:
             version: The name of the initial weights.
         """
         self._run, self._version = run, version
-        # A forked process would inherit locks whose threads it does not have.
-        self._context = processes.get_context("spawn")
+        self._context: BaseContext = get_context("spawn")
         self._staged: WeightSender | None = None
         self._folder: TemporaryDirectory[str] | None = None
-        self._process: Any = None
-        # If two threads poll a process at once, one of them may read a wrong exit code.
-        self._polling = threading.Lock()
-        self._connection: Any = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._numbers = itertools.count()
-        self._playing: dict[int, tuple[RunningEpisode, asyncio.Future[EpisodeResult]]] = {}
-        self._pausing: dict[int, asyncio.Future[None]] = {}
-        self._scoring: dict[int, asyncio.Future[Score]] = {}
-        self._has_ended = False
+        self._child: ChildProcess | None = None
+        self._requests = SentRequests(self._send)
 
     def load_model(self, model: Any, trained: Sequence[int] = ()) -> None:
         """Start the process with a model, and return when it is ready. The model's tensors move to shared memory.
@@ -85,27 +140,30 @@ class RolloutProcess:
         Raises:
             ConfigError: If the model cannot be sent to the process.
             PolicyError: If the process ends at once.
+            ContextAgentError: If the process cannot open what it needs, such as the corpus.
         """
         self._folder = TemporaryDirectory(prefix="ctx1-weights-")
         channel = WeightChannel(self._context, Path(self._folder.name) / "changes", self._version)
         self._staged = WeightSender(model, trained, channel)
-        self._connection, remote = self._context.Pipe()
         receiver = WeightReceiver(trained, channel)
-        arguments = (self._run, model.share_memory(), receiver, remote, torch.get_num_threads())
-        self._process = self._context.Process(target=_serve, args=arguments, name="ctx1-sample", daemon=True)
+        arguments = (self._run, model.share_memory(), receiver, torch.get_num_threads())
         try:
-            self._process.start()
+            started = start_process(_serve, arguments, name="ctx1-sample", context=self._context)
         # Pickling can raise any error of the pickled object.
         except Exception as error:
-            self._process = None
             raise ConfigError(
                 f'the model cannot sample in its own process: {error}. Use a thread: async_rollouts.sampler = "thread"'
             ) from error
-        remote.close()
+        self._child = ChildProcess(*started)
         try:
-            self._connection.recv()
-        except EOFError:
-            raise self._gone() from None
+            message: Ready | ChildFailed = self._child.pipe.recv()
+        except (EOFError, OSError):
+            raise self._ended() from None
+        if isinstance(message, ChildFailed):
+            if isinstance(message.error, ContextAgentError):
+                raise message.error
+            raise PolicyError(f"the rollout process cannot start: {message.error}")
+        threading.Thread(target=self._receive, args=(self._child,), name="ctx1-receive", daemon=True).start()
 
     def put(self, model: Any, version: str) -> int:
         """Send the model's current weights. The process samples with them from its next batch on.
@@ -123,11 +181,11 @@ class RolloutProcess:
             PolicyError: If the process has ended.
         """
         if self._staged is None or not self._is_alive():
-            raise self._gone()
+            raise self._ended()
         # The process may have died while it held the lock.
         while not self._staged.lock.acquire(timeout=POLL_SECONDS):
             if not self._is_alive():
-                raise self._gone()
+                raise self._ended()
         try:
             return self._staged.put(model, version)
         finally:
@@ -140,26 +198,19 @@ class RolloutProcess:
             ConfigError: If the agent's settings are invalid.
             PolicyError: If the process has ended.
         """
-        number = next(self._numbers)
-        ended: asyncio.Future[EpisodeResult] = self._listening().create_future()
-        self._playing[number] = running, ended
-        try:
-            self._send(("play", number, request, tuple(running.calls)))
-            return await ended
-        finally:
-            del self._playing[number]
+        wanted = PlayEpisode(request, tuple(running.calls))
+        played: PlayedEpisode = await asyncio.wrap_future(self._requests.send(wanted, running.calls.append))
+        running.diverged = played.diverged
+        return played.result
 
     async def pause(self) -> None:
         """Hold back new calls, and return when no call is in progress."""
-        number, done = next(self._numbers), self._listening().create_future()
-        self._pausing[number] = done
-        self._send(("pause", number))
-        await done
+        await asyncio.wrap_future(self._requests.send(PauseCalls()))
 
     def resume(self) -> None:
         """Let calls through again. If the process has ended, do nothing. The waiting episodes receive the error."""
         with suppress(PolicyError):
-            self._send(("resume",))
+            self._send(ResumeCalls())
 
     async def score(self, ids: Sequence[int]) -> Score:
         """Return the log-probabilities of the ids under the weights that sample.
@@ -167,172 +218,115 @@ class RolloutProcess:
         Raises:
             PolicyError: If the model fails, or the process has ended.
         """
-        number = next(self._numbers)
-        done: asyncio.Future[Score] = self._listening().create_future()
-        self._scoring[number] = done
-        self._send(("score", number, list(ids)))
-        return await done
+        scored: Score = await asyncio.wrap_future(self._requests.send(ScoreIds(tuple(ids))))
+        return scored
 
     def close(self) -> None:
         """End the process after its current batch. A second call does nothing."""
-        process, self._process = self._process, None
-        if process is None:
+        child, self._child = self._child, None
+        if child is None:
             return
-        with suppress(OSError):
-            self._connection.send(None)
-        with self._polling:
-            process.join(CLOSE_TIMEOUT)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        child.send(Close())
+        child.end(CLOSE_TIMEOUT)
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _send(self, message: tuple[Any, ...]) -> None:
-        if self._process is None or self._has_ended:
-            raise self._gone()
-        try:
-            self._connection.send(message)
-        except OSError:
-            raise self._gone() from None
+    def _send(self, message: Request | ResumeCalls) -> None:
+        if self._child is None:
+            raise self._ended()
+        self._child.send(message)
 
-    def _listening(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of the episodes. The first call starts the thread that delivers messages to it."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            threading.Thread(target=self._hear, args=(self._loop,), name="ctx1-hear", daemon=True).start()
-        return self._loop
-
-    def _hear(self, loop: asyncio.AbstractEventLoop) -> None:
-        # If the loop is closed, nothing waits for the message.
-        with suppress(RuntimeError):
-            with suppress(EOFError, OSError):
-                while True:
-                    loop.call_soon_threadsafe(self._handle, *self._connection.recv())
-            loop.call_soon_threadsafe(self._ended)
-
-    def _handle(self, what: str, number: int, *payload: Any) -> None:
-        if what == "pause":
-            self._pausing.pop(number).set_result(None)
-            return
-        if what == "score":
-            (outcome,) = payload
-            scored = self._scoring.pop(number)
-            if isinstance(outcome, PolicyError):
-                scored.set_exception(outcome)
-            else:
-                scored.set_result(outcome)
-            return
-        running, ended = self._playing.get(number, (None, None))
-        if running is None or ended is None or ended.done():
-            return
-        if what == "call":
-            running.calls.append(*payload)
-        elif what == "failed":
-            ended.set_exception(*payload)
-        else:
-            trajectory, running.diverged = payload
-            ended.set_result(trajectory)
-
-    def _ended(self) -> None:
-        self._has_ended = True
-        every: list[asyncio.Future[Any]] = [ended for _, ended in self._playing.values()]
-        for waiting in [*every, *self._pausing.values(), *self._scoring.values()]:
-            if not waiting.done():
-                waiting.set_exception(self._gone())
+    def _receive(self, child: ChildProcess) -> None:
+        """Pass on the messages of the process until it ends. Then give the error to those who wait."""
+        with suppress(EOFError, OSError):
+            while True:
+                self._requests.receive(child.pipe.recv())
+        self._requests.fail(self._ended())
 
     def _is_alive(self) -> bool:
-        process = self._process
-        with self._polling:
-            return process is not None and process.is_alive()
+        return self._child is not None and self._child.exit_code(0) is None
 
-    def _gone(self) -> PolicyError:
-        process = self._process
-        if process is None:
+    def _ended(self) -> PolicyError:
+        if self._child is None:
             return PolicyError("the rollout process has no model, or is closed")
-        with self._polling:
-            process.join(POLL_SECONDS)
-            code = process.exitcode
-        return PolicyError("the rollout process has ended" + (f" (exit code {code})" if code else ""))
+        code = self._child.exit_code(POLL_SECONDS)
+        return PolicyError("the rollout process has ended" + (f" ({exit_reason(code)})" if code else ""))
 
 
 class _ReportedEpisode(RunningEpisode):
     """An episode that reports each new call to the trainer."""
 
-    def __init__(self, recorded: Sequence[RecordedCall], remote: Any, number: int) -> None:
+    def __init__(self, recorded: Sequence[RecordedCall], parent: ParentPipe, number: int) -> None:
         super().__init__(recorded)
-        self._remote, self._number = remote, number
+        self._parent, self._number = parent, number
 
     def add(self, call: RecordedCall) -> None:
         super().add(call)
-        self._remote.send(("call", self._number, call))
+        self._parent.send(Progress(self._number, call))
 
 
-def _serve(run: RunConfig, model: Any, staged: WeightReceiver, remote: Any, threads: int) -> None:
-    """Play episodes until the trainer closes the connection or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _serve(run: RunConfig, model: Any, staged: WeightReceiver, threads: int, parent: ParentPipe) -> None:
+    """Play episodes until the trainer closes the process or ends."""
     torch.set_num_threads(threads)
     with ExitStack() as stack:
-        world = environment_of(run.data)
-        corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
-        tokenizer, renderer = load_renderer(run, world)
-        searchers = stack.enter_context(subagent_engine(run, tokenizer, model.device))
-        engine = local_engine(run, model, version="")
-        stack.callback(engine.close)
-        engine.staged = staged
-        pausable = PausableEngine(engine)
-        temperature = run.engine.temperature
-        agent = build_agent(run, corpus, pausable, renderer, temperature=temperature, searchers=searchers)
-        worker = LocalWorker(stack.enter_context(agent), pausable)
-        remote.send(None)
-        asyncio.run(_serve_messages(worker, remote))
+        try:
+            worker = _open_worker(run, model, staged, stack)
+        except Exception as error:  # noqa: BLE001 - the trainer must learn of every error
+            parent.send(child_failure(error))
+            return
+        parent.send(Ready())
+        asyncio.run(_serve_messages(worker, parent))
 
 
-async def _serve_messages(worker: LocalWorker, remote: Any) -> None:
+def _open_worker(run: RunConfig, model: Any, staged: WeightReceiver, stack: ExitStack) -> LocalWorker:
+    world = environment_of(run.data)
+    corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
+    tokenizer, renderer = load_renderer(run, world)
+    searchers = stack.enter_context(subagent_engine(run, tokenizer, model.device))
+    engine = local_engine(run, model, version="")
+    stack.callback(engine.close)
+    engine.staged = staged
+    pausable = PausableEngine(engine)
+    agent = build_agent(run, corpus, pausable, renderer, temperature=run.engine.temperature, searchers=searchers)
+    return LocalWorker(stack.enter_context(agent), pausable)
+
+
+async def _serve_messages(worker: LocalWorker, parent: ParentPipe) -> None:
     tasks: set[asyncio.Task[None]] = set()
-    while (message := await asyncio.to_thread(_next_message, remote)) is not None:
-        if message[0] == "resume":
+    # If the trainer ends, `receive` ends this process at once. A batch may wait for the lock of the weights, and if the
+    # trainer held it, the batch would wait forever.
+    while not isinstance(message := await asyncio.to_thread(parent.receive), Close):
+        if isinstance(message, ResumeCalls):
             worker.resume()
             continue
-        kinds: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"play": _play, "pause": _pause, "score": _score}
-        work = kinds[message[0]]
-        tasks.add(task := asyncio.create_task(work(worker, remote, *message[1:])))
+        tasks.add(task := asyncio.create_task(_answer(worker, parent, message)))
         task.add_done_callback(tasks.discard)
     for task in tasks:
         task.cancel()
 
 
-def _next_message(remote: Any) -> Any:
+async def _answer(worker: LocalWorker, parent: ParentPipe, request: Request) -> None:
+    """Do what the trainer requested, and reply."""
+    answer: PlayedEpisode | Score | None = None
     try:
-        return remote.recv()
-    except (EOFError, OSError):
-        # The trainer has ended. If it held the lock of the weights, a batch would wait for it forever.
-        os._exit(1)
-
-
-async def _play(
-    worker: LocalWorker, remote: Any, number: int, request: RolloutRequest, calls: Sequence[RecordedCall]
-) -> None:
-    running = _ReportedEpisode(calls, remote, number)
-    try:
-        ended = await worker.play(request, running)
+        match request.content:
+            case PlayEpisode() as wanted:
+                answer = await _play(worker, wanted, _ReportedEpisode(wanted.calls, parent, request.number))
+            case ScoreIds(ids):
+                answer = await worker.score(ids)
+            case PauseCalls():
+                await worker.pause()
+    except PolicyError as error:
+        parent.send(Reply(request.number, None, picklable_error(error)))
     except Exception as error:  # noqa: BLE001
         kind = ConfigError if isinstance(error, ConfigError) else PolicyError
-        remote.send(("failed", number, kind(f"{type(error).__name__} in the rollout process: {error}")))
-        return
+        failure = kind(f"{type(error).__name__} in the rollout process: {error}")
+        parent.send(Reply(request.number, None, failure))
+    else:
+        parent.send(Reply(request.number, answer))
+
+
+async def _play(worker: LocalWorker, wanted: PlayEpisode, running: RunningEpisode) -> PlayedEpisode:
+    result = await worker.play(wanted.request, running)
     # Not every error can be pickled.
-    message = ended if isinstance(ended, Trajectory) else PolicyError(str(ended))
-    remote.send(("ended", number, message, running.diverged))
-
-
-async def _pause(worker: LocalWorker, remote: Any, number: int) -> None:
-    await worker.pause()
-    remote.send(("pause", number))
-
-
-async def _score(worker: LocalWorker, remote: Any, number: int, ids: Sequence[int]) -> None:
-    try:
-        outcome: Score | PolicyError = await worker.score(ids)
-    except PolicyError as error:
-        outcome = error
-    remote.send(("score", number, outcome))
+    return PlayedEpisode(result if isinstance(result, Trajectory) else PolicyError(str(result)), running.diverged)

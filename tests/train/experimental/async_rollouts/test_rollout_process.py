@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,14 @@ from context_agent.policies.tokens.prompt import calls
 torch = pytest.importorskip("torch", reason="needs the train extra (torch)")
 pytest.importorskip("trl", reason="needs the train extra (trl)")
 
+from context_agent._support.child_process import ParentPipe  # noqa: E402
 from context_agent._support.suggest import flat_settings  # noqa: E402
 from context_agent.policies.tokens.engines.transformers import TransformersEngine  # noqa: E402
 from context_agent.testing import tiny_runs  # noqa: E402
 from context_agent.train.agents import build_agent  # noqa: E402
 from context_agent.train.config import RunConfig  # noqa: E402
 from context_agent.train.data import environment_of  # noqa: E402
+from context_agent.train.experimental.async_rollouts import rollout_process  # noqa: E402
 from context_agent.train.experimental.async_rollouts.pausable_engine import (  # noqa: E402
     LocalWorker,
     PausableEngine,
@@ -156,8 +159,9 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_error(
         assert player._staged.lock.acquire()
         put_task = asyncio.create_task(asyncio.to_thread(player.put, model, "1"))
         await asyncio.sleep(0.2)
-        os.kill(player._process.pid, signal.SIGKILL)
-        with pytest.raises(PolicyError, match=r"has ended \(exit code -9\)"):
+        assert player._child is not None
+        os.kill(player._child.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        with pytest.raises(PolicyError, match=r"has ended \(SIGKILL"):
             await waiting
         with pytest.raises(PolicyError, match="has ended"):
             await put_task
@@ -173,6 +177,30 @@ def test_a_model_that_cannot_be_sent_is_refused(run: RunConfig) -> None:
     model.forward = lambda *args, **kwargs: None
     with pytest.raises(ConfigError, match="Use a thread"):
         RolloutProcess(run).load_model(model)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "reason"),
+    [
+        (ConfigError("no corpus here"), ConfigError, "no corpus here"),
+        (OSError("disk full"), PolicyError, "cannot start.*disk full"),
+    ],
+)
+def test_what_a_process_cannot_open_is_the_error_of_its_start(
+    run: RunConfig, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception], reason: str
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise error
+
+    def serve_here(target: Any, arguments: tuple[Any, ...], **_: Any) -> tuple[Any, Any]:
+        pipe, child_end = Pipe()
+        target(*arguments, ParentPipe(child_end))
+        return None, pipe
+
+    monkeypatch.setattr(rollout_process, "_open_worker", refuse)
+    monkeypatch.setattr(rollout_process, "start_process", serve_here)
+    with pytest.raises(expected, match=reason):
+        RolloutProcess(run).load_model(load_model(run, environment_of(run.data)).model)
 
 
 TRAINER = """
