@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -29,14 +30,14 @@ from context_agent.errors import ConfigError
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
 from context_agent.retrieval.embedders import STATIC, Embedder, load_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
-from context_agent.retrieval.engines.passages import EnginePassage, FieldNames, passages_of
+from context_agent.retrieval.engines.passages import FieldNames, passages_of
 from context_agent.retrieval.engines.search_function import SearchFunction, search_function
 from context_agent.retrieval.engines.seen_passages import SeenPassages
 from context_agent.retrieval.engines.word_frequency import estimated_frequency
 from context_agent.retrieval.filters import Where, compile_where
 from context_agent.retrieval.index.grep import Pattern
 from context_agent.retrieval.index.text_table import encode
-from context_agent.types import Chunk, Hit
+from context_agent.types import Chunk, Document, Hit
 
 ASSUMED_SIZE = 10_000
 """The assumed number of passages in an engine that does not state it."""
@@ -166,7 +167,7 @@ class EngineCorpus:
         if self._read is not None and not self._seen.get([document_id]):
             function, names = self._read, self._names
             for passage in passages_of(self._search.run(lambda: function(document_id)), names):
-                self._seen.add(EnginePassage(passage.text, passage.title, "", document_id, passage.metadata))
+                self._seen.add(replace(passage, id=document_id))
         return self._seen.document(document_id)
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
@@ -189,7 +190,7 @@ class EngineCorpus:
         """See `Corpus.document_frequency`. The numbers are estimated from how common words are in general."""
         return estimated_frequency(terms, self.count())
 
-    def _chunks(self, query: str, passages: Sequence[EnginePassage]) -> list[Chunk]:
+    def _chunks(self, query: str, passages: Sequence[Document]) -> list[Chunk]:
         """Return the chunks of the passages, each once.
 
         The best chunk of each passage comes first, in the order of the passages. Then the second-best chunks follow,

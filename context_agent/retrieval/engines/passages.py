@@ -1,4 +1,4 @@
-"""The passages in an engine's response.
+"""The passages in an engine's response. Each becomes a `Document`.
 
 Scores are ignored. They differ between engines in direction and scale, so only the order of the hits counts.
 """
@@ -6,7 +6,7 @@ Scores are ignored. They differ between engines in direction and scale, so only 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from reprlib import repr as brief
 from typing import Any
@@ -15,7 +15,7 @@ from uuid import UUID
 from context_agent.errors import CorpusError
 from context_agent.retrieval.filters import MAX_TEXT
 from context_agent.text.normalization import well_formed
-from context_agent.types import Metadata
+from context_agent.types import Document
 
 MOST_HITS = 1_000
 """The maximum number of hits that are read from one response."""
@@ -44,19 +44,11 @@ class FieldNames:
     document: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePassage:
-    """A hit of an engine. If the engine gives no id or document, `id` or `document_id` is empty."""
-
-    text: str
-    title: str = ""
-    id: str = ""
-    document_id: str = ""
-    metadata: Metadata = field(default_factory=dict)
-
-
-def passages_of(response: object, names: FieldNames) -> list[EnginePassage]:
+def passages_of(response: object, names: FieldNames) -> list[Document]:
     """Return the passages of a response, best first. Hits with an empty text are left out.
+
+    The id of a passage is that of its document, so several passages may have the same. If the engine gives no document,
+    it is the hit's own id. If the engine gives neither, it is empty.
 
     Raises:
         CorpusError: If the response holds no list of hits, or a hit has no field for its text.
@@ -103,7 +95,7 @@ def _columns(response: Mapping[str, Any], ids: list[Any]) -> list[object]:
     return [{"id": hit_id, "text": text, "metadata": metadata or {}} for hit_id, text, metadata in rows]
 
 
-def _passage(hit: object, names: FieldNames) -> EnginePassage:
+def _passage(hit: object, names: FieldNames) -> Document:
     entries = _entries(hit)
     text_name, text = _entry(entries, names.text, TEXT_NAMES)
     if text_name is None or not isinstance(text, str | None):
@@ -117,11 +109,10 @@ def _passage(hit: object, names: FieldNames) -> EnginePassage:
     document_name, document_id = _entry(entries, names.document, DOCUMENT_ID_NAMES)
     used = {text_name, title_name, id_name, document_name}
     metadata = {str(name): value for name, value in entries.items() if name not in used and _is_metadata(value)}
-    return EnginePassage(
+    return Document(
+        _identifier(document_id) or _identifier(hit_id),
         well_formed(text or ""),
         well_formed(title) if isinstance(title, str) else "",
-        _identifier(hit_id),
-        _identifier(document_id),
         dict(islice(metadata.items(), MOST_METADATA)),
     )
 

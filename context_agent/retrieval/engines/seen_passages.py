@@ -12,7 +12,6 @@ import numpy as np
 
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.embedders import Vectors
-from context_agent.retrieval.engines.passages import EnginePassage
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document
 
@@ -44,13 +43,16 @@ class SeenPassages:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def add(self, passage: EnginePassage) -> list[Chunk]:
-        """Return the chunks of a passage, in order. A known passage keeps the chunks that it had before."""
+    def add(self, passage: Document) -> list[Chunk]:
+        """Return the chunks of a passage, in order. A known passage keeps the chunks that it had before.
+
+        A passage without an id gets one that is made of its title and text.
+        """
         digest = blake2b(f"{passage.title}\0{passage.text}".encode(errors="replace"), digest_size=12)
         with self._lock:
             chunks = self._by_digest.get(digest.digest())
             if chunks is None:
-                chunks = self._chunked(passage, passage.document_id or passage.id or f"text-{digest.hexdigest()}")
+                chunks = self._chunked(replace(passage, id=passage.id or f"text-{digest.hexdigest()}"))
                 self._remember(digest.digest(), chunks)
             self._by_digest.move_to_end(digest.digest())
             return chunks
@@ -84,16 +86,16 @@ class SeenPassages:
                 self._vectors |= {chunk.id: vectors[chunk.id] for chunk in missing if chunk.id in self._by_id}
         return np.stack([vectors[chunk.id] for chunk in chunks])
 
-    def _chunked(self, passage: EnginePassage, document_id: str) -> list[Chunk]:
-        text, metadata = passage.text, passage.metadata
+    def _chunked(self, passage: Document) -> list[Chunk]:
+        text = passage.text
         if len(text) > LONGEST_PASSAGE:
-            text, metadata = text[:LONGEST_PASSAGE], {**metadata, FULL_LENGTH_KEY: len(text)}
-        document = Document(document_id, text, passage.title, metadata)
-        chunks = chunk_document(document, size=DEFAULT_CHUNK_TOKENS, counter=HarmonyCounter())
-        before = self._documents.get(document_id)
+            metadata = {**passage.metadata, FULL_LENGTH_KEY: len(text)}
+            passage = replace(passage, text=text[:LONGEST_PASSAGE], metadata=metadata)
+        chunks = chunk_document(passage, size=DEFAULT_CHUNK_TOKENS, counter=HarmonyCounter())
+        before = self._documents.get(passage.id)
         first = before[-1].index + 1 if before else 0
         return [
-            replace(chunk, id=f"{document_id}_{index}", index=index) for index, chunk in enumerate(chunks, start=first)
+            replace(chunk, id=f"{passage.id}_{index}", index=index) for index, chunk in enumerate(chunks, start=first)
         ]
 
     def _remember(self, digest: bytes, chunks: list[Chunk]) -> None:

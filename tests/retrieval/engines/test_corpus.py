@@ -15,7 +15,6 @@ import pytest
 from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, CorpusError, PatternError
 from context_agent.retrieval.corpus import Corpus, LimitedCorpus
-from context_agent.retrieval.engines.passages import EnginePassage
 from context_agent.retrieval.engines.seen_passages import FULL_LENGTH_KEY, LONGEST_PASSAGE, SeenPassages
 from context_agent.retrieval.engines.word_frequency import estimated_frequency
 from context_agent.retrieval.filters import Where
@@ -277,12 +276,12 @@ def test_a_passage_of_ten_megabytes_is_cut_into_chunks_and_bounded() -> None:
 def test_memory_is_bounded() -> None:
     passages = SeenPassages(most_characters=1_000)
     for number in range(50):
-        (chunk,) = passages.add(EnginePassage(f"passage {number:03} " + "x" * 88, id=str(number)))
+        (chunk,) = passages.add(Document(str(number), f"passage {number:03} " + "x" * 88))
         passages.vectors([chunk], lambda texts: np.ones((len(texts), 4), dtype=np.float32))
     assert len(passages) == 10
     assert passages.document("0") == []
     assert [chunk.document_id for chunk in passages.walk()] == [str(number) for number in range(40, 50)]
-    (repeated,) = passages.add(EnginePassage("passage 045 " + "x" * 88, id="other"))
+    (repeated,) = passages.add(Document("other", "passage 045 " + "x" * 88))
     assert repeated.id == "45_0"
 
 

@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from context_agent.errors import CorpusError
-from context_agent.retrieval.engines.passages import EnginePassage, FieldNames, passages_of
+from context_agent.retrieval.engines.passages import FieldNames, passages_of
 from context_agent.types import Chunk, Document, Hit
 
 DEFAULT_NAMES = FieldNames()
-ROPE = EnginePassage("A film of 1948.", "Rope", "7", "", {"year": 1948})
+ROPE = Document("7", "A film of 1948.", "Rope", {"year": 1948})
 SOURCE = {"title": "Rope", "text": "A film of 1948.", "year": 1948}
 
 
@@ -71,7 +71,7 @@ def test_this_packages_own_values_are_hits() -> None:
     chunk = Chunk("d_3", "d", 3, "a text", 0, 6, 2, "a title", {"year": 1948})
     for value in (chunk, Hit(chunk, 1.0, 1)):
         (passage,) = passages_of([value], DEFAULT_NAMES)
-        assert (passage.text, passage.title, passage.id, passage.document_id) == ("a text", "a title", "d_3", "d")
+        assert (passage.text, passage.title, passage.id) == ("a text", "a title", "d")
         assert passage.metadata["year"] == 1948
     assert passages_of([Document("d", "a text")], DEFAULT_NAMES)[0].id == "d"
 
@@ -80,7 +80,7 @@ def test_fields_can_be_named() -> None:
     names = FieldNames(text="inhalt", title="ueberschrift", id="nummer", document="seite")
     row = {"inhalt": "Ein Text", "text": "other", "ueberschrift": "Titel", "nummer": 3, "seite": "s1"}
     (passage,) = passages_of([row], names)
-    assert passage == EnginePassage("Ein Text", "Titel", "3", "s1", {"text": "other"})
+    assert passage == Document("s1", "Ein Text", "Titel", {"text": "other"})
     with pytest.raises(CorpusError, match="no field for its text; its fields are id, text"):
         passages_of([{"id": 1, "text": "a"}], names)
 
@@ -90,10 +90,12 @@ def test_passages_without_text_are_left_out() -> None:
     assert [passage.id for passage in passages_of(rows, DEFAULT_NAMES)] == ["4"]
 
 
-@pytest.mark.parametrize(("value", "identifier"), [("None", ""), (None, ""), (True, ""), (1.5, ""), (0, "0")])
+@pytest.mark.parametrize(
+    ("value", "identifier"), [("None", "chunk"), (None, "chunk"), (True, "chunk"), (1.5, "chunk"), (0, "0")]
+)
 def test_ids_that_identify_nothing_are_dropped(value: object, identifier: str) -> None:
     (passage,) = passages_of([{"id": "chunk", "document_id": value, "text": "a text"}], DEFAULT_NAMES)
-    assert passage.document_id == identifier
+    assert passage.id == identifier
 
 
 def test_metadata_are_scalars_and_bounded() -> None:
