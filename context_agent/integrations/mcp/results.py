@@ -32,7 +32,7 @@ Detail = Annotated[
 JsonMetadata = dict[str, str | int | float | bool | None]
 
 
-class RetrievedPassage(BaseModel):
+class RankedPassage(BaseModel):
     """A passage of a ranked document. `id` is the id of the chunk."""
 
     id: str
@@ -50,7 +50,7 @@ class RetrievedDocument(BaseModel):
         default=None, description="with detail=full: why the document is relevant, if the policy tells; else empty"
     )
     metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
-    passages: list[RetrievedPassage]
+    passages: list[RankedPassage]
 
 
 class RetrieveResult(BaseModel):
@@ -108,7 +108,7 @@ def retrieve_result(answer: ServedAnswer, detail: Detail = "brief") -> CallToolR
             score=document.score,
             justification=document.justification,
             metadata=_json_metadata(document.metadata),
-            passages=[RetrievedPassage(id=chunk.id, text=chunk.text, score=chunk.score) for chunk in document.chunks],
+            passages=[RankedPassage(id=chunk.id, text=chunk.text, score=chunk.score) for chunk in document.chunks],
         )
         for document in result.documents
     ]

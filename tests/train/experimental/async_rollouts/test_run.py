@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from multiprocessing import connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -49,21 +47,20 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
 def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: ForkServerContext
 ) -> None:
-    monkeypatch.setattr(
-        "context_agent.train.experimental.async_rollouts.rollout_process.processes.get_context", lambda _: forked
-    )
+    monkeypatch.setattr("context_agent.train.experimental.async_rollouts.rollout_process.get_context", lambda _: forked)
     run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
     original_put = RolloutProcess.put
 
     def put_or_die(self: RolloutProcess, model: Any, version: str) -> int:
         if version == "4":
-            os.kill(self._process.pid, signal.SIGKILL)
-            connection.wait([self._process.sentinel])
+            assert self._child is not None
+            self._child.process.kill()
+            self._child.process.join()
         return original_put(self, model, version)
 
     with monkeypatch.context() as patch:
         patch.setattr(RolloutProcess, "put", put_or_die)
-        with pytest.raises(PolicyError, match=r"has ended \(exit code -9\).*update 4 is saved.*--resume"):
+        with pytest.raises(PolicyError, match=r"has ended \(SIGKILL.*update 4 is saved.*--resume"):
             train(run)
     assert train(run, resume=True).first_update == 4
 
