@@ -90,6 +90,5 @@ def agent_of(run: RunConfig, corpus: Corpus, policy: Policy, searchers: Policy |
         profile=episode_profile(run),
         budget=episodes.budget,
         limits=Limits(turns=episodes.turns, seconds=episodes.seconds, calls=episodes.calls),
-        workers=episodes.workers,
         swarm=Swarm(breadth=episodes.swarm, policy=searchers) if episodes.swarm else None,
     )

@@ -199,7 +199,6 @@ class EpisodeConfig:
         turns: Largest number of turns.
         seconds: Time limit, in seconds. None means no limit.
         calls: Largest number of tool calls in a turn.
-        workers: Number of calls that run concurrently.
         swarm: Number of sub-agents that one turn may start. 0 means none.
         searchers: Folder of a frozen model that plays the sub-agents. If it is None, the trained policy plays them.
         shown: Number of hits that a search shows. 0 means the profile's number.
@@ -213,7 +212,6 @@ class EpisodeConfig:
     turns: PositiveInt = 64
     seconds: PositiveFloat | None = None
     calls: PositiveInt = 16
-    workers: PositiveInt = 8
     swarm: Annotated[int, Field(ge=0, le=MAX_BREADTH)] = 0
     searchers: str | None = None
     shown: NonNegativeInt = 0
@@ -258,6 +256,10 @@ class RolloutLocation(StrEnum):
     THREAD = "thread"
 
 
+SAVED_QUESTIONS = 2
+"""Number of questions of a step whose trajectories are saved."""
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutConfig:
     """The rollouts of a step, and the updates on their rows. The defaults are the report's (Context-1, section 3).
@@ -277,8 +279,8 @@ class RolloutConfig:
         refill: How often a step may replace a question if all of its episodes earn the same reward (dynamic sampling,
             DAPO, arXiv 2503.14476). 0 means never.
         keep_negative: Of the episodes with a negative advantage, the share that is trained on.
-        save_every: Steps between two saved sets of trajectories, for `ctx1 view`. 0 means none.
-        save_groups: Number of questions whose trajectories are saved.
+        save_every: Steps between two saved sets of trajectories, for `ctx1 view`. A set has the episodes of
+            `SAVED_QUESTIONS` questions. 0 means none.
     """
 
     steps: int = 300
@@ -293,7 +295,6 @@ class RolloutConfig:
     refill: int = 0
     keep_negative: float = 1.0
     save_every: int = 10
-    save_groups: int = 2
 
     def __post_init__(self) -> None:
         for name in ("steps", "groups", "substeps", "concurrency"):
@@ -341,7 +342,6 @@ class EngineConfig:
             over `nccl`.
         every: Steps between two weight syncs with a server.
         adapters: Folder of the synced adapters. The trainer and the server must see it under the same path.
-        adapter_name: Name of the synced adapters on the server.
         batch: Largest number of sequences in a batch in this process.
         timeout: Timeout for one reply, in seconds.
         temperature: Temperature of the training episodes and of the loss. For a temperature other than 1, start vLLM
@@ -354,7 +354,6 @@ class EngineConfig:
     sync: Literal["adapter", "nccl"] = "adapter"
     every: PositiveInt = 1
     adapters: str | None = None
-    adapter_name: str = "policy"
     batch: PositiveInt = 16
     timeout: PositiveFloat = 600.0
     temperature: PositiveFloat = 1.0

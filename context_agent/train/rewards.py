@@ -6,8 +6,8 @@ A term is a function from an `EpisodeOutcome` to a number. `RewardConfig` has th
 
 `r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r before penalties)`.
 
-Under this formula a policy learns that showing gold pays as much as ranking it, and that ranking everything costs
-little.
+Here `floor` is `REWARD_FLOOR`. Under this formula a policy learns that showing gold pays as much as ranking it, and
+that ranking everything costs little.
 
 `default` pays for the ranking alone. `q` is F-beta of the documents that the policy ranked, to the power `exponent`.
 Every other gain is multiplied by `q`:
@@ -67,6 +67,22 @@ PRESETS: Mapping[RewardPreset, Mapping[str, float]] = {
 """The values of the settings that differ between the presets."""
 
 
+REWARD_FLOOR = 0.001
+"""Lowest reward of a finished episode, as published."""
+
+
+FREE_PRUNE_TURNS = 3
+"""Number of consecutive turns that may only prune without a penalty, as published."""
+
+
+MAX_FINE = 0.5
+"""Highest penalty of an episode for repeated prunes, and also for calls that could not run."""
+
+
+PARALLEL_CALLS = 3
+"""Number of finding calls per turn that earns the whole weight of `parallel`."""
+
+
 BY_PRESET: Any = None
 """The default of settings whose value the preset decides."""
 
@@ -89,21 +105,18 @@ class RewardConfig:
             half.
         cost: Share of the gains that an episode loses if it spends its whole budget of turns and tokens (default .2;
             context-1 0). The loss is proportional to what it spends.
-        prune_call: Penalty for each prune call beyond a streak.
-        prune_streak: Number of consecutive turns that may only prune.
-        prune_most: Highest penalty for such prunes.
+        prune_call: Penalty for each prune call after `FREE_PRUNE_TURNS` consecutive turns that only prune. All such
+            calls together cost at most `MAX_FINE`.
         turn_from: Turn at which the penalty for long episodes starts.
         turn_to: Turn at which this penalty is highest.
         turn_most: Highest penalty for long episodes (default 0; context-1 .5).
-        mistake: Penalty for each call that could not run.
-        mistakes_most: Highest penalty for such calls.
+        mistake: Penalty for each call that could not run. All such calls together cost at most `MAX_FINE`.
         prune_accuracy: Weight of accurate pruning. If the final view contains all shown gold and no other shown chunk,
             the whole weight is earned.
         diversity: Weight of different queries that find evidence.
-        parallel: Weight of several calls per turn that find evidence.
-        parallel_calls: Number of such calls per turn that earns the whole weight.
+        parallel: Weight of several calls per turn that find evidence. `PARALLEL_CALLS` such calls per turn earn the
+            whole weight.
         judge: Weight of a judge's verdict.
-        floor: Lowest reward of a finished episode.
         malformed: Reward of an episode without a valid ranking. A format error cost -0.5 in the published baseline.
         cut: Reward of an episode that a limit ended (default -1; context-1 0, because nothing is published).
         gamma: Decay of the advantage by step (`rows.decay_weights`).
@@ -117,19 +130,14 @@ class RewardConfig:
     exponent: float = BY_PRESET
     cost: float = BY_PRESET
     prune_call: float = 0.1
-    prune_streak: int = 3
-    prune_most: float = 0.5
     turn_from: int = 64
     turn_to: int = 128
     turn_most: float = BY_PRESET
     mistake: float = 0.0
-    mistakes_most: float = 0.5
     prune_accuracy: float = 0.0
     diversity: float = 0.0
     parallel: float = 0.0
-    parallel_calls: int = 3
     judge: float = 0.0
-    floor: float = 0.001
     malformed: float = -0.5
     cut: float = BY_PRESET
     gamma: float = 1.0
@@ -154,8 +162,6 @@ class RewardConfig:
             raise ConfigError(
                 f"turn_to must be greater than turn_from; got turn_to = {self.turn_to} and turn_from = {self.turn_from}"
             )
-        if self.parallel_calls < 2:
-            raise ConfigError(f"parallel_calls must be at least 2; got {self.parallel_calls}")
 
     @property
     def published(self) -> bool:
@@ -230,13 +236,13 @@ def diverse_queries(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def parallel_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return the mean number of finding calls per turn, scaled so that 1 call gives 0 and `parallel_calls` calls give
+    """Return the mean number of finding calls per turn, scaled so that 1 call gives 0 and `PARALLEL_CALLS` calls give
     1.
     """
     if not outcome.calls:
         return 0.0
     mean = sum(outcome.finding_calls) / len(outcome.calls)
-    return min(1.0, max(0.0, (mean - 1) / (settings.parallel_calls - 1)))
+    return min(1.0, max(0.0, (mean - 1) / (PARALLEL_CALLS - 1)))
 
 
 def judged_ranking(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
@@ -252,9 +258,9 @@ def repeated_prunes(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     streak = beyond = 0
     for calls in outcome.prunes:
         streak = streak + 1 if calls else 0
-        if streak > settings.prune_streak:
+        if streak > FREE_PRUNE_TURNS:
             beyond += calls
-    return min(settings.prune_most, settings.prune_call * beyond)
+    return min(MAX_FINE, settings.prune_call * beyond)
 
 
 def many_turns(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
@@ -265,7 +271,7 @@ def many_turns(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 def mistaken_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Return the penalty for calls that could not run (Kimi-Researcher's format penalty)."""
-    return min(settings.mistakes_most, settings.mistake * outcome.mistakes)
+    return min(MAX_FINE, settings.mistake * outcome.mistakes)
 
 
 Term = Callable[[EpisodeOutcome, RewardConfig], float]
@@ -326,7 +332,7 @@ def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None
             return EpisodeRewardTerms(settings.malformed, before, terms)
         case Ending.CUT:
             return EpisodeRewardTerms(settings.cut, before, terms)
-    return EpisodeRewardTerms(max(settings.floor, min(before + sum(penalties.values()), before)), before, terms)
+    return EpisodeRewardTerms(max(REWARD_FLOOR, min(before + sum(penalties.values()), before)), before, terms)
 
 
 def annealed(start: float, end: float, progress: float) -> float:

@@ -38,6 +38,7 @@ from context_agent.train.config import RunConfig
 from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.estimate import GB, estimate_run
 from context_agent.train.metrics_log import read_metrics
+from context_agent.train.rl.samplers import ADAPTER_NAME
 from context_agent.train.rows import sampled_rows
 from context_agent.train.run_file import read_run
 from gpu.part import FAILED, MISSED, OK, SKIPPED, Clock, Row, Scale, trained_updates, within
@@ -215,7 +216,7 @@ def learning(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
     with check_servers.vllm_server(Path(source), flags, environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}) as url:
         run = dataclasses.replace(run, engine=dataclasses.replace(run.engine, base_url=url))
         yield from rewards(scale, run)
-        newest = VllmEngine(url, f"{run.engine.adapter_name}-{sizes(scale).updates}")
+        newest = VllmEngine(url, f"{ADAPTER_NAME}-{sizes(scale).updates}")
         trajectories, samples = episodes(scale, newest, source)
     yield exactness("adapter of the server: tokens", trajectories, samples)
     yield from synced(scale, source, folder / "rl" / "final", trajectories)

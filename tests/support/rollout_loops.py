@@ -64,7 +64,7 @@ def rollout_loop(
     )
 
 
-SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)
+SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1)
 
 
 def agent(small: ToyEnvironment, words: WordRenderer, engine: Any = None) -> SearchAgent:

@@ -10,7 +10,7 @@ from context_agent.harness.episode import Limits
 from context_agent.harness.profile import lean
 from context_agent.testing.actions import call, prune, rank, rank_all, restore, search
 from context_agent.train.outcome import Ending, EpisodeOutcome, is_aborted, measure_outcome
-from context_agent.train.rewards import RewardConfig, compute_reward
+from context_agent.train.rewards import REWARD_FLOOR, RewardConfig, compute_reward
 from context_agent.types import Question
 
 QUESTION = Question("q", "comets?", "SENTINEL-0005", ("d5", "d1"))
@@ -64,7 +64,7 @@ def test_documents_that_the_profile_adds_are_not_the_policy_s(corpus: MemoryCorp
     assert both.precision < 1.0
     assert compute_reward(both).terms["output"] == RewardConfig().output
     assert compute_reward(outcome("d5")).terms["output"] == pytest.approx(RewardConfig().output * (2 / 3) ** 3)
-    assert compute_reward(outcome("d15")).total == RewardConfig().floor
+    assert compute_reward(outcome("d15")).total == REWARD_FLOOR
     assert outcome("d5_0", "d5", "d1").cited == 2
 
 

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
 from context_agent.train.outcome import Ending, EpisodeOutcome
-from context_agent.train.rewards import GAINS, PENALTIES, RewardConfig, RewardPreset, annealed, compute_reward
+from context_agent.train.rewards import (
+    GAINS,
+    PENALTIES,
+    REWARD_FLOOR,
+    RewardConfig,
+    RewardPreset,
+    annealed,
+    compute_reward,
+)
 
 PERFECT = EpisodeOutcome(
     Ending.FINISHED,
@@ -185,7 +193,7 @@ def test_queries_that_find_nothing_are_neither_diverse_nor_parallel() -> None:
 def test_terms_about_the_search_count_in_proportion_to_the_ranking() -> None:
     settings = RewardConfig(prune_accuracy=1, diversity=1, parallel=1)
     worthless = replace(PERFECT, precision=0.0, recall=0.0, clutter=4, cleared=4, gold_shown=2, gold_kept=2)
-    assert compute_reward(worthless, settings).total == settings.floor
+    assert compute_reward(worthless, settings).total == REWARD_FLOOR
 
 
 def test_every_term_is_logged() -> None:
@@ -204,7 +212,6 @@ def test_a_measure_that_is_no_number_is_refused() -> None:
         {"gamma": 0.0},
         {"gamma": 1.5},
         {"turn_to": 64},
-        {"parallel_calls": 1},
         {"exponent": 0.0},
         {"cost": 1.5},
         {"output": float("nan")},
@@ -260,7 +267,7 @@ def test_the_reward_stays_between_floor_and_what_was_earned(
 
 def test_a_judge_s_verdict_is_a_term_like_any_other() -> None:
     bare = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, has_gold=False, judged=0.75)
-    assert compute_reward(bare).total == RewardConfig().floor
+    assert compute_reward(bare).total == REWARD_FLOOR
     assert compute_reward(bare, RewardConfig(judge=0.4)).total == pytest.approx(0.3)
     assert compute_reward(bare, RewardConfig(judge=0.4)).terms["judge"] == pytest.approx(0.3)
     absent = EpisodeOutcome(Ending.FINISHED, 1.0, 1.0, 1.0)

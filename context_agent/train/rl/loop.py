@@ -20,7 +20,7 @@ from context_agent.policies.tokens.engines import Finish
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.batches import StepRows, WeightedRow, fresh_rows, minibatches, trained_tokens
-from context_agent.train.config import RolloutConfig
+from context_agent.train.config import SAVED_QUESTIONS, RolloutConfig
 from context_agent.train.metrics_log import MetricsLog
 from context_agent.train.rl.canary import Canary
 from context_agent.train.rl.demonstrations import Demonstrations
@@ -265,7 +265,7 @@ class ReinforcementLoop:
         config = self.config
         if self.folder is None or not config.save_every or step.number % config.save_every or self.rank:
             return
-        saved = list(dict.fromkeys(episode.question.id for episode in step.episodes))[: config.save_groups]
+        saved = list(dict.fromkeys(episode.question.id for episode in step.episodes))[:SAVED_QUESTIONS]
         for episode in step.episodes:
             if episode.question.id in saved:
                 write(episode.trajectory, self.folder / f"step-{step.number:05d}" / f"{episode.id}.jsonl")

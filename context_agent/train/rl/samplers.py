@@ -32,6 +32,8 @@ def local_engine(run: RunConfig, model: Any, *, version: str = "0") -> Transform
     )
 
 
+ADAPTER_NAME = "policy"
+"""Name of the synced adapters on a model server. The number of the update follows it."""
 BATCH_WAIT = 0.05
 """Seconds that a batch waits for the calls of all sub-agents."""
 
@@ -100,4 +102,4 @@ def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engin
         yield server, NcclSync(server)
         return
     folder = Path(chosen.adapters or f"{config.out}/adapters")
-    yield server, AdapterSync(server, chosen.base_url, folder, chosen.adapter_name, timeout=chosen.timeout)
+    yield server, AdapterSync(server, chosen.base_url, folder, ADAPTER_NAME, timeout=chosen.timeout)

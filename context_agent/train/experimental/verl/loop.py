@@ -19,6 +19,7 @@ from context_agent.errors import ConfigError, ContextAgentError, MissingExtraErr
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
 from context_agent.train.agents import build_agent
+from context_agent.train.config import SAVED_QUESTIONS
 from context_agent.train.experimental.verl.folder import VerlQuestion
 from context_agent.train.experimental.verl.settings import disagreements
 from context_agent.train.experimental.verl.worker import VerlEngine, WorkerContext, worker_context
@@ -140,7 +141,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         """Save some trajectories for `ctx1 view`, as `ctx1 train rl` does."""
         run = self.stage.run
         number = max(0, step - 1)
-        every, is_saved = run.rollouts.save_every, question_row.index % run.rollouts.groups < run.rollouts.save_groups
+        every, is_saved = run.rollouts.save_every, question_row.index % run.rollouts.groups < SAVED_QUESTIONS
         if every and is_saved and not question_row.dev and number % every == 0:
             folder = Path(run.out) / "trajectories" / f"step-{number:05d}"
             write(episode.trajectory, folder / f"{episode.trajectory.header.id}.jsonl")
