@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from context_agent.pruning.report import PruneReport
 
 CONFIRM_SECONDS = 20.0
-"""Seconds until the answer is yes: the agent waits for it."""
+"""Seconds to wait for an answer. Without one, the prune happens."""
 SHOWN_PASSAGES = 3
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from context_agent.types import Document
 
 K = 5
-"""Ranked documents that count."""
+"""Number of ranked documents that count."""
 WINDOW = 1_536
-"""Tokens of context: less than half of what the corpus takes, so that the policy must prune."""
+"""Tokens of the context. The corpus takes more than twice as many, so the policy must prune."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,9 @@ from context_agent.pruning.budget import WINDOW
 
 DISTRIBUTION = "context-agent"
 LEAST_FREE = 1 << 30
-"""Bytes that should be free on the disk of an index."""
+"""Number of bytes that should be free on the disk of an index."""
 WORDS = 12
-"""Words of a chunk that the index is searched for."""
+"""Number of words of a chunk that the check searches for."""
 MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red")}
 
 
@@ -297,8 +297,8 @@ def config(
 ) -> int:
     """Show the settings of a command and where they come from.
 
-    COMMAND is what you would type after ctx1, by default search; it is not run: ctx1 config search --k 5 --config
-    my.toml. A value comes from an option, a config file, an environment variable or the default.
+    COMMAND is what you would type after ctx1, as in: ctx1 config search --k 5 --config my.toml. The command is not run.
+    By default it is search. A value comes from an option, a config file, an environment variable or the default.
     """
     context = click.get_current_context()
     file = context.meta.get(CONFIG_FILE)
@@ -347,7 +347,7 @@ def _parsed(root: click.Context, line: Sequence[str]) -> click.Context:
 
 
 def _without_required(found: click.Command) -> click.Command:
-    """Return the command with all parameters optional. Its sources and questions are not settings."""
+    """Return the command with all parameters optional, because its sources and questions are not settings."""
     optional = copy.copy(found)
     optional.params = [copy.copy(parameter) for parameter in found.params]
     for parameter in optional.params:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from context_agent.eval.systems import System
 
 MODEL_CONCURRENCY = 8
-"""Questions at a time for a policy on a model server; the embedded policy gets one per core."""
+"""Number of questions at a time for a policy on a model server. The embedded policy gets one question per core."""
 
 
 @dataclass(frozen=True, slots=True)

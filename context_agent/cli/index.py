@@ -305,9 +305,9 @@ def _languages(chunks: Mapping[str, int]) -> str:
 
 
 NEARLY_ALL, MOST_NAMED = 0.95, 4
-"""Share of the chunks whose language is shown alone, and languages that are named."""
+"""Share of the chunks from which a language is named alone, and the number of languages that are named otherwise."""
 DEBOUNCE, STEP = 2_000, 200
-"""Milliseconds: changes are collected until none has come for `STEP`, at most for `DEBOUNCE`."""
+"""Maximum time to collect changes, and the time without a change that ends it, in milliseconds."""
 
 
 def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> Iterator[None]:

@@ -49,13 +49,13 @@ EMBEDDERS = (
 NO_VECTORS = "none"
 """The embedder that searches by words alone."""
 INDEX_FOLDER = Path(".ctx1")
-"""Folder of an index by default."""
+"""The default folder of an index."""
 
 
 class _MetadataFilter(click.ParamType[Any]):
-    """A filter, as KEY=VALUE or as JSON. A VALUE that is a number, `true` or `false` has that type.
+    """A filter on metadata, as KEY=VALUE or as JSON.
 
-    In quotes it is text.
+    If a VALUE is a number, `true` or `false`, it has that type. In quotes it is text.
     """
 
     name = "filter"

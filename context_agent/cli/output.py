@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from context_agent.types import RankedDocument
 
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of characters that show nothing of their own: controls, formats (bidirectional marks), separators."""
+"""Categories of the characters that are not visible: controls, formats (such as bidirectional marks) and separators."""
 PASSAGE = 320
 """Maximum length of a sentence in the ranking, in characters."""
 MAX_WIDTH = 110
 """Maximum width of a passage, in columns."""
 LISTED = 20
-"""Problems that are listed one by one."""
+"""Maximum number of problems that are listed one by one."""
 EXAMPLES = 3
-"""Files of a kind that are named."""
+"""Maximum number of files of a kind that are named."""
 KINDS = 8
-"""Kinds of files that are named in one line."""
+"""Maximum number of kinds of files that are named in one line."""
 NOTHING_RELEVANT = "Nothing relevant found."
-"""Printed above the nearest documents if the evidence does not suffice."""
+"""The line above the nearest documents if the evidence does not suffice."""
 _DOUBLE_STOP = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
-"""A full stop after another mark: the message of a library inside a sentence of this package."""
+"""A full stop after another mark, where the message of a library is part of a sentence."""
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
@@ -235,8 +235,7 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
 
 
 def summary(result: SearchResult, seconds: float | None = None) -> str:
-    """Return one line that says why the search ended, after how many turns and tokens, and the confidence if it is
-    known.
+    """Return one line with the reason for the end of the search, the turns, the tokens and any confidence.
 
     For a swarm, the line also gives the number of critical steps.
     """

@@ -1,8 +1,7 @@
 """The command `ctx1 proof`, which measures the results table of the README on this machine.
 
-It uses a small bundled sample. The folder `proof_data` contains the sample. It has a folder for each set, in the native
-format of benchmarks, and `about.json` states the set's source and license. `scripts/build_proof_sample.py` draws the
-sample.
+It uses a small bundled sample in the folder `proof_data`. Each set has a folder in the native format of benchmarks. Its
+`about.json` states the set's source and license. `scripts/build_proof_sample.py` draws the sample.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ OWN_SOURCE = "written for this project"
 """The source of the sets that are not public."""
 ONE_SHOT_SYSTEMS = ("bm25", "dense", "hybrid")
 COLUMNS = {"bm25": "BM25", "dense": "dense", "hybrid": "hybrid", "fast": "fast", "careful": "careful"}
-"""Headings of the table, by the name in the JSON."""
+"""Headings of the table. The keys are the names in the JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class ProofRow:
 
     @property
     def best_one_shot(self) -> str:
-        """The one-shot search with the highest mean. If several have it, it is the first of them."""
+        """The one-shot search with the highest mean. If several have the same mean, it is the first of them."""
         return max(ONE_SHOT_SYSTEMS, key=lambda system: sum(self.recalls[system]))
 
     def figure(self, system: str) -> Figure:
@@ -77,9 +76,9 @@ class ProofRow:
 def proof(*, as_json: Json) -> int:
     """Compare the agent with one-shot searches on bundled questions.
 
-    Prints recall@5 of BM25, dense and hybrid search, and of the agent with both efforts. Works offline and takes about
-    two minutes on two cores. The exit code is 1 if the agent finds less than the best one-shot search, or if a question
-    fails.
+    Prints recall@5 of BM25, dense and hybrid search, and of the agent with both efforts. Works offline. On two free
+    cores it takes about half a minute. The exit code is 1 if the agent finds less than the best one-shot search, or if
+    a question fails.
     """
     started = time.perf_counter()
     benchmarks = sample()
@@ -114,7 +113,7 @@ def proof(*, as_json: Json) -> int:
 def sample() -> list[Benchmark]:
     """Return the bundled sets.
 
-    The sets of Wikipedia articles come first, then those that were written for this project.
+    The sets of Wikipedia articles come first. The sets that were written for this project follow.
     """
     from context_agent.eval.benchmarks.registry import load_native
 
@@ -128,7 +127,7 @@ def sample() -> list[Benchmark]:
 
 
 def _answer(benchmarks: Sequence[Benchmark], folder: Path) -> dict[str, list[EvalRecord]]:
-    """Return the records of every question, by the way of searching."""
+    """Return the records of all questions for each way of searching."""
     from context_agent.eval.evaluation import EvalOptions, evaluate, prepare
     from context_agent.eval.systems import find_systems
     from context_agent.policies import load_policy

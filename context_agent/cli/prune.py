@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from context_agent.pruning.report import PruneReport, RemovedPassage
 
 SHOWN = 12
-"""Messages that the report lists without `--verbose`, those of which most was removed."""
+"""Number of messages that the report lists without `--verbose`. They are the messages from which most was removed."""
 
 
 @command
@@ -56,14 +56,14 @@ def prune(
     verbose: Annotated[bool, Option("List every removed passage.")],
     as_json: Json,
 ) -> int:
-    """Prune a saved conversation and show what goes.
+    """Prune a saved conversation and show what is removed.
 
       ctx1 prune conversation.json --budget 4000
       ctx1 prune request.json --budget 25% --out pruned.json
 
     FILE.json (- for standard input) has a list of messages, or the body of a request that holds one: OpenAI's chat
     messages or response items, Anthropic's or Bedrock's messages, or Gemini's contents. --json prints the pruned
-    messages and the report. The exit code is 1 if the list holds something else than messages.
+    messages and the report. The exit code is 1 if the list contains anything other than messages.
     """
     body, key, messages = read_conversation(file)
     pruned = pruning.open().prune(messages, task)
@@ -157,7 +157,7 @@ def _line(row: RemovedPassage) -> Text:
 
 def _sizes(report: PruneReport) -> str:
     if report.outcome == "passed through":
-        return "the list holds something else than messages, so nothing was changed"
+        return "the list contains entries that are not messages, so nothing was changed"
     return f"{report.tokens_after:,} of {report.tokens_before:,} tokens of tool results remain"
 
 
@@ -165,7 +165,7 @@ SAMPLE = (
     {"role": "assistant", "tool_calls": [{"id": "sample", "function": {"name": "sample", "arguments": "{}"}}]},
     {"role": "tool", "tool_call_id": "sample", "content": "sample"},
 )
-"""A conversation to load the tokenizer with before the first request comes."""
+"""A conversation that loads the tokenizer before the first request comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +237,10 @@ def proxy(
 ) -> int:
     """Prune the conversations of any agent on their way to its model.
 
-    Point the agent's base URL at the proxy. Conversations sent to /v1/chat/completions, /v1/responses and /v1/messages
-    lose what no longer matters in their tool results; all other requests, keys and streams pass through unchanged.
-    What was saved is shown at /_context/report, and in three lines when the proxy stops.
+    Point the agent's base URL at the proxy. In conversations sent to /v1/chat/completions, /v1/responses and
+    /v1/messages, the proxy removes the parts of tool results that no longer matter. All other requests, keys and
+    streams pass through unchanged. The report of what was saved is at /_context/report. Its three main lines are
+    printed when the proxy stops.
     """
     from context_agent.integrations.pruning import ConversationPruners
     from context_agent.integrations.restores import RestoreLog

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 FILTER_EXAMPLES = 20
-"""Passages whose metadata are named if a filter matches nothing."""
+"""Number of passages whose metadata are shown if a filter matches nothing."""
 
 KOption = Annotated[int, Option("Number of documents to return.", COUNT, flag="--k --top-k -k")]
 
@@ -101,8 +101,8 @@ def search(
     """Search an index in several steps and rank its documents.
 
     QUESTION is the question in quotes, or - to read it from standard input. Each document has its best sentence. If the
-    evidence does not suffice, "Nothing relevant found" comes first, then the nearest documents. The exit code is 1 if a
-    question failed, which this is not.
+    evidence does not suffice, "Nothing relevant found" comes first, and the nearest documents follow. This is not a
+    failure. The exit code is 1 if a question failed.
     """
     if show.quiet and (as_json or show.steps):
         raise click.UsageError("--quiet prints ids alone and excludes --json and --steps: remove one")
@@ -459,7 +459,7 @@ def ask(
     """Answer a question with a language model, and check its citations.
 
     QUESTION is the question in quotes, or - to read it from standard input. The model gets the passages that ctx1
-    search would rank. Citations of no passage, and quotations that the passages do not have, are marked in the answer.
+    search would rank. If a citation names no passage, or if a quotation is in no passage, it is marked in the answer.
     Without a model, the passages are printed.
     """
     from context_agent.agent import SearchAgent

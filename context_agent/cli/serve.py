@@ -279,9 +279,9 @@ def mcp(
       search     one search
       grep       a regular expression
       read       a document
-      prune      a conversation without what no longer matters in its tool results
+      prune      a conversation without the tool results that no longer matter
 
-    An MCP client starts this command itself. Over stdio the server ends when the client closes stdin; the options under
+    An MCP client starts this command itself. Over stdio the server ends when the client closes stdin. The options under
     Network, and --grace, apply to --http. Logs are JSON lines on stderr.
     """
     # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
@@ -350,7 +350,7 @@ def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> 
 UI_HOST, UI_PORT = "127.0.0.1", 8320
 """The default address. The browser stores past questions by address, so the address should rarely change."""
 GRACE_SECONDS = 2.0
-"""Seconds that a running search has to finish after Ctrl-C."""
+"""Seconds in which a running search can finish after Ctrl-C."""
 DIGEST_SIZE = 4
 
 

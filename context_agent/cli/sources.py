@@ -10,7 +10,7 @@ from context_agent.cli.command import Argument, Json, Option, command, essential
 from context_agent.cli.index import DomainOption, ReadOptions, loader_of
 
 MOST_KINDS = 50
-"""Kinds of files that are listed."""
+"""Maximum number of kinds of files that are listed."""
 
 
 @essential("domain no_ignore verbose encoding max_mb")

@@ -1,5 +1,6 @@
-"""The commands `ctx1 synth trajectories`, `from-feedback` and `replay-check`, which make demonstrations for imitation
-learning.
+"""The commands `ctx1 synth trajectories`, `from-feedback` and `replay-check`.
+
+They make demonstrations for imitation learning.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 LOCATION_OPTIONS = ("base_url", "api_key_env", "timeout")
 """Options of a language model that may differ between the runs of one folder."""
 LISTED_DIFFERENCES = 20
-"""Differences that are listed one by one; the JSON report has all."""
+"""Number of differences that are listed one by one. The JSON report has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +282,7 @@ def replay_check(
 ) -> int:
     """Replay recorded episodes on the current index.
 
-    Reports which views differ from the record, where and why. The actions are those of the record; no policy runs. The
+    Reports which views differ from the record, where and why. The actions come from the record, and no policy runs. The
     exit code is 1 if an episode differs.
     """
     from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files

@@ -51,7 +51,7 @@ MANY_DROPPED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class AttemptOptions:
-    """The number of attempts at each task, and the results of attempts for which a task is dropped."""
+    """The number of attempts at each task, and the results for which a task is dropped."""
 
     SECTION: ClassVar[str] = "Attempts"
 
@@ -92,11 +92,11 @@ def filter_tasks(
 ) -> int:
     """Keep the tasks that are worth training on.
 
-    Their gold is in the index, they are no near-duplicates, and they are neither trivial nor unsolvable. With
-    --passes N the policy attempts every task N times. The bridge policy is deterministic, so its attempts differ by
-    effort: from one search up to all its searches. Each task that stays is labeled with its attempts and its
-    difficulty. To resume an interrupted run, run the same command again. The exit code is 1 if a row could not be read
-    or an attempt failed.
+    A task is kept if its gold is in the index, if no other task is nearly the same, and if it is neither trivial nor
+    unsolvable. With --passes N the policy attempts every task N times. The bridge policy is deterministic, so its
+    attempts differ by effort: from one search up to all its searches. Each task that stays is labeled with its attempts
+    and its difficulty. To resume an interrupted run, run the same command again. The exit code is 1 if a row could not
+    be read or an attempt failed.
     """
     from context_agent.synth_data import quality
     from context_agent.synth_data.stages import StageWorker
@@ -480,7 +480,11 @@ def parse_shares(text: str) -> dict[str, float]:
 
 
 def _load_tasks(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
-    """Return all tasks of the files. Raises `DataError` if two files have a task with the same id."""
+    """Return all tasks of the files.
+
+    Raises:
+        DataError: If two files have a task with the same id.
+    """
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []

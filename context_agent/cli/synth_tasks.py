@@ -1,8 +1,7 @@
-"""The commands `ctx1 synth tasks` and `ctx1 synth world`, which make multi-hop tasks from an index or from an invented
-world.
+"""The commands `ctx1 synth tasks` and `ctx1 synth world`, which make multi-hop tasks.
 
-With a language model, the tasks are made in stages: `ctx1 synth explore`, `write`, `verify`, `distract` and `extend`.
-`ctx1 synth tasks --model` runs all stages with `make_with_model`.
+The tasks come from an index or from an invented world. With a language model, they are made in stages: `ctx1 synth
+explore`, `write`, `verify`, `distract` and `extend`. `ctx1 synth tasks --model` runs all stages with `make_with_model`.
 """
 
 from __future__ import annotations
@@ -182,7 +181,10 @@ def distract(
 
 
 def make_with_model(corpus: Corpus, plan: PipelinePlan, stage: StageOptions) -> int:
-    """Run all stages, and return the exit code. If no task was made or the spending cap ended the run, it is 1."""
+    """Run all stages, and return the exit code.
+
+    The exit code is 1 if no task was made or if the spending cap ended the run.
+    """
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, make_tasks, stages_folder
 
     with (
@@ -328,11 +330,11 @@ Hops = tuple[int, int]
 """The first and the last number of a range."""
 
 DEFAULT_SEEDS = 100
-"""Documents from which a language model starts by default."""
+"""The default number of documents from which a language model starts."""
 DEFAULT_HOPS = (2, 4)
-"""Hops of the tasks by default."""
+"""The default hops of the tasks."""
 WORLD_HOPS = (1, 4)
-"""Hops of the questions about a world by default."""
+"""The default hops of the questions about a world."""
 
 
 def hop_range(text: Any) -> Hops:
@@ -352,7 +354,7 @@ def hop_range(text: Any) -> Hops:
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """The options of tasks from links that other tasks do not have."""
+    """The options that only tasks from links have."""
 
     SECTION: ClassVar[str] = "Tasks from links"
 

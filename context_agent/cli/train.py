@@ -128,8 +128,8 @@ def rl(
     """Train a language model by reinforcement learning.
 
     The model plays episodes in the harness in which it will serve. The trainer's own model or a vLLM server samples
-    them; with a server, other processes can play them. Questions need gold documents, or a judge. --from continues from
-    what `ctx1 train sft` left. Needs the extra train.
+    them. With a server, other processes can play them. Questions need gold documents, or a judge. --from starts with
+    the model that `ctx1 train sft` trained. Needs the extra train.
     """
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
@@ -237,10 +237,11 @@ def judge_check(
 ) -> int:
     """Compare a judge with gold before training on its scores.
 
-    Tests the [judge] of a run file on the questions in its data.dev. The rankings are those of recorded episodes;
-    without trajectories, each question gives three: with all of its gold, with half and with none, filled up with
-    search results. Prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95 % intervals over
-    questions. The exit code is 1 for a judge that cannot tell good from bad, or always gives the same answer.
+    Tests the [judge] of a run file on the questions in its data.dev. The rankings come from recorded episodes. Without
+    trajectories, each question gives three rankings: with all of its gold, with half and with none. Search results fill
+    them up. Prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95 % intervals over questions.
+    The exit code is 1 if the judge cannot distinguish good rankings from bad ones, or if it always gives the same
+    answer.
     """
     from context_agent.train.data import environment_of, open_data
     from context_agent.train.experimental.judge.calibration import calibrate, save_calibration
@@ -297,7 +298,7 @@ def _calibration_text(calibration: JudgeCalibration, out: Path) -> str:
 
 
 PERCENT = 100
-"""Steps of the progress bar."""
+"""Number of steps of the progress bar."""
 
 
 @command

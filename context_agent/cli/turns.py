@@ -50,10 +50,10 @@ HEAD = 10
 LIVE_TEXT, MAX_TEXT = 48, 72
 """Maximum length of an argument: live, and in recorded trajectories."""
 MAX_TITLES = 4
-"""Titles listed after a call."""
+"""Maximum number of titles after a call."""
 NOTHING = "nothing new"
 MAX_EMPTY_CALLS = 2
-"""Calls without a new passage that a live turn lists; the others are counted."""
+"""Maximum number of calls without a new passage that a live turn lists. The others are counted."""
 TIER_COLORS = {Tier.OPEN: "green", Tier.SOFT: "yellow", Tier.HARD: "red"}
 VERBS = {"search_corpus": "search", "grep_corpus": "grep", "read_document": "read", SPAWN: "spawn"}
 MARKS = {"soft": "┆", "hard": "│"}
@@ -212,7 +212,7 @@ def _argument(arguments: dict[str, Any]) -> str:
 
 
 def _sub_agent(record: SubAgentRecord) -> Text:
-    """Return a sub-agent on one line: its task and its outcome."""
+    """Return a line for a sub-agent, with its task and its outcome."""
     outcome = f"  {count(record.documents, 'document')}, {count(record.steps, 'step')}"
     line = Text.assemble(("  └ ", "dim"), _short(record.task, LIVE_TEXT), (outcome, "dim"))
     failure = record.error or (record.stop_reason.replace("_", " ") if not record.documents else "")

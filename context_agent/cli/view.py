@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PAGE_NAME = "view.html"
 """Name of the page for a folder or for several paths."""
 MAX_NAMES = 4
-"""Paths listed in the page's title."""
+"""Maximum number of paths in the page's title."""
 OUTPUT = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
@@ -56,11 +56,11 @@ def view(
     """Show trajectories, or what pruning removes from a conversation.
 
     PATH is a trajectory file or a folder with trajectory files. The page shows the context turn by turn, every call and
-    the ranking; it is a single file that works offline. --json prints a line of JSON for each trajectory and writes a
-    page only with --out. The exit code is 1 if a file could not be shown; the others are shown.
+    the ranking. It is a single file that works offline. --json prints a line of JSON for each trajectory and writes a
+    page only with --out. The exit code is 1 if a file could not be shown. The others are shown.
 
-    PATH may also be one FILE.json with the conversation of any agent, as for ctx1 prune. The page shows what goes
-    before each call of the model, why, and what it saves and costs. The options under Pruning apply; --json prints a
+    PATH may also be one FILE.json with the conversation of any agent, as for ctx1 prune. The page shows what is removed
+    before each call of the model, why, and what this saves and costs. The options under Pruning apply. --json prints a
     report for each call. Of a long conversation, the latest 100 calls are shown.
     """
     if text and (out or open_browser or as_json):

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from context_agent.integrations.server.savings import SavingsReport
 
 GRACE_SECONDS, START_SECONDS = 2.0, 30.0
-"""Seconds for answers to end when the agent is gone, and for a proxy to start."""
+"""Seconds in which answers can end after the agent has ended, and seconds in which a proxy must start."""
 WRAPPED = "CTX1_WRAPPED"
 """The environment variable that holds the values which `ctx1 wrap` replaced, as JSON."""
 OPENCODE_CONFIG = "OPENCODE_CONFIG_CONTENT"
-"""The environment variable that OpenCode reads settings from, beside its files."""
+"""The environment variable from which OpenCode reads settings in addition to its files."""
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 SIGNALED = 128
-"""Added to a signal's number, it is the exit code of a process that the signal ended."""
+"""Number that is added to a signal's number. The sum is the exit code of a process that the signal ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ def unwrap(
       ctx1 unwrap claude
       eval "$(ctx1 unwrap)"
 
-    With AGENT, only that agent starts without the proxy. Alone, the command prints what restores the environment of
-    the shell. Elsewhere nothing needs to be undone: ctx1 wrap changes no file.
+    With AGENT, only that agent starts without the proxy. Without AGENT, the command prints the lines that restore the
+    environment of the shell. Outside a wrapped shell nothing needs to be undone, because ctx1 wrap changes no file.
     """
     try:
         before: dict[str, str | None] = parse_json(os.environ.get(WRAPPED, "{}"))
