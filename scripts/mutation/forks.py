@@ -1,0 +1,58 @@
+"""Work in a fork of this process, which may crash, hang or fill its memory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+MEMORY_BYTES = 6_000_000_000
+"""A loop that fills the memory ends here."""
+
+
+def in_fork(work: Callable[[], Any], seconds: float = float("inf")) -> Any | None:
+    """Return what `work` returns in a fork of this process, or None if the fork dies.
+
+    Raises:
+        TimeoutError: If the work takes longer than `seconds`.
+    """
+    with TemporaryDirectory() as folder:
+        result = Path(folder) / "result"
+        child = os.fork()
+        if child == 0:
+            _work_and_exit(work, result)
+        ended = 0
+        try:
+            deadline = time.monotonic() + seconds
+            while not (ended := os.waitpid(child, os.WNOHANG)[0]):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"The work took longer than {seconds:.0f} seconds.")
+                time.sleep(0.005)
+        finally:
+            # Programs that the work started are in the same group.
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+            if not ended:
+                os.waitpid(child, 0)
+        return pickle.loads(result.read_bytes()) if result.exists() else None
+
+
+def _work_and_exit(work: Callable[[], Any], result: Path) -> NoReturn:
+    try:
+        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nowhere, stream)
+        value = pickle.dumps(work())
+        result.with_suffix(".unfinished").write_bytes(value)
+        result.with_suffix(".unfinished").rename(result)
+    finally:
+        os._exit(0)

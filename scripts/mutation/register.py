@@ -1,0 +1,62 @@
+"""The file tests/mutants.toml: which tests hold a module, and which mutants may survive."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutants import Mutant
+
+PATH = Path("tests/mutants.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A mutant that may survive."""
+
+    function: str
+    before: str
+    after: str
+    reason: str
+
+    def matches(self, mutant: Mutant) -> bool:
+        """Return whether a mutant is this one."""
+        return (self.function, self.before, self.after) == (mutant.function, mutant.before, mutant.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """What tests/mutants.toml says of one module."""
+
+    tests: tuple[str, ...]
+    listed: tuple[Listed, ...]
+
+    def is_listed(self, mutant: Mutant) -> bool:
+        """Return whether a mutant may survive."""
+        return any(entry.matches(mutant) for entry in self.listed)
+
+    def stale(self, mutants: Iterable[Mutant]) -> list[Listed]:
+        """Return the entries that are no mutant of the module."""
+        known = {(mutant.function, mutant.before, mutant.after) for mutant in mutants}
+        return [entry for entry in self.listed if (entry.function, entry.before, entry.after) not in known]
+
+
+def read_register(module: str) -> Register:
+    """Read what the file says of a module."""
+    content = tomllib.loads(PATH.read_text(encoding="utf-8"))
+    listed = tuple(
+        Listed(entry.get("function", ""), entry["before"], entry["after"], entry["reason"])
+        for entry in content.get("mutant", [])
+        if entry["module"] == module
+    )
+    return Register(tuple(content["tests"].get(module, ()) or _mirrored(Path(module))), listed)
+
+
+def _mirrored(module: Path) -> list[str]:
+    """Return the file of tests with the module's name, or else the nearest folder that there is."""
+    inside = Path(*module.parts[1:])
+    file = Path("tests") / inside.with_name(f"test_{inside.name}")
+    folders = [folder for folder in file.parents if folder.is_dir()]
+    return [str(file if file.is_file() else folders[0])]

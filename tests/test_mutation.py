@@ -1,0 +1,109 @@
+"""`scripts/mutate`, which finds the changes of a module that its tests miss."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+MODULE = '''
+"""What things cost."""
+
+REDUCTION = 2
+
+
+def price(count: int, each: int = 5) -> int:
+    total = count * each
+    if total > 10:
+        total -= REDUCTION
+    return total
+
+
+def unused(count: int) -> bool:
+    return count < 3
+'''
+
+TESTS = """
+from shop.prices import price
+
+
+def test_a_price() -> None:
+    assert price(1) == 5
+    assert price(3) == 13
+"""
+
+REGISTER = """
+[tests]
+
+[[mutant]]
+module = "shop/prices.py"
+function = "price"
+before = "if total > 10:"
+after = "if total >= 10:"
+reason = "Nothing costs ten."
+
+[[mutant]]
+module = "shop/prices.py"
+function = "price"
+before = "if total > 1000:"
+after = "if total >= 1000:"
+reason = "It was so once."
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    for name, content in {
+        "shop/__init__.py": "",
+        "shop/prices.py": MODULE,
+        "tests/test_prices.py": TESTS,
+        "tests/mutants.toml": REGISTER,
+        "pytest.ini": "[pytest]\naddopts = --import-mode=importlib",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    return tmp_path
+
+
+def mutate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / "mutation"), "shop/prices.py", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_it_prints_the_mutants_that_no_test_notices(shop: Path) -> None:
+    found = mutate(shop)
+    assert found.returncode == 1, found.stderr
+    assert re.findall(r"^shop.*:(\d+) (\w+): (.*)\n    - (.*)\n    \+ (.*)", found.stdout, re.MULTILINE) == [
+        ("9", "price", "survived", "if total > 10:", "if total > 11:"),
+        ("15", "unused", "not reached by a test", "return count < 3", "return count <= 3"),
+        ("15", "unused", "not reached by a test", "return count < 3", "return count < 4"),
+    ]
+    assert "no such mutant any more: price: if total > 1000:" in found.stdout
+    assert re.search(r": 9 of 9 mutants, 5 killed, 0 timed out, 1 listed, 3 survived", found.stdout)
+
+
+def test_it_passes_when_the_tests_notice_each_change(shop: Path) -> None:
+    assert mutate(shop, "--lines", "1-8").returncode == 0
+
+
+def test_it_wants_tests_that_pass(shop: Path) -> None:
+    (shop / "tests" / "test_prices.py").write_text(TESTS.replace("13", "14"))
+    failed = mutate(shop)
+    assert failed.returncode == 2
+    assert "test_a_price" in failed.stderr
+
+
+def test_each_mutant_that_may_survive_has_a_reason() -> None:
+    register = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text(encoding="utf-8"))
+    for entry in register.get("mutant", []):
+        assert entry.keys() == {"module", "function", "before", "after", "reason"}
+        assert (ROOT / entry["module"]).is_file()
+        assert entry["reason"].endswith(".")
+    assert all((ROOT / path).exists() for tests in register["tests"].values() for path in tests)
