@@ -278,8 +278,6 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         yield partial
         for written in (*partial.rglob("*"), partial):
             sync_path(written)
-        if path.exists():
-            path.rmdir()
         partial.rename(path)
         sync_path(path.parent)
     finally:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from context_agent._support.journal import (
     AppendLog,
     encode_line,
     file_lock,
+    private_folder,
     read_log,
     replace_file,
     replacing,
@@ -39,6 +41,75 @@ def write_log(path: Path, *, checksum: bool = False) -> bytes:
         log.append(RECORDS[0])
         log.append(*RECORDS[1:])
     return path.read_bytes()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """What reaches the disk, in order: the operation, the name, and the bytes that a file has then."""
+    steps: list[tuple[str, str, int]] = []
+    fsync, replace, rename = os.fsync, Path.replace, Path.rename
+
+    def note(step: str, path: Path) -> None:
+        steps.append((step, path.name, path.stat().st_size if path.is_file() else 0))
+
+    def synced(handle: int) -> None:
+        note("sync", Path(f"/proc/self/fd/{handle}").readlink())
+        fsync(handle)
+
+    def replaced(path: Path, target: Path) -> Path:
+        note("move", path)
+        return replace(path, target)
+
+    def renamed(path: Path, target: Path) -> Path:
+        note("move", path)
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    return steps
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_record_is_on_disk_when_append_returns(tmp_path: Path, disk: list[tuple[str, str, int]]) -> None:
+    with AppendLog(tmp_path / "log") as log:
+        log.append({"n": 1, "m": 2})
+        # A new file is lost with its folder's entry.
+        assert disk == [("sync", tmp_path.name, 0), ("sync", "log", len(b'{"n":1,"m":2}\n'))]
+        log.append({"n": 3})
+        assert disk[2:] == [("sync", "log", log.size)]
+        log.replace([encode_line({"n": 4})])
+        assert disk[3:] == [("sync", ".log.partial", 8), ("move", ".log.partial", 8), ("sync", tmp_path.name, 0)]
+
+
+def test_a_log_that_need_not_be_synced_leaves_it_to_the_system(
+    tmp_path: Path, disk: list[tuple[str, str, int]]
+) -> None:
+    with AppendLog(tmp_path / "log", sync=False) as log:
+        log.append({"n": 1})
+        assert (tmp_path / "log").read_bytes() == b'{"n":1}\n'
+    assert disk == []
+
+
+def test_a_file_or_folder_is_on_disk_before_it_takes_its_place(
+    tmp_path: Path, disk: list[tuple[str, str, int]]
+) -> None:
+    before = open_files()
+    replace_file(tmp_path / "file", "four")
+    assert disk == [("sync", ".file.partial", 4), ("move", ".file.partial", 4), ("sync", tmp_path.name, 0)]
+    disk.clear()
+    with replacing_folder(tmp_path / "new" / "model") as partial:
+        (partial / "weights").write_text("five5")
+    assert disk == [
+        ("sync", "weights", 5),
+        ("sync", ".model.partial", 0),
+        ("move", ".model.partial", 0),
+        ("sync", "new", 0),
+    ]
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("checksum", [False, True])
@@ -81,13 +152,13 @@ def test_a_damaged_line_before_the_end_is_refused_by_its_number(tmp_path: Path) 
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"log, line 2 is damaged.*Restore the file from a backup or delete it"):
         read_log(path, checksum=True)
-    with pytest.raises(DataError, match="line 2 is damaged"):
+    with pytest.raises(DataError, match="line 2 is damaged") as refused:
         AppendLog(path, checksum=True)
+    with file_lock(tmp_path / "log.lock"):
+        assert refused, "a log that is refused is not left locked while its error is handled"
     path.write_bytes(b'{"n": 1}\n[]\n')
     with pytest.raises(DataError, match="line 2 is damaged"):
         read_log(path)
-    with file_lock(tmp_path / "log.lock"):
-        pass  # a log that is refused is not left locked
 
 
 def test_a_last_line_with_a_wrong_checksum_counts_as_torn(tmp_path: Path) -> None:
@@ -103,8 +174,10 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: pytes
         raise OSError(errno.ENOSPC, "No space left on device")
 
     path = tmp_path / "log"
-    before = write_log(path)
     with AppendLog(path) as log:
+        log.append(RECORDS[0])
+        log.append(*RECORDS[1:])
+        before = path.read_bytes()
         with monkeypatch.context() as patch:
             patch.setattr(journal, "_write", full)
             with pytest.raises(DataError, match=r"cannot write to .*log: No space left on device"):
@@ -133,7 +206,29 @@ def test_one_process_has_a_log_open_at_a_time(tmp_path: Path) -> None:
             AppendLog(path, busy=CorpusLockedError("in use"))
         process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert "another process holds" in process.stderr
-    AppendLog(path).close()
+    first = AppendLog(path)
+    first.append({"n": 1})
+    first.close()
+    first.close()
+    with AppendLog(path) as second:
+        assert second.contents.records == ({"n": 1},)
+    third = AppendLog(path)
+    third.close()
+    assert first.size == second.size == third.size, "all of them are still referenced"
+
+
+def test_a_lock_is_free_when_its_block_fails(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError) as failure, file_lock(tmp_path / "lock"):
+        raise RuntimeError
+    with file_lock(tmp_path / "lock"):
+        assert failure, "whose traceback still has the lock"
+
+
+def test_two_processes_may_make_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_meanwhile = tmp_path / "folder"
+    made_meanwhile.mkdir()
+    monkeypatch.setattr(Path, "exists", lambda path: path != made_meanwhile)
+    assert private_folder(made_meanwhile) == made_meanwhile
 
 
 def test_a_log_of_plain_json_refuses_numbers_that_are_none(tmp_path: Path) -> None:
@@ -156,6 +251,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         fail()
     assert path.read_text() == "old"
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]
+    (path.parent / ".file.json.partial").write_text("left by a killed process")
     replace_file(path, b"new")
     assert path.read_text() == "new"
     assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]
