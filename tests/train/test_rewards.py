@@ -110,6 +110,28 @@ def test_turns_cost_from_the_64th_to_the_128th_as_published(turns: int, penalty:
     assert compute_reward(replace(PERFECT, calls=(1,) * turns), PUBLISHED).total == pytest.approx(2 - penalty)
 
 
+def test_by_default_neither_turns_nor_mistakes_cost() -> None:
+    assert compute_reward(replace(PERFECT, calls=(1,) * 500, mistakes=9)).total == pytest.approx(2)
+
+
+def test_mistakes_cost_up_to_a_half() -> None:
+    for mistakes, penalty in ((1, 0.1), (5, 0.5), (50, 0.5)):
+        reward = compute_reward(replace(PERFECT, mistakes=mistakes), RewardConfig(mistake=0.1))
+        assert reward.terms["mistakes"] == pytest.approx(-penalty)
+
+
+def test_the_ranking_is_what_the_policy_named_by_facts_if_the_question_has_them() -> None:
+    """The profile filled the ranking up with a document that has the third fact, which earns and costs nothing."""
+    named = (frozenset({0}), frozenset({0, 1}), frozenset[int]())
+    filled = replace(PERFECT, ranked=(*named, frozenset({2})), needs=4, cited=3, precision=0.75, recall=0.75)
+    settings = RewardConfig(trajectory=0, answer=0, exponent=1)
+    precision, recall = 2 / 3, 2 / 4
+    f1 = 2 * precision * recall / (precision + recall)
+    assert compute_reward(filled, settings).total == pytest.approx(1.2 * f1)
+    for as_measured in (replace(filled, cited=None), replace(filled, needs=0)):
+        assert compute_reward(as_measured, settings).total == pytest.approx(1.2 * 0.75)
+
+
 def test_an_episode_that_earned_less_than_the_floor_gets_the_floor_whatever_it_is_fined() -> None:
     nothing = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, False, calls=(1,) * 200, prunes=(1,) * 200)
     assert compute_reward(nothing).total == 0.001
@@ -188,6 +210,7 @@ def test_queries_that_find_nothing_are_neither_diverse_nor_parallel() -> None:
     padded = replace(PERFECT, queries=("red mill", "zq", "blue bay"), calls=(3,), finding_calls=(2,))
     terms = compute_reward(padded, settings).terms
     assert (terms["diversity"], terms["parallel"]) == (0.5, 0.5)
+    assert compute_reward(replace(PERFECT, calls=(), finding_calls=()), settings).terms["parallel"] == 0
 
 
 def test_terms_about_the_search_count_in_proportion_to_the_ranking() -> None:
@@ -220,6 +243,12 @@ def test_a_measure_that_is_no_number_is_refused() -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         RewardConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_settings_at_their_bounds_are_accepted() -> None:
+    all_spent = RewardConfig(cost=1, gamma=1, turn_to=65, parallel_calls=2, parallel=1, trajectory=0)
+    assert compute_reward(replace(PERFECT, spent=1), all_spent).total == all_spent.floor
+    assert compute_reward(replace(PERFECT, calls=(2,), finding_calls=(2,)), all_spent).terms["parallel"] == 1
 
 
 def test_beta_is_annealed_in_a_line() -> None:

@@ -16,7 +16,7 @@ from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import TokenCall, expand
 from context_agent.testing.actions import prune, search, summarize
 from context_agent.testing.token_episodes import QUESTION, Played, play, rank_view, small_corpus
-from context_agent.train.rows import TrainingRow, demonstrated_rows, rows_of_calls, sampled_rows
+from context_agent.train.rows import TrainingRow, decay_weights, demonstrated_rows, rows_of_calls, sampled_rows
 
 RENDERER = HarmonyRenderer()
 
@@ -140,6 +140,9 @@ def test_a_teacher_s_episode_becomes_rows_of_the_same_making(corpus: MemoryCorpu
     (trajectory,) = result.trajectories
     rows = demonstrated_rows(trajectory, RENDERER, group_id="g")
     assert len(rows) == 2, "the prune began a new row"
+    assert {row.group_id for row in rows} == {"g"}
+    assert {row.group_id for row in demonstrated_rows(trajectory, RENDERER)} == {QUESTION}
+    assert not any(logprob for row in rows for logprob in row.logprobs)
     texts = [RENDERER.decode([t for t, k in zip(row.input_ids, row.loss_mask, strict=True) if k]) for row in rows]
     assert "multi_tool_use <|constrain|>json<|message|>" in texts[0]
     assert texts[1].count("<|channel|>final<|message|><Document id=") == 1
@@ -187,3 +190,15 @@ def test_a_row_is_as_old_as_the_oldest_version_in_it(versions: tuple[str, str], 
     (row,) = rows_of_calls([first, then], episode_id="e", group_id="g")
     assert row.policy_version == oldest
     assert row.logprobs == [0.0, 0.0, -0.5, 0.0, -0.25, -0.125]
+
+
+def test_weights_decay_by_step_over_all_rows_of_an_episode() -> None:
+    """Three steps: two in the first row, one in the second. Prompts weigh nothing."""
+    calls = [
+        TokenCall(0, (1, 2), (3, 4), (-0.5, -0.5)),
+        TokenCall(4, (5,), (6,), (-0.5,)),
+        TokenCall(1, (7, 8), (9, 9), (-0.5, -0.5)),
+    ]
+    rows = list(rows_of_calls(calls, episode_id="e", group_id="g"))
+    assert decay_weights(rows, 0.5) == [[0, 0, 0.25, 0.25, 0, 0.5], [0, 0, 0, 1, 1]]
+    assert decay_weights(rows, 1) == [[], []]
