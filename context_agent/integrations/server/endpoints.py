@@ -40,6 +40,7 @@ from context_agent.integrations.server.schema import (
 from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
 from context_agent.integrations.server.streams import (
     HEARTBEAT_COMMENT,
+    HEARTBEAT_SECONDS,
     EventResponse,
     error_event,
     search_events,
@@ -228,7 +229,7 @@ class Endpoints:
         for part in opening:
             yield part
         try:
-            async with aclosing(with_heartbeat(self._service.stream(search), self._settings.heartbeat)) as stream:
+            async with aclosing(with_heartbeat(self._service.stream(search), HEARTBEAT_SECONDS)) as stream:
                 async for item in stream:
                     if isinstance(item, ServedAnswer):
                         _note(record, item)

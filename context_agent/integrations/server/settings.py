@@ -24,7 +24,6 @@ class Settings:
         max_connections: The most open connections. If the process has too few file descriptors, there are fewer.
         grace: The time that running searches have to finish when the server shuts down.
         check: The time between two checks for a changed index. If it is 0, the index is not checked.
-        heartbeat: The silence after which a stream sends a heartbeat.
         model: The agent's name as a chat model.
         title: A name for the searched documents, shown on the page. If it is empty, the page shows the name of the
             corpus.
@@ -43,7 +42,6 @@ class Settings:
     max_connections: int = 512
     grace: float = 30.0
     check: float = 10.0
-    heartbeat: float = 10.0
     model: str = "context-agent"
     title: str = ""
 
@@ -54,6 +52,5 @@ class Settings:
         for name in ("queue", "grace", "check"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must be at least 0; got {getattr(self, name)}")
-        for name in ("deadline", "heartbeat"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be more than 0 seconds; got {getattr(self, name):g}")
+        if self.deadline <= 0:
+            raise ConfigError(f"deadline must be more than 0 seconds; got {self.deadline:g}")

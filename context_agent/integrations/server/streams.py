@@ -19,6 +19,8 @@ with extra("serve"):
     from starlette.types import Send
 
 
+HEARTBEAT_SECONDS = 10.0
+"""Seconds of silence after which a stream sends a heartbeat."""
 HEARTBEAT_COMMENT = b": alive\n\n"
 MAX_BUFFERED_EVENTS = 64
 """Events of a search that may wait for a slow reader."""

@@ -48,10 +48,14 @@ SMALL_LIMIT = 2
 """The most chunks of a search in a small window, except for the question."""
 ENTITIES, SMALL_ENTITIES = 6, 3
 """Names of the question that are searched, and in a small window."""
+PAGES, SMALL_PAGES = 2, 4
+"""How often the whole question is searched, and in a small window. Each time returns new text."""
 MORE_PAGES = 1
 """Additional pages for a question that asks for several documents."""
-SMALL_LOOKUPS = 5
-SMALL_PAGES = 4
+LOOKUPS, SMALL_LOOKUPS = 7, 5
+"""The most names that one turn looks up, and in a small window."""
+MIN_PROMISE = 0.005
+"""A lookup must find something with at least this probability."""
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
 """The most tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
 ID_CHARACTERS = 1.4
@@ -262,11 +266,11 @@ class BridgeActor:
         searches_left = effort.searches - self._searches
         if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
             return ()
-        pages = effort.pages + MORE_PAGES * self._asks_many
+        pages = PAGES + MORE_PAGES * self._asks_many
         paging = self._pages < (SMALL_PAGES if small else pages)
         calls = [self._page] if paging else []
         lookups, features = self.promising_lookups()
-        most = min(searches_left, SMALL_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
+        most = min(searches_left, SMALL_LOOKUPS if small else LOOKUPS + len(calls)) - len(calls)
         limit = SMALL_LIMIT if small else LOOKUP_LIMIT
         calls += [search_call(lookup.query(self.notes), limit) for lookup in lookups[: max(0, most)]]
         calls = calls[: self.affordable(view, calls)]
@@ -302,7 +306,7 @@ class BridgeActor:
         promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
         best: dict[str, int] = {}
         for index in np.argsort(-promise, kind="stable"):
-            if promise[index] >= self._effort.promise:
+            if promise[index] >= MIN_PROMISE:
                 best.setdefault(lookups[index].bare, int(index))
         rows = list(best.values())
         return [lookups[row] for row in rows], features[rows]

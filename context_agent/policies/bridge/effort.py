@@ -18,14 +18,8 @@ class Effort:
     """The most searches of an episode."""
     turns: int = 12
     """The most turns with searches. One more turn may follow, which restores pruned chunks."""
-    lookups: int = 7
-    """The most names that one turn looks up."""
-    pages: int = 2
-    """How often the whole question is searched. Each time returns new text."""
     ranking: int = 10
     """Documents of the final ranking."""
-    promise: float = 0.005
-    """A lookup must find something with at least this probability."""
     readings: int = 2
     """How often the reader reads the best candidates.
 
@@ -37,7 +31,7 @@ class Effort:
     """True if the view is edited. Without edits, an episode ends when the view is full."""
 
     def __post_init__(self) -> None:
-        for name in ("searches", "turns", "lookups", "pages", "ranking"):
+        for name in ("searches", "turns", "ranking"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} of the bridge policy must be at least 1; got {getattr(self, name)}")
 

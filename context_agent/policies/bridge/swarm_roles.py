@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
-from context_agent.policies.bridge.actor import BridgeActor, SharedParts, search_call
+from context_agent.policies.bridge.actor import LOOKUPS, BridgeActor, SharedParts, search_call
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.types import RankedId, ToolCall
@@ -93,7 +93,7 @@ class LeadingActor(BridgeActor):
             return ()
         self._spawned = True
         lookups, _ = self.promising_lookups()
-        for lookup in lookups[: self._breadth * self._effort.lookups]:
+        for lookup in lookups[: self._breadth * LOOKUPS]:
             self.queries.setdefault(_line(lookup.surface), lookup.query(self.notes))
         lines = [_line(self.notes.question.text), *self.queries]
         tasks = ["\n".join(lines[first :: self._breadth]) for first in range(min(self._breadth, len(lines)))]

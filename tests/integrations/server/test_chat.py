@@ -11,6 +11,7 @@ import pytest
 from context_agent import ScriptedPolicy, SearchResult
 from context_agent.errors import PolicyError
 from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST
+from context_agent.integrations.server import endpoints
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.pruning.view import View
 from context_agent.types import Action, RankedChunk, RankedDocument
@@ -51,8 +52,9 @@ def test_a_completion(serve: Serve) -> None:
     )
 
 
-def test_a_completion_in_chunks(serve: Serve) -> None:
-    with serve(token="abc", heartbeat=0.05) as server:
+def test_a_completion_in_chunks(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "HEARTBEAT_SECONDS", 0.05)
+    with serve(token="abc") as server:
         completion = client(server).chat.completions.create(model=MODEL, messages=MESSAGES)
         stream = client(server).chat.completions.create(
             model=MODEL, messages=MESSAGES, stream=True, stream_options={"include_usage": True}

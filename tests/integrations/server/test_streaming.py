@@ -16,6 +16,7 @@ import pytest
 from context_agent import ScriptedPolicy
 from context_agent.errors import PolicyError
 from context_agent.harness.trajectory_file import read
+from context_agent.integrations.server import endpoints
 from context_agent.integrations.server.streams import with_heartbeat
 from context_agent.pruning.view import View
 from context_agent.testing.actions import prune, restore, search
@@ -73,8 +74,9 @@ def test_events_come_when_they_happen(serve: Serve) -> None:
     assert times[-1] - times[0] > 0.2
 
 
-def test_signs_of_life(serve: Serve) -> None:
-    with serve(one_search(0.5), heartbeat=0.1) as server:
+def test_signs_of_life(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "HEARTBEAT_SECONDS", 0.1)
+    with serve(one_search(0.5)) as server:
         text = server.ask(stream=True).text
     assert text.startswith(": alive\n\n")
     assert text.count(": alive") >= 4
