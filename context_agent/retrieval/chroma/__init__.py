@@ -4,9 +4,9 @@
 |---|---|
 | `corpus` | `ChromaCorpus` |
 | `indexing`, `record_writer` | `index_documents`, and adding records to a collection |
-| `local`, `private_copy` | a collection in a folder, read without changing Chroma's files |
-| `client`, `server_search` | a collection read through Chroma's client, and the hybrid search of a server |
-| `location`, `connection` | where a collection is, and the client that reaches it |
+| `local_source`, `private_copy` | a collection in a folder, read without changing Chroma's files |
+| `client_source`, `server_search` | a collection read through Chroma's client, and the hybrid search of a server |
+| `location`, `client` | where a collection is, and Chroma's client that opens it |
 | `collection`, `database` | the records of a collection, and Chroma's database read with SQLite |
 | `vector_files`, `repair` | checks of Chroma's vector files, and their repair after an interrupted run |
 | `stored_embedder` | the embedder that an index may select |

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
-from context_agent.retrieval.chroma.client import ClientSource
+from context_agent.retrieval.chroma.client_source import ClientSource
 from context_agent.retrieval.chroma.collection import PAGE_RECORDS
 from context_agent.retrieval.chroma.database import MissingCollectionError
-from context_agent.retrieval.chroma.local import LocalSource
+from context_agent.retrieval.chroma.local_source import LocalSource
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.chroma.recent_values import RecentValues
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question

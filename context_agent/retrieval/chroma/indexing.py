@@ -36,9 +36,9 @@ from context_agent.errors import (
 )
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
-from context_agent.retrieval.chroma.client import ClientReader
+from context_agent.retrieval.chroma.client import chroma_errors, connect, disk_full, find, writing
+from context_agent.retrieval.chroma.client_source import ClientReader
 from context_agent.retrieval.chroma.collection import CollectionRecords, read_manifest, write_manifest
-from context_agent.retrieval.chroma.connection import chroma_errors, connect, disk_full, find, writing
 from context_agent.retrieval.chroma.database import DATABASE_FILE, read_collection
 from context_agent.retrieval.chroma.location import (
     OWN_FOLDER,

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from context_agent._support.journal import sync_path
 from context_agent._support.small_files import read_json
 from context_agent.errors import CorpusNotFoundError
+from context_agent.retrieval.chroma.client import connect, find
 from context_agent.retrieval.chroma.collection import PAGE_RECORDS, CollectionRecords
-from context_agent.retrieval.chroma.connection import connect, find
 from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE_FILE, read_collection, vector_folder
 from context_agent.retrieval.chroma.location import Location, own_folder
 from context_agent.retrieval.chroma.stored_embedder import check_writable

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from context_agent.errors import ConfigError, CorpusCorruptError
-from context_agent.retrieval.chroma.connection import connect
+from context_agent.retrieval.chroma.client import connect
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexReport, index_documents
 from context_agent.retrieval.chroma.location import Location

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from context_agent.errors import CorpusCorruptError, CorpusLockedError
+from context_agent.retrieval.chroma.client import chroma_errors, connect, find, is_writing
 from context_agent.retrieval.chroma.collection import CollectionRecords
-from context_agent.retrieval.chroma.connection import chroma_errors, connect, find, is_writing
 from context_agent.retrieval.chroma.database import (
     BUSY_SECONDS,
     UnreadableError,

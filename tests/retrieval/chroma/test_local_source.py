@@ -24,7 +24,7 @@ from context_agent.errors import (
 )
 from context_agent.retrieval.chroma import corpus as chroma_corpus
 from context_agent.retrieval.chroma import repair
-from context_agent.retrieval.chroma.connection import chroma_errors
+from context_agent.retrieval.chroma.client import chroma_errors
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, IndexReport, index_documents
 from context_agent.retrieval.chroma.location import Location
