@@ -243,7 +243,7 @@ def proxy(
     printed when the proxy stops.
     """
     from context_agent.integrations.pruning import ConversationPruners
-    from context_agent.integrations.restores import RestoreLog
+    from context_agent.integrations.restore_log import RestoreLog
     from context_agent.integrations.server.process import serve
     from context_agent.integrations.server.proxy import Proxy, proxy_application
     from context_agent.integrations.server.settings import Settings

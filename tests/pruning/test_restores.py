@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.integrations.restores import RestoreLog
+from context_agent.integrations.restore_log import RestoreLog
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.relevance import raised

@@ -22,7 +22,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from context_agent._support.compression import UndecodableBody, decoded_body
 from context_agent._support.credentials import checked_address
 from context_agent._support.extras import extra
 from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
@@ -32,6 +31,7 @@ from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
 from context_agent.integrations.server.admission import Ticket
 from context_agent.integrations.server.bodies import read_body
+from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
 from context_agent.integrations.server.disconnects import ClientGone, unless_gone
 from context_agent.integrations.server.errors import Problem, shutting_down
 from context_agent.integrations.server.headers import (

@@ -13,9 +13,9 @@ import brotli
 import pytest
 import zstandard
 
-from context_agent._support.compression import UndecodableBody, decoded_body
 from context_agent._support.json_text import differences, with_values
 from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
 from context_agent.integrations.server.proxy import BodyPruner, conversation_field
 from context_agent.pruning import ContextPruner, Prices
 from tests.support.proxied import CHAT, conversation, proxy_client
