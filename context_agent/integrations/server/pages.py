@@ -1,4 +1,4 @@
-"""The routes of the page at `/`, and of the viewer of episodes.
+"""The routes of the page at `/` and of the viewer of episodes, and their Content-Security-Policy.
 
 The files are public and contain nothing from the index. The page gets all data from the endpoints below `/v1`. If there
 is a token, the page sends it.
@@ -16,13 +16,28 @@ with extra("serve"):
     from starlette.routing import Route
 
 
+PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+"""Header fields of every page and asset. A page loads only files of this server, and no other page may embed it."""
+
+
 def is_public(path: str) -> bool:
     """Return True if the path belongs to the page itself. Such paths need no token."""
     return path == "/" or path.startswith(("/ui/", "/episodes/"))
 
 
 def _answer(request: Request, name: str) -> Response:
-    content, headers = ui.page_file(name)
+    content, described = ui.page_file(name)
+    headers = {**PAGE_HEADERS, **described}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     return Response(content, headers=headers)

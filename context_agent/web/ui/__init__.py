@@ -1,4 +1,4 @@
-"""The search page of the server: its files, and the headers that the server sends with them.
+"""The search page of the server, as files.
 
 The page loads only its own files. All pages share the base style and script. To show an episode, the search page uses
 the viewer's scripts.
@@ -20,22 +20,11 @@ ASSETS = (
 )
 """The scripts, styles and images that the pages load."""
 CONTENT_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
-    ),
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",
-}
 
 
 @cache
 def page_file(name: str) -> tuple[bytes, dict[str, str]]:
-    """Return the content of a file of the search page, and the headers to send with it.
+    """Return the content of a file of the search page, and the headers that describe it: its type and its tag.
 
     Args:
         name: A file name from `PAGES` or `ASSETS`.
@@ -54,4 +43,4 @@ def page_file(name: str) -> tuple[bytes, dict[str, str]]:
     content = text.encode()
     tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
     kind = CONTENT_TYPES[Path(name).suffix]
-    return content, {**HEADERS, "Content-Type": f"{kind}; charset=utf-8", "ETag": tag}
+    return content, {"Content-Type": f"{kind}; charset=utf-8", "ETag": tag}
