@@ -26,9 +26,9 @@ from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedPassage, ChunkCandidate
 from context_agent.pruning.formats import read_content
 from context_agent.pruning.messages import checked_messages
+from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.report import Pruned
-from context_agent.pruning.selection import Prices
 from context_agent.retrieval.engines.corpus import ASSUMED_SIZE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter

@@ -13,11 +13,11 @@ from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.view import Block, Edit, EditCost, Role, Source, Text, View
 
 if TYPE_CHECKING:
+    from context_agent.pruning.prices import Prices
     from context_agent.pruning.pruner import ContextPruner
     from context_agent.pruning.report import Pruned, PruneReport
-    from context_agent.pruning.selection import Prices
 
-_HOME = {"ContextPruner": "pruner", "Prices": "selection", "PruneReport": "report", "Pruned": "report"}
+_HOME = {"ContextPruner": "pruner", "Prices": "prices", "PruneReport": "report", "Pruned": "report"}
 
 __all__ = [
     "Block",

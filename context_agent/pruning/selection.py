@@ -1,4 +1,4 @@
-"""The choice of passages to remove, and the prices that decide whether removing them pays.
+"""The choice of passages to remove.
 
 Protected passages stay whatever their score. Of the others, the least relevant are removed.
 """
@@ -14,7 +14,6 @@ from itertools import islice
 
 import numpy as np
 
-from context_agent.errors import ConfigError
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, runs
@@ -30,68 +29,6 @@ _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
 _NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
 """A character that distinguishes an identifier, a path, a number or a proper name from an ordinary word."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """The prices that decide whether a prune pays.
-
-    Only the ratios of the prices matter. Without a prefix cache all prices are equal, and every prune pays.
-
-    Attributes:
-        fresh: The price of an input token that is not cached.
-        cached: The price of a cached input token.
-        turns: The number of requests still to come. Each reads the whole conversation.
-        write: The price of writing a token to the cache. Defaults to the price of a fresh token. Anthropic charges 1.25
-            times the fresh price for five minutes, and twice the fresh price for an hour.
-        lifetime: Seconds after which an unused cache is lost. After that everything is read again, so a prune loses
-            nothing.
-
-    Raises:
-        ConfigError: If `fresh` is not positive, if another number is negative, or if `cached` is more than `fresh` or
-            `write`.
-    """
-
-    fresh: float = 1.0
-    cached: float = 0.1
-    turns: float = 10
-    write: float | None = None
-    lifetime: float = 300.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.cached <= self.fresh or self.fresh <= 0 or self.turns < 0:
-            raise ConfigError(
-                f"prices must obey 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached={self.cached}, "
-                f"fresh={self.fresh}, turns={self.turns}"
-            )
-        if self.writing < self.cached or self.lifetime < 0:
-            raise ConfigError(
-                f"prices must obey write >= cached and lifetime >= 0; got write={self.writing}, "
-                f"lifetime={self.lifetime}"
-            )
-
-    @property
-    def writing(self) -> float:
-        """The price of writing a token to the cache."""
-        return self.fresh if self.write is None else self.write
-
-    def savings(self, freed: int, *, cold: bool = False) -> float:
-        """Return the cost that the freed tokens would have had, in fresh input tokens.
-
-        Args:
-            freed: The number of freed tokens.
-            cold: True if the cache is lost. This request would then have written the tokens to it.
-        """
-        return freed * (self.turns * self.cached + (self.writing if cold else 0.0)) / self.fresh
-
-    def loss(self, recomputed: int, *, cold: bool = False) -> float:
-        """Return the cost of reading tokens again after their cached prefix changed, in fresh input tokens.
-
-        Args:
-            recomputed: The number of tokens to read again.
-            cold: True if the cache is lost. The tokens are then read again anyway, so the loss is 0.
-        """
-        return 0.0 if cold else recomputed * (self.writing - self.cached) / self.fresh
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners
+from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
-from context_agent.pruning.selection import Prices
 
 
 def conversation(question: str = "When is high tide in Orm?", system: str = "Be brief.") -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ import pytest
 from context_agent.errors import DataError
 from context_agent.integrations.restore_log import RestoreLog
 from context_agent.pruning.passages import Passage
+from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.relevance import raised
 from context_agent.pruning.report import RestoredPassage
-from context_agent.pruning.selection import Prices
 from context_agent.pruning.words import PassageWords
 from tests.support.conversations import rendered
 from tests.support.long_conversation import LONG as OPENING

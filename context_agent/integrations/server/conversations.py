@@ -7,8 +7,8 @@ from functools import partial
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.json_encoding import encode
 from context_agent.integrations.server.schema import PruneAnswer, PruneRequest
+from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
-from context_agent.pruning.selection import Prices
 
 
 def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> PruneAnswer:
