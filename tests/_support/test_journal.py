@@ -206,6 +206,7 @@ def test_one_process_has_a_log_open_at_a_time(tmp_path: Path) -> None:
             AppendLog(path, busy=CorpusLockedError("in use"))
         process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert "another process holds" in process.stderr
+    before = open_files()
     first = AppendLog(path)
     first.append({"n": 1})
     first.close()
@@ -215,6 +216,7 @@ def test_one_process_has_a_log_open_at_a_time(tmp_path: Path) -> None:
     third = AppendLog(path)
     third.close()
     assert first.size == second.size == third.size, "all of them are still referenced"
+    assert open_files() == before
 
 
 def test_a_lock_is_free_when_its_block_fails(tmp_path: Path) -> None:
