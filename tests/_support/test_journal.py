@@ -219,13 +219,6 @@ def test_one_process_has_a_log_open_at_a_time(tmp_path: Path) -> None:
     assert open_files() == before
 
 
-def test_a_lock_is_free_when_its_block_fails(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError) as failure, file_lock(tmp_path / "lock"):
-        raise RuntimeError
-    with file_lock(tmp_path / "lock"):
-        assert failure, "whose traceback still has the lock"
-
-
 def test_two_processes_may_make_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_meanwhile = tmp_path / "folder"
     made_meanwhile.mkdir()
