@@ -1,6 +1,4 @@
-"""Files that survive a killed process, and private files.
-
-The module has append-only logs, atomic replacement of files and folders, and locks between processes.
+"""Append-only logs that survive a killed process.
 
     with AppendLog(path, busy=ConfigError("…")) as log:      # locks the file and removes an incomplete last line
         done = {record["key"] for record in log.contents.records}
@@ -9,50 +7,23 @@ The module has append-only logs, atomic replacement of files and folders, and lo
 A log has one JSON object per line. It is plain JSONL, or each line has a checksum (`crc32 {json}`) so that damaged
 bytes are never read as data. If a process is killed while it appends, at most one incomplete last line remains. Readers
 ignore that line, and the next writer removes it. Any other damage is refused.
-
-Only its owner can read a private file, such as a log with questions or answers, whatever the umask is.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Self, cast
 
+from context_agent._support.atomic_files import replacing, sync_path
+from context_agent._support.locks import acquired_lock
+from context_agent._support.private_files import open_private
 from context_agent._support.small_files import parse_json, read_lines
-from context_agent.errors import ConfigError, ContextAgentError, DataError
-
-FILE_MODE = 0o600
-FOLDER_MODE = 0o700
-
-
-def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:
-    """Open a file that only its owner may read, as the built-in `open` does. An existing file keeps its mode.
-
-    Raises:
-        OSError: If the file cannot be opened.
-    """
-    return open(path, mode, opener=_private, **options)
-
-
-def private_folder(path: Path) -> Path:
-    """Make a folder and its parents, which only their owner may read. An existing folder keeps its mode."""
-    for folder in [*reversed(path.parents), path]:
-        if not folder.exists():
-            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    return path
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, FILE_MODE)
-
+from context_agent.errors import ContextAgentError, DataError
 
 JsonObject = Mapping[str, Any]
 
@@ -99,7 +70,7 @@ class AppendLog:
         self.path = path
         self._checksum, self._sync = checksum, sync
         self._file: BinaryIO | None = None
-        self._lock = _acquire(path.with_name(f"{path.name}.lock"), 0, busy)
+        self._lock = acquired_lock(path.with_name(f"{path.name}.lock"), 0, busy)
         try:
             self.contents = read_log(path, checksum=checksum) if path.exists() else LogContents()
         except BaseException:
@@ -220,102 +191,6 @@ def encode_line(record: JsonObject, *, checksum: bool = False) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text) if checksum else text + b"\n"
 
 
-def replace_file(path: Path, content: str | bytes) -> None:
-    """Replace the contents of a file, completely or not at all, and sync the file to disk.
-
-    Raises:
-        OSError: If the file cannot be written.
-    """
-    with replacing(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-
-
-@contextmanager
-def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
-    """Yield a file to write. When the block ends, the file is synced to disk and replaces `path`.
-
-    If the block raises an error, `path` is unchanged. Missing parent folders are created.
-
-    Args:
-        path: The file to replace.
-        shared: If True, other users may read the file, and several processes may replace it at the same time.
-
-    Raises:
-        OSError: If the file cannot be written.
-    """
-    private_folder(path.parent)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial" if shared else f".{path.name}.partial")
-    try:
-        # An existing file was left by a killed process, or is a link out of the folder. It must not be written through.
-        partial.unlink(missing_ok=True)
-        with partial.open("xb") if shared else open_private(partial, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        sync_path(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder to write. When the block ends, the folder is synced to disk and replaces `path`.
-
-    If the block raises an error or the process is killed, `path` is unchanged.
-
-    Args:
-        path: The folder. It must not exist, or must be empty.
-
-    Raises:
-        OSError: If the folder cannot be written, or if `path` is a file or a folder that is not empty.
-    """
-    path = path.resolve()
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # a killed process left it
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        for written in (*partial.rglob("*"), partial):
-            sync_path(written)
-        partial.rename(path)
-        sync_path(path.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-@contextmanager
-def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None = None) -> Iterator[None]:
-    """Hold a lock file while the block runs. The lock of a killed process is free.
-
-    Args:
-        path: The lock file.
-        timeout: Seconds to wait for the lock. -1 waits forever.
-        busy: The error if another process holds the lock. Defaults to a `ConfigError`.
-
-    Raises:
-        ConfigError: If another process holds the lock and there is no `busy`, or if `path` is a link.
-    """
-    lock = _acquire(path, timeout, busy)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def sync_path(path: Path) -> None:
-    """Sync a file, or the entries of a folder, to disk.
-
-    Raises:
-        OSError: If the system cannot do that.
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _decode(line: bytes, checksum: bool) -> JsonObject | None:
     """Return the record of a line. If the line is incomplete or damaged, return None."""
     try:
@@ -338,17 +213,3 @@ def _write(file: IO[bytes], data: bytes, *, sync: bool) -> None:
         rest = rest[file.write(rest) :]
     if sync:
         os.fsync(file.fileno())
-
-
-def _acquire(path: Path, timeout: float, busy: ContextAgentError | None) -> Any:
-    from filelock import FileLock, Timeout
-
-    private_folder(path.parent)
-    if path.is_symlink():
-        raise ConfigError(f"{path} is a link, and a lock is a file of its own folder: delete the link")
-    lock = FileLock(path, timeout=timeout)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise busy or ConfigError(f"another process holds {path}: wait until it ends, or stop it") from None
-    return lock

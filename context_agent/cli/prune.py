@@ -114,7 +114,7 @@ def _name(file: Path) -> str:
 
 
 def _write(out: Path, value: Any) -> None:
-    from context_agent._support.journal import replace_file
+    from context_agent._support.atomic_files import replace_file
 
     replace_file(out, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 

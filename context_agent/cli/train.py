@@ -438,7 +438,7 @@ def pruner(
     compares the result with the shipped reader on held-out tasks. If the shipped reader is as good or better, no file
     is written and the exit code is 1.
     """
-    from context_agent._support.journal import replace_file
+    from context_agent._support.atomic_files import replace_file
     from context_agent.train.pruner import adapt, read_record
 
     result = adapt(read_record(records))

@@ -136,7 +136,7 @@ def _title(paths: tuple[Path, ...]) -> str:
 
 def _write(page: str, out: Path, contents: str, open_browser: bool) -> None:
     """Write the page atomically and print its path."""
-    from context_agent._support.journal import replace_file
+    from context_agent._support.atomic_files import replace_file
 
     if str(out) == "-":
         click.echo(page, nl=False)

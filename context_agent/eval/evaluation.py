@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent._support.worker_pool import Machines
 from context_agent.errors import DataError
 from context_agent.eval.aggregate import summarize

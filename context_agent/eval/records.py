@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import AppendLog, read_log, replace_file
+from context_agent._support.atomic_files import replace_file
+from context_agent._support.journal import AppendLog, read_log
 from context_agent._support.small_files import MAX_BYTES, parse_json, read_json
 from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, CorpusLockedError, DataError

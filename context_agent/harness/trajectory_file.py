@@ -11,7 +11,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import open_private, private_folder, replace_file
+from context_agent._support.atomic_files import replace_file
+from context_agent._support.private_files import open_private, private_folder
 from context_agent._support.small_files import parse_json, read_bytes
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import Profile

@@ -23,7 +23,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import encode_line, file_lock, open_private
+from context_agent._support.journal import encode_line
+from context_agent._support.locks import file_lock
+from context_agent._support.private_files import open_private
 from context_agent._support.question_files import Source, load_rows
 from context_agent._support.small_files import MAX_BYTES, parse_json
 from context_agent.errors import ConfigError, ContextAgentError, DataError, FeedbackLimitError, TrajectoryError

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replace_file, replacing
+from context_agent._support.atomic_files import replace_file, replacing
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from context_agent._support.journal import open_private
+from context_agent._support.private_files import open_private
 from context_agent._support.small_files import parse_json, read_lines
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.train.rows import TrainingRow

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import sync_path
+from context_agent._support.atomic_files import sync_path
 from context_agent._support.small_files import read_json
 from context_agent._support.suggest import differing_settings, flat_settings
 from context_agent.errors import ConfigError

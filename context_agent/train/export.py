@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replacing_folder
+from context_agent._support.atomic_files import replacing_folder
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, LOADING_ERRORS, check_adapter, check_model
 from context_agent.policies.tokens.packaged import import_libraries, model_folder, with_adapter

@@ -14,7 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from context_agent._support.journal import open_private, private_folder, replace_file
+from context_agent._support.atomic_files import replace_file
+from context_agent._support.private_files import open_private, private_folder
 from context_agent._support.small_files import read_json, require_files
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.train.rows import TrainingRow

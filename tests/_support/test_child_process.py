@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from context_agent._support.child_process import (
     SentRequests,
     start_process,
 )
+from tests.support.descriptors import open_descriptors
 
 
 def counts(limit: int, parent: ParentPipe) -> None:
@@ -77,10 +77,6 @@ def test_requests_without_an_answer_fail_and_so_do_later_ones() -> None:
         with pytest.raises(EOFError, match="has ended"):
             answer.result()
     assert [request.content for request in sent] == ["first"]
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_what_cannot_be_pickled_starts_no_process() -> None:

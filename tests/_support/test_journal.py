@@ -1,15 +1,14 @@
-"""Files that survive a kill.
+"""Logs that survive a kill.
 
 1. A record is on disk when `append` returns; a file cut at any byte gives the records before the cut.
 2. A failed write leaves the file as it was.
 3. Damage that no kill causes is refused, by its line.
-4. A log is open in one process at a time; a replaced file is whole or untouched.
+4. A log is open in one process at a time.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import subprocess
 import sys
@@ -21,17 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent._support import journal
-from context_agent._support.journal import (
-    AppendLog,
-    encode_line,
-    file_lock,
-    private_folder,
-    read_log,
-    replace_file,
-    replacing,
-    replacing_folder,
-)
+from context_agent._support.journal import AppendLog, encode_line, read_log
+from context_agent._support.locks import file_lock
 from context_agent.errors import ConfigError, CorpusLockedError, DataError
+from tests.support.descriptors import open_descriptors
 
 RECORDS = [{"n": 1, "text": "ä\n\u2028"}, {"n": 2, "text": "x" * 40}, {"n": 3, "nested": {"a": [1.5, None]}}]
 
@@ -41,37 +33,6 @@ def write_log(path: Path, *, checksum: bool = False) -> bytes:
         log.append(RECORDS[0])
         log.append(*RECORDS[1:])
     return path.read_bytes()
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """What reaches the disk, in order: the operation, the name, and the bytes that a file has then."""
-    steps: list[tuple[str, str, int]] = []
-    fsync, replace, rename = os.fsync, Path.replace, Path.rename
-
-    def note(step: str, path: Path) -> None:
-        steps.append((step, path.name, path.stat().st_size if path.is_file() else 0))
-
-    def synced(handle: int) -> None:
-        note("sync", Path(f"/proc/self/fd/{handle}").readlink())
-        fsync(handle)
-
-    def replaced(path: Path, target: Path) -> Path:
-        note("move", path)
-        return replace(path, target)
-
-    def renamed(path: Path, target: Path) -> Path:
-        note("move", path)
-        return rename(path, target)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Path, "replace", replaced)
-    monkeypatch.setattr(Path, "rename", renamed)
-    return steps
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_a_record_is_on_disk_when_append_returns(tmp_path: Path, disk: list[tuple[str, str, int]]) -> None:
@@ -92,24 +53,6 @@ def test_a_log_that_need_not_be_synced_leaves_it_to_the_system(
         log.append({"n": 1})
         assert (tmp_path / "log").read_bytes() == b'{"n":1}\n'
     assert disk == []
-
-
-def test_a_file_or_folder_is_on_disk_before_it_takes_its_place(
-    tmp_path: Path, disk: list[tuple[str, str, int]]
-) -> None:
-    before = open_files()
-    replace_file(tmp_path / "file", "four")
-    assert disk == [("sync", ".file.partial", 4), ("move", ".file.partial", 4), ("sync", tmp_path.name, 0)]
-    disk.clear()
-    with replacing_folder(tmp_path / "new" / "model") as partial:
-        (partial / "weights").write_text("five5")
-    assert disk == [
-        ("sync", "weights", 5),
-        ("sync", ".model.partial", 0),
-        ("move", ".model.partial", 0),
-        ("sync", "new", 0),
-    ]
-    assert open_files() == before
 
 
 @pytest.mark.parametrize("checksum", [False, True])
@@ -206,7 +149,7 @@ def test_one_process_has_a_log_open_at_a_time(tmp_path: Path) -> None:
             AppendLog(path, busy=CorpusLockedError("in use"))
         process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert "another process holds" in process.stderr
-    before = open_files()
+    before = open_descriptors()
     first = AppendLog(path)
     first.append({"n": 1})
     first.close()
@@ -216,14 +159,7 @@ def test_one_process_has_a_log_open_at_a_time(tmp_path: Path) -> None:
     third = AppendLog(path)
     third.close()
     assert first.size == second.size == third.size, "all of them are still referenced"
-    assert open_files() == before
-
-
-def test_two_processes_may_make_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_meanwhile = tmp_path / "folder"
-    made_meanwhile.mkdir()
-    monkeypatch.setattr(Path, "exists", lambda path: path != made_meanwhile)
-    assert private_folder(made_meanwhile) == made_meanwhile
+    assert open_descriptors() == before
 
 
 def test_a_log_of_plain_json_refuses_numbers_that_are_none(tmp_path: Path) -> None:
@@ -232,49 +168,3 @@ def test_a_log_of_plain_json_refuses_numbers_that_are_none(tmp_path: Path) -> No
     with AppendLog(tmp_path / "checked", checksum=True) as log:
         log.append({"n": float("-inf")})
     assert read_log(tmp_path / "checked", checksum=True).records[0]["n"] == float("-inf")
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "folder" / "file.json"
-    replace_file(path, "old")
-
-    def fail() -> None:
-        with replacing(path) as file:
-            file.write(b"half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert path.read_text() == "old"
-    assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]
-    (path.parent / ".file.json.partial").write_text("left by a killed process")
-    replace_file(path, b"new")
-    assert path.read_text() == "new"
-    assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]
-
-
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    out = tmp_path / "model"
-    with pytest.raises(FileNotFoundError), replacing_folder(out) as partial:
-        (partial / "weights").write_text((tmp_path / "missing").read_text())
-    assert list(tmp_path.iterdir()) == []
-    out.mkdir()
-    (tmp_path / ".model.partial").mkdir()
-    (tmp_path / ".model.partial" / "old").write_text("left by a killed process")
-    with replacing_folder(out) as partial:
-        (partial / "weights").write_text("whole")
-        assert not (out / "weights").exists()
-    assert [path.name for path in out.iterdir()] == ["weights"]
-    with pytest.raises(OSError), replacing_folder(out) as partial:  # noqa: PT011 - the number differs by system
-        (partial / "weights").write_text("other")
-    assert (out / "weights").read_text() == "whole"
-
-
-def test_two_processes_may_replace_a_shared_file_at_the_same_time(tmp_path: Path) -> None:
-    path = tmp_path / "current.json"
-    with replacing(path, shared=True) as first, replacing(path, shared=True) as second:
-        first.write(b"first")
-        second.write(b"second")
-    assert path.read_bytes() == b"first"
-    assert path.stat().st_mode & 0o077
-    assert [file.name for file in tmp_path.iterdir()] == ["current.json"]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent.errors import ConfigError, CorpusCorruptError, DataError
 from context_agent.eval.benchmarks.corpus_cache import CHUNKS_FILE, VECTORS_FILE, CachedCorpus
 from context_agent.policies.bridge.networks import Scorer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent._support.journal import open_private, private_folder
+from context_agent._support.private_files import open_private, private_folder
 from context_agent.eval.records import open_run
 from context_agent.integrations.feedback import FeedbackLog, judgment
 from context_agent.synth_data.row_files import write_rows

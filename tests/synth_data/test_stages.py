@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from context_agent._support.journal import file_lock
+from context_agent._support.locks import file_lock
 from context_agent._support.worker_pool import ThisMachine, WorkerPool
 from context_agent.errors import ConfigError, DataError
 from context_agent.synth_data.stages import (

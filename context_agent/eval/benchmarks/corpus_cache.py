@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.journal import file_lock, replacing, replacing_folder
+from context_agent._support.atomic_files import replacing, replacing_folder
+from context_agent._support.locks import file_lock
 from context_agent._support.small_files import parse_json, read_lines, require_files
 from context_agent.errors import CorpusCorruptError, CorpusEmptyError, DataError
 from context_agent.types import Chunk, Document

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent._support.small_files import parse_toml, read_toml
 from context_agent._support.validation import explain
 from context_agent.errors import ConfigError

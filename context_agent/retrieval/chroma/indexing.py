@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from context_agent._support.folders import cache_folder
-from context_agent._support.journal import file_lock
+from context_agent._support.locks import file_lock
 from context_agent.errors import (
     ConfigError,
     CorpusCorruptError,

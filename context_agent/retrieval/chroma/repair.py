@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.journal import sync_path
+from context_agent._support.atomic_files import sync_path
 from context_agent._support.small_files import read_json
 from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval.chroma.client import connect, find

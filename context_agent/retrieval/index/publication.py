@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from context_agent._support.journal import file_lock, replacing
+from context_agent._support.atomic_files import replacing
+from context_agent._support.locks import file_lock
 from context_agent._support.small_files import read_json
 
 

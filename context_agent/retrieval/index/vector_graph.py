@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.journal import sync_path
+from context_agent._support.atomic_files import sync_path
 
 if TYPE_CHECKING:
     from usearch.index import Index

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.journal import sync_path
+from context_agent._support.atomic_files import sync_path
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.index.rows import SegmentRows
 from context_agent.retrieval.index.segment_writer import SegmentBuilder, merge, merge_start, write_file, write_removed

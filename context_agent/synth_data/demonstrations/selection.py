@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replacing
+from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError
 from context_agent.synth_data.demonstrations.runs import DROPPED, EPISODES, INDEX, KEPT, REPORT

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from context_agent._support.journal import replacing_folder
+from context_agent._support.atomic_files import replacing_folder
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.synth_data.task import Task
 

@@ -20,7 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replacing
+from context_agent._support.atomic_files import replacing
 from context_agent.errors import DataError
 from context_agent.eval.gold import leaks
 from context_agent.synth_data.row_files import encode_row, write_json, write_rows

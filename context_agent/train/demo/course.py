@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, MissingExtraError

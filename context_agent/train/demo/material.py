@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent._support.question_files import load_questions
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent.errors import MissingExtraError
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of

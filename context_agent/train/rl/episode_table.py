@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.metrics_log import read_metrics
 from context_agent.train.rl.scoring import ScoredEpisode

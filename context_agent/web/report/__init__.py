@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from urllib.parse import quote
 
-from context_agent._support.journal import replace_file
+from context_agent._support.atomic_files import replace_file
 from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
 from context_agent.eval.evaluation import summarize_run

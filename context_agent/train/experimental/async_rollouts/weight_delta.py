@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from context_agent._support.journal import replacing
+from context_agent._support.atomic_files import replacing
 from context_agent.errors import DataError, MissingExtraError
 
 try:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import open_private
+from context_agent._support.private_files import open_private
 from context_agent.errors import TrajectoryError
 from context_agent.harness.tools import schemas
 from context_agent.harness.trajectory import Trajectory

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import replacing
+from context_agent._support.atomic_files import replacing
 from context_agent._support.question_files import question_of
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError

@@ -1,0 +1,45 @@
+"""Locks between processes, in files. The lock of a killed process is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.private_files import private_folder
+from context_agent.errors import ConfigError, ContextAgentError
+
+
+@contextmanager
+def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None = None) -> Iterator[None]:
+    """Hold a lock file while the block runs.
+
+    Args:
+        path: The lock file.
+        timeout: Seconds to wait for the lock. -1 waits forever.
+        busy: The error if another process holds the lock. Defaults to a `ConfigError`.
+
+    Raises:
+        ConfigError: If another process holds the lock and there is no `busy`, or if `path` is a link.
+    """
+    lock = acquired_lock(path, timeout, busy)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def acquired_lock(path: Path, timeout: float, busy: ContextAgentError | None) -> Any:
+    """Return the lock of a file, which this process now holds. Its method `release` frees it. See `file_lock`."""
+    from filelock import FileLock, Timeout
+
+    private_folder(path.parent)
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a link, and a lock is a file of its own folder: delete the link")
+    lock = FileLock(path, timeout=timeout)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise busy or ConfigError(f"another process holds {path}: wait until it ends, or stop it") from None
+    return lock
