@@ -7,9 +7,11 @@ a library, the tests also check that no setting of the table is left out.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -262,6 +264,21 @@ class TestWithTorch:
         run = tiny_runs.demonstrations(tmp_path, logging={"project": "ships", "run": "first"})
         settings = TrainingRun(run, "sft", resume=False, note=lambda _: None).trainer_settings()
         assert (settings["project"], settings["run_name"]) == ("ships", "first")
+
+    def test_weights_may_go_to_a_server_over_nccl(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        from context_agent.train.rl import row_trainer
+        from context_agent.train.training_run import TrainingRun
+
+        monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+        monkeypatch.setattr(row_trainer, "grpo_arguments", lambda **settings: settings)
+        found: list[dict[str, Any]] = []
+        for sync in ("adapter", "nccl"):
+            engine = {"kind": "vllm", "sync": sync, "base_url": "http://sampler:8000/v1", "timeout": 9.0}
+            run = tiny_runs.demonstrations(tmp_path, engine=engine)
+            session = TrainingRun(run, "rl", resume=False, note=lambda _: None)
+            found.append(dict(row_trainer.grpo_config(run, session)))  # type: ignore[call-overload]
+        assert "use_vllm" not in found[0]
+        assert (found[1]["vllm_server_base_url"], found[1]["vllm_server_timeout"]) == ("http://sampler:8000", 9.0)
 
     @pytest.mark.parametrize(
         ("setting", "kind"), [({"cap": 1.5}, "cispo"), ({"clip": [0.01, 0.02]}, "grpo"), ({"kl": 0.5}, "cispo")]

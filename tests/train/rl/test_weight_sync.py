@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,7 +18,10 @@ from context_agent.policies.tokens.engines.vllm import VllmEngine
 
 pytest.importorskip("trl", reason="needs the train extra")
 
-from context_agent.train.rl.weight_sync import AdapterSync
+from context_agent.train.config import RolloutConfig
+from context_agent.train.rl.loop import ReinforcementLoop
+from context_agent.train.rl.weight_sync import NOTHING_SENT, AdapterSync, SentWeights
+from tests.support.rollout_loops import NoSync
 
 
 class Model:
@@ -104,3 +108,22 @@ def test_a_model_without_adapters_has_none_to_load(server: Any, tmp_path: Path) 
     weights, _ = adapters(server, tmp_path)
     with pytest.raises(ConfigError, match=r"needs \[model\.lora\]"):
         weights.attach(trainer(object()))
+
+
+@pytest.mark.parametrize(("every", "sent"), [(0, [0, 1, 2, 3, 4, 5, 6, 7]), (1, [0, 2, 4, 6]), (2, [0, 4])])
+def test_a_server_gets_weights_every_so_many_steps_and_a_shared_model_after_each_update(
+    every: int, sent: list[int]
+) -> None:
+    updates: list[int] = []
+
+    class Recorder(NoSync):
+        def push(self, trainer: Any, update: int) -> SentWeights:
+            updates.append(update)
+            return NOTHING_SENT
+
+    config = RolloutConfig(steps=4, groups=2, rollouts=2, substeps=2)
+    unused: Any = None
+    loop = ReinforcementLoop(unused, unused, config, Recorder(), sync_every=every)
+    for update in range(config.steps * config.substeps):
+        loop.sync_weights(Mock(), update)
+    assert updates == sent

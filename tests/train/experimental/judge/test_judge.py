@@ -52,6 +52,17 @@ def test_what_the_judge_is_shown(tmp_path: Path) -> None:
         assert "A mill" not in str(server.chat_bodies())
 
 
+def test_how_the_judge_calls_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "sesame")
+    sent = {"temperature": 0.5, "max_tokens": 64, "reasoning_effort": "low"}
+    with ScriptedServer([fails(503), scored(3)], key="sesame") as server:
+        with judge(server.url, tmp_path, api_key_env="JUDGE_KEY", retries=1, **sent) as ranking_judge:
+            (verdict,) = ranking_judge.verdicts([ranking()])
+        bodies = server.chat_bodies()
+    assert (verdict.score, len(bodies)) == (1.0, 2)
+    assert {name: bodies[0][name] for name in sent} == sent
+
+
 def test_an_empty_ranking_scores_zero_and_costs_nothing(tmp_path: Path) -> None:
     with ScriptedServer([fails(500)]) as server, judge(server.url, tmp_path) as ranking_judge:
         (verdict,) = ranking_judge.verdicts([JudgedRanking("What?", ())])
