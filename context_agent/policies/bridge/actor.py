@@ -1,8 +1,9 @@
 """The decisions of the embedded policy in one episode.
 
 The policy searches for the question and for the names in it. If the results suffice, the search ends. Otherwise the
-policy searches for the names that its best candidates mention, the most promising first. Regression trees that weigh
-all the evidence make the final ranking.
+policy searches for the names that its best candidates mention, the most promising first. Without the
+reader, the search also ends if such a turn brings no new document among the best. Regression trees that weigh all the
+evidence make the final ranking.
 
 If a turn would pass the soft threshold, the policy first prunes the candidates with the lowest scores. At the end it
 restores the best candidates, because a ranking may only cite passages in view.
@@ -33,7 +34,7 @@ from context_agent.policies.bridge.candidates import (
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.features import Novelty
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
-from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer
+from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.words import months_in_digits
@@ -69,6 +70,11 @@ KEPT_BLOCKS = 1
 KEPT_WITHOUT_RESTORE = 8
 """The number of those blocks in a profile without `restore_chunks`."""
 RESTORE_TOOL = "restore_chunks"
+BEST_DOCUMENTS = 5
+"""A search without the reader ends if a turn after the first brings no new document among this many of the best.
+
+With the reader, later turns still improve the ranking, because a reading can make other names promising.
+"""
 RESTORED_CANDIDATES = 5
 """Candidates with the highest scores that must fit into the view again at the end."""
 
@@ -127,6 +133,8 @@ class BridgeActor:
         self._searches = self._turns = self._pages = self._readings = 0
         self._scores = np.zeros(0, dtype=np.float32)
         """The scores of the candidates, by row of the notes."""
+        self._improved = False
+        """True if the latest turn brought a new document among the best."""
         self._ending = False
         self._deciding = threading.Lock()
 
@@ -206,6 +214,8 @@ class BridgeActor:
             return self.opening(view)
         if self._turns == 1 and self._may_end() and self.judgment.suffices() >= self._effort.sufficient:
             return ()
+        if self._turns > 1 and not self._improved and not self._effort.readings:
+            return ()
         return self.next_searches(view) or self._after_reading(view)
 
     def _may_end(self) -> bool:
@@ -220,6 +230,7 @@ class BridgeActor:
     def _read(self, view: View) -> None:
         """Add the blocks that the last turn showed, and score all candidates again."""
         before = len(self.notes)
+        known = {candidate.document_id for candidate in self.notes.candidates}
         for block in view.latest:
             if isinstance(block, Block) and block.id not in self.notes.rows:
                 passage = self._policy.passages(block.hit.chunk.title, block.body)
@@ -231,6 +242,16 @@ class BridgeActor:
             self._scores = self._novelty.discounted(self.judgment.scores())
             if self._turns == 1 and self._effort.readings:
                 self.judgment.read_alone()
+        best = document_rows(self.notes, self._scores)[: self._best_documents()]
+        self._improved = any(self.notes.candidates[row].document_id not in known for row in best)
+
+    def _best_documents(self) -> int:
+        """Return how many of the best documents a turn must improve for the search to go on.
+
+        If the question asks for several documents or the caller wants a long ranking, return the ranking's length.
+        """
+        wanted = self._effort.ranking
+        return wanted if self._asks_many or wanted > Effort().ranking else BEST_DOCUMENTS
 
     def _conclude(self) -> None:
         """Compute the scores of the final ranking."""

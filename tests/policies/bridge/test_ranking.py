@@ -236,6 +236,21 @@ def test_an_easy_question_ends_after_the_first_turn_and_a_chain_does_not() -> No
     assert quick.turns < whole.turns
 
 
+def test_a_search_without_the_reader_ends_after_a_turn_without_a_new_document_among_the_best() -> None:
+    documents = [
+        Document(
+            str(number),
+            f"Hall {number} closes at {number % 12} on Fridays. Its keeper lives in Hall {number + 1}.",
+            f"Hall {number}",
+        )
+        for number in range(60)
+    ]
+    policy = BridgePolicy(effort=Effort(sufficient=1.1, readings=0))
+    result = SearchAgent(MemoryCorpus(documents), policy).search("When does hall 17 close on Fridays?")
+    assert result.documents[0].id == "17"
+    assert result.turns == 2
+
+
 def stopping(constant: float) -> Floats:
     return np.array([[constant, *[0] * len(STOPPING)]] * 2, np.float32)
 
