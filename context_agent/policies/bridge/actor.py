@@ -1,9 +1,9 @@
 """The decisions of the embedded policy in one episode.
 
 The policy searches for the question and for the names in it. If the results suffice, the search ends. Otherwise the
-policy searches for the names that its best candidates mention, the most promising first. Without the
-reader, the search also ends if such a turn brings no new document among the best. Regression trees that weigh all the
-evidence make the final ranking.
+policy searches for the names that its best candidates mention, the most promising first. Without the reader, the
+search also ends if such a turn brings no new document among the best. Regression trees that weigh all the evidence
+make the final ranking.
 
 If a turn would pass the soft threshold, the policy first prunes the candidates with the lowest scores. At the end it
 restores the best candidates, because a ranking may only cite passages in view.
