@@ -50,7 +50,7 @@ def _other_number(node: cst.BaseNumber) -> Iterable[cst.CSTNode]:
 def _without_keyword(node: cst.Call) -> Iterator[cst.CSTNode]:
     """Leave out an argument that is passed by name, so that its default holds."""
     for position, argument in enumerate(node.args):
-        if argument.keyword is not None:
+        if argument.keyword is not None and not _is_strict(argument):
             yield node.with_changes(args=[*node.args[:position], *node.args[position + 1 :]])
 
 
@@ -76,7 +76,7 @@ OPERATORS: list[tuple[type[cst.CSTNode], Callable[[Any], Iterable[cst.CSTNode]]]
 """Texts stay, since most are messages. mutmut can write None for a value as well, which the type checker refuses."""
 
 NOTHING_TO_TEST = (cst.Annotation, cst.Assert, cst.Decorator, cst.Import, cst.ImportFrom, cst.Raise)
-"""These change types, the form of a class, or the text of an error."""
+"""These have types, what never happens, the form of a class, or the text of an error. So has `zip(…, strict=True)`."""
 
 
 def _mutations(node: cst.CSTNode, code: Callable[[cst.CSTNode], str]) -> Iterator[tuple[cst.CSTNode, str]]:
@@ -94,8 +94,14 @@ def _mutations(node: cst.CSTNode, code: Callable[[cst.CSTNode], str]) -> Iterato
         yield node.pattern, f"{code(node.pattern)} if False"
 
 
-def _is_for_types(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.If) and isinstance(node.test, cst.Name) and node.test.value == "TYPE_CHECKING"
+def _has_nothing_to_test(node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.If):
+        return isinstance(node.test, cst.Name) and node.test.value == "TYPE_CHECKING"
+    return isinstance(node, NOTHING_TO_TEST) or (isinstance(node, cst.Arg) and _is_strict(node))
+
+
+def _is_strict(argument: cst.Arg) -> bool:
+    return argument.keyword is not None and argument.keyword.value == "strict"
 
 
 class _Finder(cst.CSTVisitor):
@@ -115,7 +121,7 @@ class _Finder(cst.CSTVisitor):
         """In how many bodies of functions the walk is."""
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, NOTHING_TO_TEST) or _is_for_types(node):
+        if _has_nothing_to_test(node):
             return False
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
             self._names.append(node.name.value)
@@ -130,7 +136,7 @@ class _Finder(cst.CSTVisitor):
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
-        if isinstance(original_node, NOTHING_TO_TEST) or _is_for_types(original_node):
+        if _has_nothing_to_test(original_node):
             return
         if isinstance(original_node, cst.FunctionDef | cst.ClassDef):
             self._names.pop()

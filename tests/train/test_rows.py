@@ -143,6 +143,7 @@ def test_a_teacher_s_episode_becomes_rows_of_the_same_making(corpus: MemoryCorpu
     assert {row.group_id for row in rows} == {"g"}
     assert {row.group_id for row in demonstrated_rows(trajectory, RENDERER)} == {QUESTION}
     assert not any(logprob for row in rows for logprob in row.logprobs)
+    assert {row.policy_version for row in rows} == {trajectory.header.policy}
     texts = [RENDERER.decode([t for t, k in zip(row.input_ids, row.loss_mask, strict=True) if k]) for row in rows]
     assert "multi_tool_use <|constrain|>json<|message|>" in texts[0]
     assert texts[1].count("<|channel|>final<|message|><Document id=") == 1
@@ -182,7 +183,8 @@ def test_a_record_that_keeps_more_than_there_was_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("versions", "oldest"), [(("4", "9"), "4"), (("9", "10"), "9"), (("7", "4"), "4"), (("a", "b"), "a")]
+    ("versions", "oldest"),
+    [(("4", "9"), "4"), (("9", "10"), "9"), (("7", "4"), "4"), (("a", "b"), "a"), (("10", "a"), "10")],
 )
 def test_a_row_is_as_old_as_the_oldest_version_in_it(versions: tuple[str, str], oldest: str) -> None:
     first = TokenCall(0, (1, 2), (3,), (-0.5,), version=versions[0])
