@@ -82,7 +82,7 @@ def score_fusion(
     Returns:
         Ids with the weighted mean of their scaled scores, from 0 to 1, best first. Equal scores are ordered by id.
     """
-    active = {name: weights.get(name, 1.0) for name in hits_by_retriever if weights.get(name, 1.0) > 0}
+    active = {name: weight for name in hits_by_retriever if (weight := weights.get(name, 1.0)) > 0}
     total = sum(active.values())
     scores: dict[str, float] = {}
     for name, weight in active.items():

@@ -70,6 +70,20 @@ def test_retrievers_are_asked_for_what_will_be_dropped() -> None:
     assert [candidate.id for candidate in result] == ids[60:70]
 
 
+def test_many_candidates_are_shared_among_the_retrievers() -> None:
+    for names, asked in ((["dense"], 100), (["dense", "bm25"], 50), (["dense", "bm25", "other", "more", "most"], 25)):
+        retrievers = [Fixed(name, [str(number) for number in range(200)]) for name in names]
+        gather(retrievers, {}, "x", limit=100, per_retriever=25)
+        assert [retriever.asked for retriever in retrievers] == [asked] * len(names)
+
+
+@pytest.mark.parametrize(("query", "limit", "found"), [("x", 1, 1), ("x", 0, 0), ("x", -1, 0), (" ", 9, 0)])
+def test_a_search_for_nothing_asks_no_retriever(query: str, limit: int, found: int) -> None:
+    retriever = Fixed("dense", ["a", "b", "c"])
+    assert len(gather([retriever], {}, query, limit=limit)) == found
+    assert bool(retriever.asked) == bool(found)
+
+
 def test_a_retriever_of_weight_zero_is_not_asked() -> None:
     good, bad = Fixed("dense", ["a"]), Fixed("bm25", ["b"])
     result = gather([good, bad], {"dense": 1.0, "bm25": 0.0}, "x")
@@ -119,6 +133,7 @@ def test_fusion_is_a_weighted_mean_of_scaled_scores() -> None:
     assert dict(score_fusion(hits, {"dense": 1.0, "bm25": 3.0})) == pytest.approx(
         {"a": 0.25, "b": 0.125, "c": 0.75, "d": 0.0}
     )
+    assert score_fusion(hits, {"bm25": 3.0}) == score_fusion(hits, {"dense": 1.0, "bm25": 3.0})
     assert score_fusion(hits, {"dense": 0.0}) == [("c", 1.0), ("d", 0.0)]
     assert score_fusion({"dense": [], "bm25": []}, {}) == []
 

@@ -1,5 +1,6 @@
 """A question whose words the corpus lacks is weighed towards vectors; any other keeps the weights of the corpus."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -110,12 +111,31 @@ def test_words_count_less_the_more_of_the_question_is_unknown() -> None:
     assert weights[:2] == [1.0, 1.0]
     assert weights[1:] == sorted(weights[1:], reverse=True)
     assert 0 < weights[-1] < weights[-2] < weights[-3] < 1
+    assert sparse_weight(0.55, [1.0] * 5) == pytest.approx(1 / math.e)
 
 
 def test_a_hit_that_stands_out_by_the_known_words_keeps_the_weight_of_words() -> None:
     assert sparse_weight(0.9, [9.0, 3.0, 3.0, 2.0, 2.0]) == 1.0
     assert sparse_weight(0.9, [9.0]) == 1.0
     assert sparse_weight(0.9, [3.0, 3.0, 3.0, 2.9, 2.9]) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("scores", "stands_out"),
+    [
+        ([10.0, 9.0, 9.0, 9.0, 7.0], True),
+        ([10.0, 9.0, 9.0, 9.0, 7.1], False),
+        ([10.0, 9.0, 9.0, 9.0, 9.0, 1.0], False),
+        ([10.0, 7.0], True),
+        ([10.0, 9.0], False),
+        ([0.9, 0.1], True),
+        ([0.0, 0.0], False),
+    ],
+)
+def test_a_hit_stands_out_if_the_fifth_or_the_last_has_seven_tenths_of_its_score(
+    scores: list[float], stands_out: bool
+) -> None:
+    assert (sparse_weight(0.9, scores) == 1.0) == stands_out
 
 
 def test_no_hits_and_a_retriever_of_weight_zero_are_fine() -> None:
