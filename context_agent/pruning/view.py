@@ -59,7 +59,7 @@ class Text:
     role: Role
     text: str
     tokens: int
-    turn: int = 0
+    turn: int
     call: int = -1
     action: Action | None = None
 
@@ -179,8 +179,8 @@ class EditCost:
         recomputed: Tokens in the view after the first change. No cached prefix covers them any longer.
     """
 
-    freed: int = 0
-    recomputed: int = 0
+    freed: int
+    recomputed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ def test_tiers_follow_the_thresholds() -> None:
 def test_a_call_gets_an_eighth_of_the_window_or_what_is_left_before_the_cutoff() -> None:
     rooms = [View("", Budget(32_768), tokens=tokens).call_room() for tokens in (0, 24_000, 30_000)]
     assert rooms == [4_096, 576, 0]
+    rooms = [View("", Budget(32_768), tokens=tokens).call_room(3) for tokens in (0, 20_000, 30_000)]
+    assert rooms == [12_288, 4_576, 0], "a call in place of three may say as much as they"
 
 
 def test_append_counts_and_indexes() -> None:
@@ -73,6 +75,8 @@ def test_append_counts_and_indexes() -> None:
     assert current.shows("d3_0")
     assert not current.shows("d9_0")
     assert len(current.by_id()["d3_0"]) == 1
+    assert all(shown.complete for shown in current.blocks)
+    assert [segment.call for segment in current.segments] == [-1, 0, 0, 0, 0, 0]
 
 
 def test_prune_and_restore_are_inverse() -> None:
@@ -120,7 +124,7 @@ def test_the_bill_starts_at_the_first_edited_block() -> None:
     after = before.apply(prune)
     assert before.cost(prune) == EditCost(freed=200, recomputed=200)
     assert after.cost(Edit(restored=prune.pruned)) == EditCost(freed=-200, recomputed=400)
-    assert before.cost(Edit()) == EditCost()
+    assert before.cost(Edit()) == EditCost(freed=0, recomputed=0)
 
 
 def test_oldest_and_random_free_what_is_needed() -> None:
@@ -146,7 +150,8 @@ def test_the_reserve_decides_how_small_a_window_may_be() -> None:
         Budget(511)
     small = Budget(100, per_call=40, reserve=8)
     assert (small.hard, View("", small, tokens=80).result_room) == (75, 14)
-    assert View("", small, tokens=80).max_output == 12
+    assert [View("", small, tokens=tokens).max_output for tokens in (80, 91, 92, 100)] == [12, 1, 0, 0]
+    assert View("", Budget(512, reserve=64)).result_room == 512 - 48
     with pytest.raises(ConfigError, match="at least 64"):
         Budget(63, reserve=8)
     with pytest.raises(ConfigError, match="at least 1 token"):

@@ -53,7 +53,7 @@ def trajectory(*events: Event) -> Trajectory:
 
 
 def edit(turn: int, *summaries: Summary, pruned: Iterable[int] = ()) -> EditApplied:
-    return EditApplied(turn, Edit(pruned=tuple(pruned), summaries=summaries), EditCost())
+    return EditApplied(turn, Edit(pruned=tuple(pruned), summaries=summaries), EditCost(0, 0))
 
 
 def chain(length: int) -> Trajectory:
@@ -126,7 +126,7 @@ def test_many_blocks_of_one_id_are_found_in_linear_time() -> None:
 
 
 def test_a_record_that_replay_would_take_minutes_for_is_refused() -> None:
-    usage = TurnClosed(0, Text(Role.USAGE, "", 0), 0)
+    usage = TurnClosed(0, Text(Role.USAGE, "", 0, turn=0), 0)
     events: dict[str, list[Event]] = {
         "events": [usage] * (MAX_RECORD_SIZE + 1),
         "segments": [ToolResult(0, 0, "t", {}, (block(0),) * MAX_RECORD_SIZE)],
