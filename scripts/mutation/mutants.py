@@ -24,6 +24,7 @@ class Mutant:
     """The name within the module, such as `View.fit`, or an empty string for the module's own level."""
     before: str
     after: str
+    """The lines that differ. The second is empty if a line is left out."""
     source: str
     """The whole module with the change."""
     statement: range
@@ -163,8 +164,8 @@ class _Finder(cst.CSTVisitor):
             Mutant(
                 line=self._positions[node].start.line,
                 function=".".join(self._names),
-                before=_joined(before),
-                after=_joined(after),
+                before=_other_lines(before, after),
+                after=_other_lines(after, before),
                 source="\n".join([*self._lines[:first], *after, *self._lines[last:]]),
                 statement=self._statements[-1],
                 in_body=self._depth > 0,
@@ -172,5 +173,11 @@ class _Finder(cst.CSTVisitor):
         )
 
 
-def _joined(lines: list[str]) -> str:
-    return " ".join(stripped for line in lines if (stripped := line.strip()))
+def _other_lines(lines: list[str], others: list[str]) -> str:
+    """Return the lines that differ from the others, without the lines that both begin or end with."""
+    mine, theirs = ([line.strip() for line in version if line.strip()] for version in (lines, others))
+    while mine and theirs and mine[0] == theirs[0]:
+        mine, theirs = mine[1:], theirs[1:]
+    while mine and theirs and mine[-1] == theirs[-1]:
+        mine, theirs = mine[:-1], theirs[:-1]
+    return " ".join(mine)

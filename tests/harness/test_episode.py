@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from context_agent import Episode, Limits, MemoryCorpus
-from context_agent.errors import ConfigError
-from context_agent.harness.episode import EpisodeRequest
+from context_agent.errors import BudgetError, ConfigError
+from context_agent.harness.episode import EpisodeRequest, StopReason
+from context_agent.harness.policy import Instructions
+from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import EpisodeEnded, PromptShown
 from context_agent.retrieval.filters import MAX_DEPTH
 from context_agent.testing.actions import rank, search
 
@@ -32,6 +35,7 @@ def test_the_header_says_what_was_requested(corpus: MemoryCorpus) -> None:
 async def test_what_is_left_of_the_tokens_is_the_limit_less_what_was_placed(corpus: MemoryCorpus) -> None:
     episode = Episode("comets?", corpus, limits=Limits(tokens=9_000))
     view = episode.open()
+    assert {segment.turn for segment in view.segments} == {-1}, "the prompt is no part of the first turn"
     assert episode.spent == view.tokens > 0
     assert episode.tokens_left == 9_000 - view.tokens
     view = await episode.step(search("comets", limit=2))
@@ -40,3 +44,30 @@ async def test_what_is_left_of_the_tokens_is_the_limit_less_what_was_placed(corp
     await episode.step(rank("d1"))
     assert episode.trajectory.end is not None
     assert episode.trajectory.end.tokens == episode.spent
+
+
+def test_the_question_and_the_instructions_stay_below_the_soft_threshold_together(corpus: MemoryCorpus) -> None:
+    budget = Budget(2_048)
+    question = Episode("comets?", corpus, instructions="", budget=budget).open().tokens
+    most = budget.soft - question - 1
+    view = Episode("comets?", corpus, instructions=Instructions("Find it.", tokens=most), budget=budget).open()
+    assert view.tokens == budget.soft - 1
+    with pytest.raises(BudgetError, match="1,024 tokens, past the soft threshold"):
+        Episode("comets?", corpus, instructions=Instructions("Find it.", tokens=most + 1), budget=budget)
+
+
+def test_an_episode_that_is_stopped_before_its_first_action_has_a_record(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus)
+    episode.stop(StopReason.CANCELLED, error="the user left")
+    assert [type(event) for event in episode.trajectory.events] == [PromptShown, EpisodeEnded]
+    assert len(list(episode.trajectory.replay())) == 2
+
+
+async def test_an_empty_ranking_is_final_and_one_of_unknown_ids_is_not(corpus: MemoryCorpus) -> None:
+    ends = {}
+    for name, action in {"empty": rank(), "unknown": rank("no such document")}.items():
+        episode = Episode("comets?", corpus)
+        await episode.step(search("comets", limit=2))
+        await episode.step(action)
+        ends[name] = (episode.stop_reason, len(episode.ranking.documents))
+    assert ends == {"empty": (StopReason.FINISHED, 0), "unknown": (StopReason.NO_RANKING, 2)}
