@@ -51,12 +51,12 @@ class SearchResult:
     Attributes:
         question: The question.
         documents: The documents, best first. The rankings of several rollouts are fused.
-        stop_reason: Why the episode ended, a value of `StopReason`.
+        stop_reason: The reason for the end of the episode, a value of `StopReason`.
         turns: Turns of all rollouts and sub-agents.
         tokens: Tokens that were ever placed in a context, pruned or not, over all rollouts and sub-agents.
         trajectories: The record of each rollout.
-        paths: Where trajectories were written, those of rollouts before those of their sub-agents.
-        error: What went wrong if the policy or the corpus failed during the search. `documents` is then the best
+        paths: The files of the trajectories. Rollouts come before their sub-agents.
+        error: The error, if the policy or the corpus failed during the search. `documents` is then the best
             ranking that the view supports.
         id: The id of the question.
         searchers: The trajectories of sub-agents. Their headers name the `parent`.
@@ -151,12 +151,12 @@ class SearchAgent:
     An agent may be shared between threads and tasks. Close it, or use it in a `with` statement.
 
     Args:
-        corpus: What to search.
+        corpus: The corpus to search.
         policy: Decides what to search for and what to keep. Defaults to the embedded `BridgePolicy`.
         profile: The tools and texts of an episode, or the name of a profile.
         budget: The size of the context. A number is the window in tokens.
-        limits: What an episode may spend.
-        rollouts: How many episodes answer a question. Their rankings are fused.
+        limits: The limits of an episode.
+        rollouts: The number of episodes that answer a question. Their rankings are fused.
         workers: Threads for a corpus that waits for disk or network.
         seed: The seed of the first rollout.
         trajectories: A folder that gets one JSONL file for each rollout.

@@ -112,8 +112,8 @@ class AnswerModel:
 
         Args:
             question: The question.
-            passages: What the model may answer from.
-            show: Gets the answer in checked pieces as it arrives.
+            passages: The passages that the model may answer from.
+            show: A function that gets the answer in checked pieces as it arrives.
 
         Returns:
             The whole answer with its problems marked.

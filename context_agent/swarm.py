@@ -172,7 +172,7 @@ class TaskPlan:
     Attributes:
         tasks: The tasks, in order.
         message: Which other tasks were not started, and why.
-        mistake: The kind of mistake that the policy made; None without one.
+        mistake: The kind of mistake that the policy made. It is None if there was no mistake.
     """
 
     tasks: tuple[str, ...]
@@ -318,13 +318,13 @@ class _SubAgent:
 
 @dataclass(slots=True)
 class SwarmSubAgents:
-    """The sub-agents of one episode; see `SubAgents`.
+    """The sub-agents of one episode. See `SubAgents`.
 
     Attributes:
         swarm: Their limits.
-        factory: Begins their episodes.
+        factory: The factory of their episodes.
         request: The request of the episode that they belong to.
-        fresh: Which chunks they do not show again.
+        fresh: The rule for the chunks that they do not show again.
         runs: The runs of those that have begun.
     """
 
@@ -371,7 +371,7 @@ class SwarmSubAgents:
         return RESERVES * self._budget.reserve
 
     def _share(self, count: int, tokens_left: int | None) -> int | None:
-        """Return the tokens that each of `count` sub-agents may spend; None without a bound.
+        """Return the tokens that each of `count` sub-agents may spend. If there is no bound, return None.
 
         The orchestrator keeps an equal share of its tokens for what they return.
         """

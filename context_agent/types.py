@@ -30,9 +30,9 @@ class Document:
     """One source text before it is cut into chunks.
 
     Attributes:
-        id: Unique in a corpus.
+        id: The id, which is unique in a corpus.
         text: The whole text.
-        title: A name for readers; may be empty, and two documents may have the same. None counts as empty.
+        title: A name for readers. It may be empty, and two documents may have the same title. None counts as empty.
         metadata: Fields that filters may use.
         sections: Parts that are chunked on their own, in order of their starts. A section comes before the sections
             inside it. Sections may nest but not overlap.
@@ -88,10 +88,10 @@ class Hit:
 
     Attributes:
         chunk: The chunk.
-        score: Orders the hits of one result.
-        rank: Counts from 1 in the fused order.
-        dense: Cosine similarity to the query; None if the dense retriever did not return the chunk.
-        sparse: BM25 score for the query; None if BM25 did not return the chunk.
+        score: The number that orders the hits of one result.
+        rank: The rank in the fused order, from 1.
+        dense: Cosine similarity to the query. It is None if the dense retriever did not return the chunk.
+        sparse: BM25 score for the query. It is None if BM25 did not return the chunk.
     """
 
     chunk: Chunk
@@ -128,10 +128,10 @@ class Action:
     Attributes:
         calls: The tool calls.
         ranking: The final ranking, best first. If there are no calls and it is None, the ranking is parsed from `text`.
-        text: What the policy wrote beside the calls, or its final message.
+        text: The text that the policy wrote in addition to the calls, or its final message.
         reasoning: Its hidden reasoning.
         tokens: Size of the whole action, if the policy knows it. Otherwise the episode counts the text and the calls.
-        extra: What the policy stores with the action in the trajectory.
+        extra: The data that the policy stores with the action in the trajectory.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -157,11 +157,11 @@ class RankedDocument:
 
     Attributes:
         id: The document's id.
-        title: Its title; may be empty.
+        title: Its title, which may be empty.
         score: The probability that it belongs to the evidence, if the policy gives probabilities. Otherwise it only
             orders.
         chunks: The passages of the document in the final view, best first.
-        justification: Why the policy ranked it; may be empty.
+        justification: The reason why the policy ranked it. It may be empty.
         metadata: The fields of the document.
     """
 
@@ -178,12 +178,12 @@ class Question:
     """A question of a data set, with its answer and gold documents if they are known.
 
     Attributes:
-        id: Unique in the data set.
+        id: The id, which is unique in the data set.
         question: The text.
-        answer: The answer; empty if the data have none.
+        answer: The answer. It is empty if the data have none.
         gold: Ids of the documents that answer the question, in hop order if the data have one.
-        type: The kind of question; empty if the data have none.
-        hops: How many documents the answer takes; 0 if the data do not say.
+        type: The kind of question. It is empty if the data have none.
+        hops: The number of documents that the answer takes. It is 0 if the data do not say.
         facts: Gold by fact, for corpora that repeat themselves. A fact is a tuple of chunk ids, any one of which is
             enough.
     """

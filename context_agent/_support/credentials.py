@@ -75,7 +75,7 @@ def split_key_variable(address: str) -> tuple[str, str | None]:
 
 
 def key_variable(url: httpx.URL, api_key_env: str | None, vendor: Vendor = OPENAI) -> str | None:
-    """Return the environment variable with the key for a server, or None if no key goes there.
+    """Return the environment variable with the key for a server. If the server gets no key, return None.
 
     Args:
         url: The address of the server.

@@ -496,7 +496,9 @@ class Endpoint:
     def _headers(self) -> dict[str, str]:
         key = read_key(self.api_key_env)
         if not key.isascii() or not key.isprintable():
-            raise ServerError(f"the key in ${self.api_key_env} has characters that no HTTP header can hold")
+            raise ServerError(
+                f"the key in ${self.api_key_env} has characters that an HTTP header cannot have: correct the variable"
+            )
         headers = {"Content-Type": "application/json", "Accept-Encoding": ACCEPTED_ENCODING}
         return headers | self._vendor.request_headers(key)
 
@@ -559,7 +561,9 @@ def policy_address(base_url: str) -> str:
     """
     url = checked_address(base_url)
     if url.userinfo or url.query:
-        raise ConfigError("the server's address must hold no user, key or query: a key comes from the environment")
+        raise ConfigError(
+            "the server's address must not contain a user, a key or a query: put the key into an environment variable"
+        )
     path = url.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/messages") or "/v1"
     return str(url.copy_with(path=path))
 

@@ -122,7 +122,7 @@ def is_event_stream(response: httpx.Response) -> bool:
 
 
 async def read_error(response: httpx.Response) -> bytes:
-    """Return the first bytes of an error's body, as far as they can be read."""
+    """Return the first bytes of an error's body. If reading fails, return what was read before."""
     body = bytearray()
     try:
         async for piece in _pieces(response, Allowance(ERROR_BYTES)):

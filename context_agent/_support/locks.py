@@ -18,10 +18,10 @@ def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None 
     Args:
         path: The lock file.
         timeout: Seconds to wait for the lock. -1 waits forever.
-        busy: The error if another process holds the lock. Defaults to a `ConfigError`.
+        busy: The error if another process has locked the lock. Defaults to a `ConfigError`.
 
     Raises:
-        ConfigError: If another process holds the lock and there is no `busy`, or if `path` is a link.
+        ConfigError: If another process has locked the lock and there is no `busy`, or if `path` is a link.
     """
     lock = acquired_lock(path, timeout, busy)
     try:
@@ -36,10 +36,10 @@ def acquired_lock(path: Path, timeout: float, busy: ContextAgentError | None) ->
 
     private_folder(path.parent)
     if path.is_symlink():
-        raise ConfigError(f"{path} is a link, and a lock is a file of its own folder: delete the link")
+        raise ConfigError(f"{path} is a link, but a lock must be a file in its own folder: delete the link")
     lock = FileLock(path, timeout=timeout)
     try:
         lock.acquire()
     except Timeout:
-        raise busy or ConfigError(f"another process holds {path}: wait until it ends, or stop it") from None
+        raise busy or ConfigError(f"another process has locked {path}: wait until it ends, or stop it") from None
     return lock

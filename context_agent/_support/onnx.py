@@ -6,8 +6,8 @@ In a batch it would, because an int8 model scales its activations by the largest
 be faster either: above 40 word pieces, the cost of a piece no longer falls. A session without its own threads also
 survives a fork.
 
-The shipped models are stored beside the code that they were trained for. Independent layers run them: the embedder, the
-embedded policy, and the pruning of conversations.
+The shipped models are stored in the folders of the code that they were trained for. Independent layers run them: the
+embedder, the embedded policy, and the pruning of conversations.
 """
 
 from __future__ import annotations

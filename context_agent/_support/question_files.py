@@ -131,7 +131,7 @@ def question_of(row: object, number: int, location: str) -> Question:
     Args:
         row: The decoded JSON.
         number: The line number, which is the id of a row without one.
-        location: Where the row was read. Error messages start with it.
+        location: The place of the row. Error messages start with it.
 
     Raises:
         DataError: If the row is not a question.

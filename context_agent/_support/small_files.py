@@ -150,7 +150,7 @@ def require_files(paths: Iterable[Path], *, links: bool = True) -> None:
         except FileNotFoundError:
             continue
         if stat.S_ISLNK(status.st_mode):
-            raise DataError(f"{path} is a link, and this folder may hold only files: delete the link")
+            raise DataError(f"{path} is a link, but this folder may contain only files: delete the link")
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             raise DataError(f"{path} is a pipe, a socket or a device, not a file: delete it")
         if stat.S_ISREG(status.st_mode) and is_hollow(path, status):

@@ -238,7 +238,7 @@ def _benchmarks(data: DataOptions) -> list[Benchmark]:
         raise click.UsageError("pass either --benchmarks, or --questions for your own set")
     if data.questions is None:
         if data.corpus:
-            raise click.UsageError("--corpus needs --questions FILE.jsonl, questions about these documents")
+            raise click.UsageError("--corpus needs --questions FILE.jsonl with questions about these documents")
         return [registry.load_benchmark(name, split=data.split, data=data.data) for name in _names(data.benchmarks)]
     return [
         registry.load_own(
@@ -316,7 +316,7 @@ def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
     names = _names(values)
     for name in names:
         if not name.removeprefix("-").isdecimal():
-            raise ConfigError(f"{option}: {name!r} is not an integer; separate several by commas, as in 1,2")
+            raise ConfigError(f"{option}: {name!r} is not an integer: write integers separated by commas, as in 1,2")
     return tuple(map(int, names))
 
 

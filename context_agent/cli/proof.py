@@ -106,7 +106,9 @@ def proof(*, as_json: Json) -> int:
     if failures:
         output.note(f"{output.count(len(failures), 'question')} failed, the first with: {failures[0].error}")
     elif not passed:
-        output.note(f"the agent is below {COLUMNS[total.best_one_shot]}: `ctx1 doctor` checks the installation")
+        output.note(
+            f"the agent finds less than {COLUMNS[total.best_one_shot]}: check the installation with `ctx1 doctor`"
+        )
     return 0 if passed else 1
 
 

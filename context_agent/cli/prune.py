@@ -250,7 +250,7 @@ def proxy(
 
     local = is_loopback(host)
     if not (local or open_access):
-        raise ConfigError(f"other machines can reach {host}: pass --no-token to relay what they send")
+        raise ConfigError(f"other machines can reach {host}: pass --no-token to relay their requests too")
     start_logs(log_level)
     names = (*LOOPBACK_NAMES, *hosts) if hosts or local else ()
     settings = Settings(hosts=names, origins=origins, **asdict(capacity))

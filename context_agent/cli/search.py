@@ -105,7 +105,9 @@ def search(
     failure. The exit code is 1 if a question failed.
     """
     if show.quiet and (as_json or show.steps):
-        raise click.UsageError("--quiet prints ids alone and excludes --json and --steps: remove one")
+        raise click.UsageError(
+            "--quiet prints only ids and cannot be combined with --json or --steps: remove one of them"
+        )
     if (question is None) == (batch.questions is None):
         raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
     if engine is not None and index.named:
@@ -500,7 +502,7 @@ def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> Check
     if not answer.cited:
         output.note("the answer cites no passage: check it against ctx1 search")
     if answer.problems:
-        output.note(f"{output.count(len(answer.problems), 'citation')} of the answer not confirmed: see the marks")
+        output.note(f"the answer has {output.count(len(answer.problems), 'unconfirmed citation')}: see the marks")
     return answer
 
 

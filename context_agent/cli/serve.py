@@ -94,7 +94,7 @@ class AccessOptions:
                 and there is none.
         """
         if self.token_env is not None and self.no_token:
-            raise ConfigError("--token-env and --no-token exclude each other: remove one of them")
+            raise ConfigError("--token-env and --no-token cannot be combined: remove one of them")
         if self.token_env is None:
             if not (self.no_token or is_loopback(host)):
                 raise ConfigError(

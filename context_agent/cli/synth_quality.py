@@ -235,7 +235,7 @@ def review(
 
     if more and not verdicts.judgements:
         raise click.UsageError(
-            f"{more[0]}: files after TASKS.jsonl hold judgments. Put --judgements before the first of them"
+            f"{more[0]}: files after TASKS.jsonl contain judgments. Put --judgements before the first of them"
         )
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)
@@ -452,7 +452,7 @@ def check(folder: SetFolder, *, as_json: Json) -> int:
         task.id for part in splits.values() for task, _ in (tasks_in_corpus(part, documents)[1] if documents else ())
     ]
     if missing:
-        raise DataError(f"{folder}: {CORPUS} lacks documents of {len(missing)} tasks, first {missing[0]!r}")
+        raise DataError(f"{folder}: {CORPUS} lacks documents of {len(missing)} tasks, such as task {missing[0]!r}")
     numbers = {name: len(part) for name, part in splits.items()}
     gold = f", all gold is among {len(documents):,} documents" if documents else ""
     output.result(

@@ -411,7 +411,9 @@ def tasks(
     if language_model.model is None:
         return _link_tasks(stage, links, count, hops or DEFAULT_HOPS, distractors)
     if links.report is not None:
-        raise ConfigError("--report counts drafts from links and excludes --model: use --json, which counts stages")
+        raise ConfigError(
+            "--report counts drafts from links and cannot be combined with --model: use --json, which counts stages"
+        )
     return _model_tasks(stage, count or DEFAULT_SEEDS, hops, distractors)
 
 
@@ -454,7 +456,7 @@ def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops
 
 
 def _note_shortcomings(shortcomings: Sequence[str]) -> None:
-    output.note("no task: a question describes a document that another one names, and asks for a fact of it. Of these")
+    output.note("no task: a question needs a document that another one names, and a fact about it. What was found:")
     for line in shortcomings:
         output.note(f"  {line}")
     output.note("add such sentences to the documents, or let a language model write the questions: pass --model")

@@ -64,9 +64,13 @@ def view(
     report for each call. Of a long conversation, the latest 100 calls are shown.
     """
     if text and (out or open_browser or as_json):
-        raise click.UsageError("--text prints on the terminal and excludes --out, --open and --json: remove one")
+        raise click.UsageError(
+            "--text prints on the terminal and cannot be combined with --out, --open or --json: remove one of them"
+        )
     if str(out) == "-" and (as_json or open_browser):
-        raise click.UsageError("--out - writes the page to stdout and excludes --json and --open: remove one")
+        raise click.UsageError(
+            "--out - writes the page to stdout and cannot be combined with --json or --open: remove one of them"
+        )
     if len(paths) == 1 and paths[0].suffix == ".json":
         if gold or text:
             raise click.UsageError("--gold and --text are for trajectories; for a conversation as text use ctx1 prune")

@@ -118,7 +118,7 @@ def wrap(
         for line in savings.lines():
             output.note(line)
     else:
-        output.note("no conversation went through the proxy: see whether the agent reads its base address elsewhere")
+        output.note("no conversation went through the proxy: check where the agent reads its base address")
     return code
 
 
@@ -139,7 +139,7 @@ def unwrap(
     try:
         before: dict[str, str | None] = parse_json(os.environ.get(WRAPPED, "{}"))
     except ValueError as error:
-        raise ConfigError(f"{WRAPPED} is not what ctx1 wrap wrote: start a new shell") from error
+        raise ConfigError(f"{WRAPPED} has a value that ctx1 wrap did not write: start a new shell") from error
     if arguments:
         program = shutil.which(arguments[0])
         if program is None:
@@ -220,7 +220,7 @@ def _serving(proxy: Proxy) -> Iterator[str]:
     thread.start()
     try:
         if not started.wait(START_SECONDS):
-            raise ConfigError("the proxy does not start: ctx1 doctor checks the installation")
+            raise ConfigError("the proxy does not start: check the installation with ctx1 doctor")
         yield socket_url(listener)
     finally:
         if servers:
@@ -249,7 +249,7 @@ def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
             options = settings.setdefault("provider", {}).setdefault(name, {}).setdefault("options", {})
             options["baseURL"] = address.removesuffix("/v1") + path
     except (ValueError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{OPENCODE_CONFIG} does not hold OpenCode's settings as JSON: unset it") from error
+        raise ConfigError(f"{OPENCODE_CONFIG} does not contain OpenCode's settings as JSON: unset it") from error
     return json.dumps(settings)
 
 

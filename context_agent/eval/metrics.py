@@ -1,7 +1,7 @@
 """The table of metrics, and the formulas of those that compare ids with gold.
 
 There are three kinds of metrics. A metric of kind `quality` is 0 for a question that failed. A metric of kind `pruning`
-applies only to episodes that showed or pruned something. A metric of kind `cost` measures what was spent, as far as it
+applies only to episodes that showed or pruned something. A metric of kind `cost` measures what was spent, if it
 is known.
 
 The formulas are pure functions with values in [0, 1]. The gold of a question is a number of facts. A fact is a list of
@@ -57,7 +57,7 @@ class Metric:
 
     Attributes:
         name: The name, such as `recall@5`.
-        what: What the metric measures, in a phrase.
+        what: A phrase that says what the metric measures.
         kind: The aspect of an answer that it measures.
         better: Whether higher or lower values are better.
         rollouts: How the values of several rollouts are combined into one.
@@ -151,7 +151,7 @@ def metric_table(depths: Iterable[int] = DEPTHS, betas: Iterable[float] = BETAS)
     """
     depths, betas = sorted(set(depths)), sorted(set(betas) - {1.0})
     if any(k < 1 for k in depths) or any(beta <= 0 for beta in betas):
-        raise ConfigError(f"depths and betas must be positive, not {depths} and {betas}")
+        raise ConfigError(f"depths and betas must be positive; got {depths} and {betas}")
     f_betas = [_quality(f"f{beta:g}", _F_BETA.format(weight=beta * beta)) for beta in betas]
     at_depth = [
         _quality(f"{name}@{k}", what.format(k=k), headline=headline and k == depths[0])

@@ -76,8 +76,8 @@ class EvalRecord:
         hops: The number of hops, or 0 if it is unknown.
         scores: The value of each metric by name. It is None if the metric does not apply, for example if nothing was
             pruned.
-        stop_reason: Why the episode ended.
-        error: Why the question failed, or None if it did not.
+        stop_reason: The reason for the end of the episode.
+        error: The reason why the question failed. It is None if it did not fail.
         broken: Errors that ended some of the rollouts. The question was scored with the others.
         seconds: The wall time in seconds.
         curve: The state after each turn.
@@ -134,7 +134,7 @@ def record_from_json(row: object, location: str) -> EvalRecord:
 
     Args:
         row: The decoded JSON of the row.
-        location: Where the row was read, such as a path and a line number. Error messages start with it.
+        location: The place of the row, such as a path and a line number. Error messages start with it.
 
     Raises:
         DataError: If the row is not a record.
@@ -189,7 +189,7 @@ def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]
     Args:
         folder: The run's folder.
         settings: Plain data that affects the results.
-        notes: Plain data to keep beside the settings, such as the license of a benchmark. Notes may differ between
+        notes: Plain data to store with the settings, such as the license of a benchmark. Notes may differ between
             runs.
 
     Yields:

@@ -100,7 +100,7 @@ def plan_jobs(
     """
     for option, values in (("benchmarks", benchmarks), ("systems", systems), ("windows", windows), ("seeds", seeds)):
         if not values:
-            raise ConfigError(f"no {option} are selected: pass --{option}")
+            raise ConfigError(f"no {option} are selected: choose some with --{option}")
     names = [benchmark.name for benchmark in benchmarks]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"two benchmarks are called {repeated!r}: rename one of them with --benchmarks NAME=FOLDER")
@@ -138,7 +138,7 @@ def run_jobs(
 
     Args:
         jobs: The jobs, from `plan_jobs`.
-        spec: What the workers need.
+        spec: The description of the work, which the workers need.
         log: The log with the records so far. Each new record is added to it.
         concurrency: The maximum number of questions that are answered at a time, in all processes together.
         processes: The maximum number of worker processes. Defaults to one for each core.

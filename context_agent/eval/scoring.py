@@ -76,7 +76,7 @@ class Price(BaseModel):
 
         Args:
             prompt: Tokens that the server reads.
-            cached: How many of the prompt tokens are in the server's prefix cache.
+            cached: The number of prompt tokens in the server's prefix cache.
             sampled: Tokens that the model writes.
         """
         cached_price = self.prompt if self.cached is None else self.cached

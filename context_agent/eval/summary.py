@@ -237,7 +237,7 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
 
     Args:
         row: The decoded JSON.
-        location: Where it was read. Error messages start with it.
+        location: The place of the summary. Error messages start with it.
 
     Raises:
         DataError: If the data is not a summary or has a newer schema.

@@ -114,7 +114,7 @@ Partial = Callable[[View], tuple[RankedId, ...]]
 """Returns the ranking to end with when a limit is reached."""
 
 Assess = Callable[[], Assessment | None]
-"""Returns how good the evidence is when the episode ends; None if that is not known."""
+"""A function that assesses the evidence when the episode ends. If there is no assessment, it returns None."""
 
 Listener = Callable[[Event, View], None]
 """Called with each event and the view after it."""
@@ -131,18 +131,18 @@ class EpisodeRequest:
     """The settings that differ between the episodes of an agent.
 
     Attributes:
-        question: What to search for.
+        question: The question to search for.
         where: A filter on metadata, which no call of the policy can lift.
         seed: The seed of the policy's decisions. If it is None, the agent's seed is used.
         question_id: An id that the trajectory stores.
         id: The id of the episode. If it is None, the episode gets a new id.
         parent: The id of the episode that started this one as a sub-agent.
-        sub_agents: Starts sub-agents, if the profile has the tool for it.
+        sub_agents: The object that starts sub-agents, if the profile has the tool for it.
         excluded_ids: Chunks that other episodes show. No search of this episode returns them.
-        listeners: Called with each event and the view after it.
-        effort: Replaces the policy's effort.
-        budget: Replaces the agent's budget. A number is the window in tokens.
-        k: How many documents the caller takes. A policy that ranks fewer by itself may rank so many.
+        listeners: Functions that are called with each event and the view after it.
+        effort: The effort that replaces the policy's effort.
+        budget: The budget that replaces the agent's budget. A number is the window in tokens.
+        k: The number of documents that the caller takes. A policy that would rank fewer documents may rank as many.
     """
 
     question: str
@@ -159,7 +159,7 @@ class EpisodeRequest:
     k: int = DEFAULT_K
 
     def budget_in(self, profile: Profile) -> Budget | None:
-        """Return the budget that replaces the agent's in an episode with this profile; None if it stays.
+        """Return the budget for an episode with this profile. If the agent's budget applies, return None.
 
         Args:
             profile: The profile, which decides how much of a window one result may take.
@@ -180,17 +180,17 @@ class Episode:
 
     Args:
         request: The question, or a request with more about this episode.
-        corpus: What to search.
+        corpus: The corpus to search.
         profile: The tools and texts of the episode. Defaults to the profile `default`.
         budget: The size of the context. Defaults to the profile's budget. A budget in the request replaces it.
-        limits: What the episode may spend. If it has no limit on turns, the profile's limit applies.
+        limits: The limits of the episode. If it has no limit on turns, the profile's limit applies.
         renderer: The renderer that writes the blocks. Episodes with the same profile and counter may share it.
-        counter: Counts tokens, if no renderer is given. Defaults to o200k_harmony.
-        instructions: Replaces the profile's prompt. An empty string means no prompt.
-        executor: Runs the reads of a corpus that waits for disk or network.
-        observers: Each makes a listener for the episode.
-        partial: Returns the ranking if a limit ends the episode.
-        assess: Says how good the evidence is when the episode ends.
+        counter: The token counter, if no renderer is given. Defaults to o200k_harmony.
+        instructions: The text that replaces the profile's prompt. An empty string means no prompt.
+        executor: The executor that runs the reads of a corpus that waits for disk or network.
+        observers: Functions that make a listener for the episode.
+        partial: A function that returns the ranking if a limit ends the episode.
+        assess: A function that assesses the evidence when the episode ends.
         policy: The name of the policy, for the trajectory.
 
     Raises:
@@ -333,7 +333,7 @@ class Episode:
 
         Args:
             reason: Why the episode ends.
-            error: What went wrong, for the trajectory.
+            error: The error, for the trajectory.
         """
         if self.stop_reason is not None:
             return
@@ -351,7 +351,7 @@ class Episode:
         head = instructions.tokens if instructions.tokens is not None else count(instructions.text)
         if head + tokens >= self.budget.soft:
             raise BudgetError(
-                f"the question and the instructions take {head + tokens:,} tokens, past the soft threshold of "
+                f"the question and the instructions take {head + tokens:,} tokens, more than the soft threshold of "
                 f"{self.budget.soft:,} in a window of {self.budget.window:,}. Shorten the question or raise the window."
             )
         segments = [Text(Role.PROMPT, instructions.text, head, turn=-1)] if instructions.text else []

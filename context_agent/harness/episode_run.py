@@ -31,8 +31,8 @@ class EpisodeRun:
 
     Attributes:
         episode: The episode.
-        actor: Decides in the episode.
-        path: The file of the trajectory; None if none is written.
+        actor: The actor that decides in the episode.
+        path: The file of the trajectory. It is None if no trajectory is written.
         delegated: The runs of the sub-agents that have begun.
     """
 
@@ -93,15 +93,15 @@ class EpisodeFactory:
     """The settings that all episodes of an agent share.
 
     Attributes:
-        corpus: What the episodes search.
-        policy: Decides in the episodes.
+        corpus: The corpus that the episodes search.
+        policy: The policy that decides in the episodes.
         profile: The tools and texts of the episodes.
         budget: The size of their context. A request may replace it.
-        limits: What an episode may spend.
-        renderer: Writes the blocks of a view.
-        executor: Runs the reads of a corpus that waits for disk or network.
-        trajectories: The folder for trajectory files; None to write none.
-        observers: Each makes a listener for every episode.
+        limits: The limits of an episode.
+        renderer: The renderer that writes the blocks of a view.
+        executor: The executor that runs the reads of a corpus that waits for disk or network.
+        trajectories: The folder for trajectory files. If it is None, none are written.
+        observers: Functions that make a listener for every episode.
     """
 
     corpus: Corpus

@@ -71,7 +71,7 @@ class EvidenceAssessor(Protocol):
     """An actor that can say how good its evidence is. It is called when the episode ends, after its ranking."""
 
     def assess(self) -> Assessment | None:
-        """Return the assessment of what the actor has seen, or None if it has none."""
+        """Return the assessment of what the actor has seen. If it has none, return None."""
 
 
 class Policy(Protocol):
@@ -114,7 +114,7 @@ class Policy(Protocol):
             profile: The profile of the episode.
 
         Returns:
-            The text; empty for none.
+            The text. It is empty if there are no instructions.
         """
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
@@ -124,7 +124,7 @@ class Policy(Protocol):
 
         Args:
             question: The question of the episode.
-            corpus: What the episode searches.
+            corpus: The corpus that the episode searches.
             profile: The profile of the episode.
             seed: The seed of random decisions.
         """
@@ -147,7 +147,7 @@ class AdjustableRanking(Protocol):
     """A policy that can return a longer ranking if a caller wants more documents."""
 
     def with_ranking(self, documents: int) -> Policy:
-        """Return a copy of this policy that ranks at least `documents` documents, if it has seen and kept that many."""
+        """Return a copy of this policy that ranks at least `documents` documents if it has seen and kept them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import TRAJECTORY_SUFFIX, read
 
 PAGE_SUFFIX = ".html"
-"""Suffix of the page that `ctx1 view` writes beside the trajectories."""
+"""Suffix of the page that `ctx1 view` writes next to the trajectories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TrajectoryFiles:
     Attributes:
         loaded: The trajectories, in order of path.
         problems: Why each other trajectory file could not be read.
-        ignored: How many files are not trajectories.
+        ignored: The number of files that are not trajectories.
     """
 
     loaded: tuple[LoadedTrajectory, ...]
@@ -66,7 +66,7 @@ def read_all(
 
     Args:
         paths: Files and folders.
-        advance: Called after each file with the number of files read and the number of all files.
+        advance: A function that is called after each file with the number of files read and the number of all files.
 
     Returns:
         The trajectories, and why others could not be read.

@@ -1,4 +1,4 @@
-"""Judgments on served searches: an append-only JSONL log beside the trajectories, for any number of writers.
+"""Judgments on served searches: an append-only JSONL log next to the trajectories, for any number of writers.
 
     log = FeedbackLog("trajectories")
     log.add(judgment(trajectory="5f0c...", relevant=["d7"], irrelevant=["d2"], rating=4, user="ann"))
@@ -55,10 +55,10 @@ class Judgment:
         trajectory: The id of the search's trajectory.
         relevant: Ids of documents or passages that answer the question.
         irrelevant: Ids of documents or passages that do not answer it.
-        rating: A rating from 1 to 5, or None.
+        rating: A rating from 1 to 5, if there is one.
         comment: The user's comment.
         user: The name of the user.
-        time: When the judgment was made, in UTC and ISO 8601.
+        time: The time of the judgment, in UTC and ISO 8601.
     """
 
     id: str
@@ -216,7 +216,7 @@ class FeedbackLog:
             return True
 
     def _logged(self, identifier: str) -> Judgment | None:
-        """Return the judgment that has the id in the log, or None."""
+        """Return the judgment that has the id in the log. If there is none, return None."""
         line = self._judgments.line_of(identifier)
         return _judgment(_decoded(line), 0, JUDGMENTS_FILE) if _judgment_id(line) == identifier else None
 

@@ -21,7 +21,7 @@ class LineIndex:
 
         Args:
             path: The file. It need not exist yet.
-            key_of: A function that returns the key of a line, or None if the line has none.
+            key_of: A function that returns the key of a line. If the line has no key, it returns None.
             latest: The number of keys to keep. If it is given, the index has the last line of each of the latest keys.
                 Otherwise it has the first line of every key.
         """

@@ -38,7 +38,7 @@ def open_agent(
 ) -> Iterator[OpenAgent]:
     """Open an agent on a Chroma collection.
 
-    Use it in a `with` statement. The agent stays open after the block; close it with `OpenAgent.close`. If the block
+    Use it in a `with` statement. The agent stays open after the block. Close it with `OpenAgent.close`. If the block
     raises an error, the agent is closed at once. A collection that you pass is never closed.
 
     Args:

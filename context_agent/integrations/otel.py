@@ -342,8 +342,9 @@ def _fail(span: Span, error: BaseException | None) -> None:
 
 
 def reported(extra: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Return the facts that a chat server or a token engine reported in an action's `extra`, under the conventions'
-    names.
+    """Return the facts that a chat server or a token engine reported in an action's `extra`.
+
+    They have the names of the conventions.
 
     Returns:
         The counts of tokens, and the other attributes.

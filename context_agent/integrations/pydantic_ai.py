@@ -52,7 +52,7 @@ class HistoryPruner:
         self._pruners = ConversationPruners.of(budget, **options)
 
     def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        """Return the pruned messages. Messages that change are copied; the others are the same objects."""
+        """Return the pruned messages. Messages that change are copied. The others are the same objects."""
         rows = [*_rows(messages)]
         pruned = self._pruners.prune([row for _, row in rows]).messages
         texts = {

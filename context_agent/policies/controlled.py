@@ -190,7 +190,7 @@ class ControlledPolicy:
         self.name = f"{inner.name}+{label}"
         self.counter = inner.counter
         self.engine: Any = getattr(inner, "engine", None)
-        """The inner policy's engine; None if it has none."""
+        """The inner policy's engine. It is None if it has none."""
 
     def instructions(self, profile: Profile) -> str | Instructions:
         """Return the instructions of the inner policy."""
@@ -226,7 +226,7 @@ class ControlledActor:
 def prune_by(strategy: Strategy) -> Control:
     """Return the control that drops the policy's edits and prunes by a strategy.
 
-    Past the soft threshold, the strategy frees so many tokens that one more call fits below the threshold.
+    Past the soft threshold, the strategy frees enough tokens that one more call fits below the threshold.
     """
 
     def control(view: View, action: Action) -> Action:

@@ -76,7 +76,7 @@ class Budget:
                 f"hard={self.hard}, window={self.window}"
             )
         if not 0 < self.per_call <= self.hard:
-            raise ConfigError(f"per_call must lie in 1..hard ({self.hard}); got {self.per_call}")
+            raise ConfigError(f"per_call must be from 1 to hard ({self.hard}); got {self.per_call}")
 
     def resized(self, window: int) -> Budget:
         """Return a budget with another window, the same reserve, and the default thresholds.

@@ -366,8 +366,9 @@ def _json_text(value: Any) -> str | None:
 
 
 def json_like(value: Any) -> bool:
-    """Return True if a value consists only of JSON types: dicts with string keys, lists, strings, numbers, booleans and
-    None.
+    """Return True if a value consists only of JSON types.
+
+    These are dicts with string keys, lists, strings, numbers, booleans and None.
     """
     if isinstance(value, dict):
         return all(type(key) is str and json_like(item) for key, item in value.items())

@@ -127,7 +127,7 @@ class Transcript:
                 The value is a text, the JSON text of a value, or a message part.
 
         Returns:
-            The messages. Messages that change are copied; the others are the same objects.
+            The messages. Messages that change are copied. The others are the same objects.
         """
         changes: dict[int, dict[Path, Any]] = {}
         for result, path, value in values:

@@ -101,7 +101,7 @@ class _Cutter:
     def _of_plain(self, start: int, end: int, *, is_alone: bool) -> list[Passage]:
         """Return the passages of plain text.
 
-        A short text beside values or rows, such as a code fence, is a frame and stays.
+        A short text next to values or rows, such as a code fence, is a frame and stays.
         """
         group = 0 if is_alone else next(self._groups)
         while not is_alone and start < end:

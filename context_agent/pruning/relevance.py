@@ -29,7 +29,7 @@ MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 128, 320, 60
 MIN_READ, MAX_READ, TOKENS_READ = 32, 56, 250
 """Bounds on the number of texts that the reader reads, and the tokens for each such text."""
 GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 160, 200, 100
-"""The most characters of a passage to compare, of a passage to read, and of another passage's sentence beside it."""
+"""The most characters of a passage to compare, of a passage to read, and of a sentence that is read with it."""
 OUTSTANDING = 2.5
 """The standard score by words above which it counts twice.
 
@@ -68,12 +68,12 @@ ODDS = TextCache[float](16_384)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The task and the latest steps of an agent, which passages are judged against.
+    """The task and the latest steps of an agent. Passages are judged against them.
 
     Attributes:
         task: The task of the agent.
         steps: The agent's latest messages, the latest first.
-        room: The number of tokens that fit beside the passages that are `staying`.
+        room: The number of tokens that fit in addition to the passages in `staying`.
         staying: The indices of the passages that stay whatever their score.
     """
 
@@ -301,8 +301,9 @@ def _similarity(excerpts: _Excerpts, order: Sequence[int], task: str, count: int
 
 
 def _undecided(excerpts: _Excerpts, order: Sequence[int], room: int, count: int) -> dict[str, list[int]]:
-    """Return the texts of the passages around the rank at which the room is full, each with the rows that have this
-    text.
+    """Return the texts of the passages around the rank at which the room is full.
+
+    Each text has the rows in which it occurs.
     """
     fitting = int(np.searchsorted(np.cumsum([excerpts.passages[row].tokens for row in order]), room))
     outward = sorted(range(len(order)), key=lambda rank: abs(2 * rank + 1 - 2 * fitting))
@@ -353,7 +354,7 @@ def _question(task: str) -> str:
 def _excerpt(passage: Passage, weights: Mapping[int, float]) -> str:
     """Return the passage as the models read it: without marks, shortened to the parts with most of the goal's words.
 
-    Of parts with equal weight, the longer ones are taken. In a record they say more than numbers and names.
+    If parts have equal weight, the longer ones are taken. In a record they say more than numbers and names.
     """
     parts = loose_sentences(_plain(passage))
     if sum(map(len, parts)) > READ_CHARACTERS:

@@ -560,7 +560,7 @@ class ToolResult:
         name: The name of the tool.
         arguments: The arguments of the call.
         segments: The texts and blocks that the call added to the view.
-        mistake: What the policy did wrong. It is None for a valid call.
+        mistake: The kind of mistake that the policy made. It is None for a valid call.
         seconds: Time that the call took.
         delegated: The sub-agents that the call started, in the order of their tasks.
     """
@@ -589,12 +589,12 @@ class EpisodeEnded:
     """The end of an episode.
 
     Attributes:
-        stop_reason: Why the episode ended.
+        stop_reason: The reason for the end of the episode.
         documents: The ranking, best first.
         turns: The number of turns.
         tokens: Tokens in the final view.
         digest: SHA-256 of the final view's text, in hexadecimal.
-        dropped: How many ids were dropped from the ranking because they were not citable, by reason.
+        dropped: The number of ids that were dropped from the ranking because they were not citable, by reason.
         mistakes: The number of calls with a mistake.
         error: The error that ended the episode, if any.
         seconds: Time that the episode took.

@@ -134,5 +134,5 @@ def check_count(number: object, name: str = "k") -> None:
     """Raise `ConfigError` if a number of results is not a whole number of at least 1."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
         raise ConfigError(
-            f"{name} must be a whole number of at least 1; got {brief(number)}: it is how many results are returned"
+            f"{name} must be a whole number of at least 1; got {brief(number)}. It is the number of results."
         )

@@ -53,7 +53,7 @@ def check_document(document: Document) -> None:
     if len(document.id) > LONGEST_ID:
         raise CorpusError(f"document id {name}... has {len(document.id):,} characters; use at most {LONGEST_ID:,}")
     if _SURROGATE.search(document.id):
-        raise CorpusError(f"document id {name} holds a lone surrogate, which is not Unicode text: remove it")
+        raise CorpusError(f"document id {name} contains a lone surrogate, which is not Unicode text: remove it")
     if len(document.metadata) > MOST_ENTRIES:
         count = len(document.metadata)
         raise CorpusError(f"document {name} has {count:,} metadata entries; keep at most {MOST_ENTRIES}")

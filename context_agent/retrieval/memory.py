@@ -196,7 +196,7 @@ class MemoryCorpus:
             vectors = embedder.embed_documents([chunk.indexed_text for chunk in self._chunks])
         if vectors.shape != expected:
             raise DimensionError(
-                f"vectors of shape {vectors.shape}, but {embedder.name} and the chunks need {expected}"
+                f"the vectors have the shape {vectors.shape}, but {embedder.name} and the chunks need {expected}"
             )
         return np.ascontiguousarray(vectors, dtype=np.float32)
 

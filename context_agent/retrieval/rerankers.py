@@ -176,11 +176,11 @@ class HttpReranker:
                 scores[_index(item["index"], count)] = float(item.get("relevance_score", item.get("score")))
         except (TypeError, KeyError, ValueError, OverflowError, AttributeError) as error:
             raise RerankerError(
-                f"the reranker {self.name} answered in an unknown form: {reprlib.repr(items)}"
+                f"the reranker {self.name} did not return a list of scores with indexes, but {reprlib.repr(items)}"
             ) from error
         missing = int(np.isnan(scores).sum())
         if missing:
-            raise RerankerError(f"the reranker {self.name} scored {count - missing} of {count} texts")
+            raise RerankerError(f"the reranker {self.name} scored only {count - missing} of {count} texts")
         if not (np.abs(scores) <= np.finfo(np.float32).max).all():
             raise RerankerError(f"the reranker {self.name} returned a score that is not finite")
         return scores.astype(np.float32)

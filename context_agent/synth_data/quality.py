@@ -57,7 +57,7 @@ async def filter_tasks(
     Args:
         tasks: The tasks.
         corpus: The index that the tasks are about.
-        out: The file of the tasks that stay. `stages.run_stage` describes the files beside it, and the errors.
+        out: The file of the tasks that stay. `stages.run_stage` describes the files next to it, and the errors.
         pass_at_n: The attempts at each task. If None, no attempts are made.
         likeness: The smallest similarity for which two tasks are near-duplicates. If None, near-duplicates stay.
         concurrency: The number of tasks that are processed at once.

@@ -134,7 +134,7 @@ def normalize(text: str) -> str:
 
 
 def _locate(needle: str, text: str) -> tuple[int, int] | None:
-    """Return the start and end of the first occurrence at word boundaries, or None."""
+    """Return the start and end of the first occurrence at word boundaries. If there is none, return None."""
     start = text.find(needle)
     while start >= 0:
         end = start + len(needle)

@@ -1,6 +1,6 @@
 """Resumable stages: a function is applied to each input row, and a killed run resumes without repeating work.
 
-A stage keeps two files beside its output OUT. `OUT.dropped.jsonl` has the inputs without an output, each with the
+A stage writes two files next to its output OUT. `OUT.dropped.jsonl` has the inputs without an output, each with the
 reason. `OUT.journal` has the outcome of every finished input, in order of completion, and a rerun reads it. At the end,
 the output and the dropped rows are written from the journal in input order. An input is identified by its content. If
 rows were added to the input file, a rerun processes only the new rows.
@@ -72,7 +72,7 @@ StageFunction = Callable[..., Coroutine[Any, Any, RowOutcome]]
 StagePool = WorkerPool[tuple[StageFunction, Mapping[str, Any]], RowOutcome]
 """Worker processes that open a `StageWorker`."""
 ProgressCallback = Callable[[int, int | None], None]
-"""A function that is called with the number of finished items and the total, or None if the total is unknown."""
+"""A function that is called with the number of finished items and the total. If the total is unknown, it is None."""
 
 
 @dataclass(frozen=True, slots=True)

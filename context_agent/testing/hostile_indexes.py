@@ -32,7 +32,7 @@ SECRETS = {
 """Environment variables that a stored embedding function could name. A leaked value is recognizable."""
 VARIABLE = "AWS_SECRET_ACCESS_KEY"
 TRACE = "code-ran"
-"""The name of the file that code in a hostile folder writes beside the folder if it runs."""
+"""The name of the file that code in a hostile folder writes next to the folder if it runs."""
 TEXTS = ("The harbour pilot kept a ledger of tides.", "A glazier from Ghent sold lenses.", "Rope was filmed in 1948.")
 DOCUMENTS = [Document(f"d{number}", text) for number, text in enumerate(TEXTS)]
 

@@ -3,9 +3,9 @@
     python -m context_agent.testing.killed_runs --student FOLDER --out FOLDER [--kills 25] [--steps 40]
         [--quota 1.0 ...] [--seed 0]
 
-The run keeps a ledger beside the product's own files. The ledger records which episodes were finished and on disk, and
-which calls were parked. It also records which episodes each step took, and which each update trained. If a process
-wrote about updates after the checkpoint from which the next process resumes, those entries do not count.
+The run writes a ledger in addition to the product's own files. The ledger records which episodes were finished and on
+disk, and which calls were parked. It also records which episodes each step took, and which each update trained. If a
+process wrote about updates after the checkpoint from which the next process resumes, those entries do not count.
 
 `judge` compares the ledger with the promise: no episode is lost, and none is trained twice. Each life, and the process
 in which it samples, is a fork of a process that has already imported everything. The program prints a line of JSON for

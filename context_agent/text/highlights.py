@@ -81,8 +81,7 @@ def _worth(
     other_titles: Iterable[frozenset[str]],
     rarity: Mapping[str, float],
 ) -> float:
-    """Return the worth of a sentence: the summed rarity of its words that occur in the question or in another
-    document's title.
+    """Return the summed rarity of a sentence's words that are in the question or in another document's title.
 
     Words of the document's own title do not count, because a reader has seen the title.
     """

@@ -88,7 +88,7 @@ def words(text: str) -> list[str]:
 
 
 def months_in_digits(text: str) -> list[str]:
-    """Return two digits for each month beside a number, because many file names write `March 2023` as 2023-03."""
+    """Return two digits for each month next to a number, because many file names write `March 2023` as 2023-03."""
     digits = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, start=1)}
     months = [
         digits[first if first in digits else second]

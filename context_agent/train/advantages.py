@@ -107,7 +107,7 @@ def group_advantages(
         ConfigError: If `keep_negative` lies outside [0, 1].
     """
     if not 0 <= keep_negative <= 1:
-        raise ConfigError(f"keep_negative is a share between 0 and 1; got {keep_negative}")
+        raise ConfigError(f"keep_negative must be a share from 0 to 1; got {keep_negative}")
     values_by_episode: dict[str, float] = {}
     equal = []
     for group, of_group in sorted(_groups(episodes).items()):

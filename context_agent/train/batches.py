@@ -78,7 +78,7 @@ def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedR
         ConfigError: If `count` is below 1.
     """
     if count < 1:
-        raise ConfigError(f"rows are shared out over at least one part; got {count}")
+        raise ConfigError(f"rows must be divided into at least one part; got {count}")
     episodes: dict[str, list[WeightedRow]] = {}
     for item in items:
         episodes.setdefault(item.row.episode_id, []).append(item)

@@ -141,7 +141,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if bool(self.name) == (self.tiny is not None):
-            raise ConfigError("name a model (model.name), or describe a tiny one in [model.tiny]: one of the two")
+            raise ConfigError("either name a model (model.name), or describe a tiny one in [model.tiny], but not both")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +220,19 @@ class EpisodeConfig:
         smallest = RESERVES * self.reserve
         if self.window < smallest:
             raise ConfigError(
-                f"episodes.window = {self.window} is too small: use at least {smallest}, {RESERVES} reserves"
+                f"episodes.window = {self.window} is too small: use at least {smallest}, which is "
+                f"{RESERVES} times the reserve"
             )
         if any(not smallest <= window <= self.window for window in self.windows):
             raise ConfigError(
-                f"episodes.windows must lie between {smallest} ({RESERVES} reserves) and episodes.window = "
+                f"episodes.windows must be between {smallest} ({RESERVES} times the reserve) and episodes.window = "
                 f"{self.window}; got {list(self.windows)}"
             )
         if self.searchers and not self.swarm:
-            raise ConfigError("episodes.searchers names a model for sub-agents, and episodes.swarm = 0 allows none")
+            raise ConfigError(
+                "episodes.searchers names a model for sub-agents, but episodes.swarm = 0 allows none: set "
+                "episodes.swarm, or leave out episodes.searchers"
+            )
 
     @property
     def budget(self) -> Budget:
@@ -469,9 +473,9 @@ class ParlConfig:
                 f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
             )
         if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
-            raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
+            raise ConfigError("in the mixed form, parallel must be at most 1 and finish must be 0")
         if not 0 <= self.success <= 1:
-            raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
+            raise ConfigError(f"success must be a recall from 0 to 1; got {self.success}")
 
     @property
     def on(self) -> bool:
@@ -732,7 +736,7 @@ class RunConfig:
             raise ConfigError('episodes.searchers is loaded next to the trainer: it needs engine.kind = "transformers"')
         if self.parl.on and not self.episodes.swarm:
             raise ConfigError(
-                "parl rewards sub-agents, and episodes.swarm = 0 allows none: set it, or leave out [parl]"
+                "parl rewards sub-agents, but episodes.swarm = 0 allows none: set episodes.swarm, or leave out [parl]"
             )
         if (self.model.renderer is RendererKind.WORDS) != (self.data.world is not None):
             raise ConfigError('model.renderer = "words" and [data.world] need each other: use both or neither')

@@ -56,7 +56,7 @@ def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> E
     """
     found = trained_model(source)
     if not found.is_adapter:
-        raise ConfigError(f"{found.folder} holds whole weights, so there is nothing to merge: use `ctx1 train export`")
+        raise ConfigError(f"{found.folder} has whole weights, so there is nothing to merge: use `ctx1 train export`")
     torch, transformers = import_libraries()
     folder = model_folder(found.about.base)
     # Adapters name their base model. It is loaded from this machine only and never downloaded.
@@ -122,7 +122,7 @@ def _tokenizer(found: TrainedModel) -> Any:
     try:
         return transformers.AutoTokenizer.from_pretrained(found.folder, trust_remote_code=False)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"{found.folder} holds no tokenizer: {error}") from error
+        raise ConfigError(f"{found.folder} has no tokenizer: {error}") from error
 
 
 def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, base: str) -> ExportedModel:

@@ -75,7 +75,7 @@ def check_start(run: RunConfig) -> None:
     if lessons:
         folder = lessons[-1].folder.parent
         raise ConfigError(
-            f"{folder} holds lessons on the same model, and this run would start without them: add --from {folder}, or "
+            f"{folder} has lessons on the same model, but this run would start without them: add --from {folder}, or "
             f"--from {BASE_MODEL} to leave them out"
         )
 

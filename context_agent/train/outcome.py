@@ -24,7 +24,7 @@ from context_agent.types import Question, RankedDocument
 
 
 class Ending(StrEnum):
-    """The way an episode ended, as far as the reward depends on it."""
+    """The facts about the end of an episode that its reward depends on."""
 
     FINISHED = "finished"
     """The policy ended the episode with a valid ranking."""

@@ -157,7 +157,7 @@ class RewardConfig:
                 f"{self.gamma}"
             )
         if not 0 <= self.cost <= 1:
-            raise ConfigError(f"reward setting cost is a share of the gains, from 0 to 1; got {self.cost}")
+            raise ConfigError(f"reward setting cost must be a share of the gains, from 0 to 1; got {self.cost}")
         if self.turn_to <= self.turn_from:
             raise ConfigError(
                 f"turn_to must be greater than turn_from; got turn_to = {self.turn_to} and turn_from = {self.turn_from}"
@@ -236,8 +236,9 @@ def diverse_queries(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def parallel_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return the mean number of finding calls per turn, scaled so that 1 call gives 0 and `PARALLEL_CALLS` calls give
-    1.
+    """Return the mean number of finding calls per turn, scaled.
+
+    With 1 call the value is 0, and with `PARALLEL_CALLS` calls it is 1.
     """
     if not outcome.calls:
         return 0.0
@@ -323,7 +324,7 @@ def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None
     }
     before = sum(gains.values())
     if not isfinite(before):
-        raise DataError(f"a reward of {before}: recall {outcome.recall}, precision {outcome.precision}")
+        raise DataError(f"the reward is {before}: recall {outcome.recall}, precision {outcome.precision}")
     penalties = {"cost": -settings.cost * outcome.spent * before}
     penalties |= {name: -term(outcome, settings) for name, term in PENALTIES.items()}
     terms = gains | penalties

@@ -69,8 +69,8 @@ class RowFolder:
         """Raise `DataError` if another tokenizer made the rows."""
         if self.tokenizer != tokenizer:
             raise DataError(
-                f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, the model's is "
-                f"{tokenizer!r}: make them anew"
+                f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, but the model has "
+                f"{tokenizer!r}: make them again"
             )
 
 

@@ -51,7 +51,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
         raise DataError(f"there is no row to train on in {folder.path}")
     if longest is not None and folder.longest > longest:
         raise DataError(
-            f"the longest row in {folder.path} has {folder.longest} ids; the model takes {longest}: "
+            f"the longest row in {folder.path} has {folder.longest} ids, but the model takes {longest}: "
             "make trajectories with a smaller window"
         )
     columns = ["input_ids", "loss_mask", "group_id"]
@@ -59,7 +59,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
     dataset = dataset.rename_column("loss_mask", "completion_mask")
     if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
         raise DataError(
-            f"the rows in {folder.path} hold id {most}, the model's vocabulary ends at {vocabulary - 1}: "
+            f"the rows in {folder.path} have the id {most}, but the model's vocabulary ends at {vocabulary - 1}: "
             "they were made by another tokenizer"
         )
     return dataset
@@ -155,8 +155,9 @@ _Callback: Any = TrainerCallback
 
 
 class HeldOutEvaluation(_Callback):  # type: ignore[misc]  # the base has no types
-    """A callback that measures the loss on held-out rows at regular updates and after the last, and keeps the best
-    model.
+    """A callback that measures the loss on held-out rows, and keeps the best model.
+
+    It measures at regular updates and after the last one.
     """
 
     def __init__(self, session: TrainingRun, every: int) -> None:
@@ -217,7 +218,10 @@ def train(
     world = environment_of(run.data)
     loaded = load_model(run, world)
     folder = prepare_rows(run, loaded.renderer, note, world, again=session.newest is None, main=session.main)
-    note(f"{folder.rows:,} rows of at most {folder.longest:,} tokens; {folder.trained:,} of {folder.tokens:,} teach")
+    note(
+        f"{folder.rows:,} rows of at most {folder.longest:,} tokens; "
+        f"{folder.trained:,} of {folder.tokens:,} tokens are trained on"
+    )
     text = loaded.model.config.get_text_config()
     dataset = folder_dataset(folder, longest=getattr(text, "max_position_embeddings", None), vocabulary=text.vocab_size)
     trained, held_out = split_held_out(dataset, run.sft.held_out, run.seed)
@@ -250,9 +254,7 @@ LOW_ADAPTER_RATE = 5e-5
 
 
 def _advise(run: RunConfig, dataset: Dataset, note: Notify) -> None:
-    """Warn about rows that are longer than the run's episodes, and about a learning rate that is too low for
-    adapters.
-    """
+    """Warn about rows that are longer than the run's episodes, and about a learning rate too low for adapters."""
     lengths = [len(ids) for ids in dataset["input_ids"]]
     window = run.episodes.window
     if too_long := sum(length > window for length in lengths):

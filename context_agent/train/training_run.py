@@ -207,7 +207,7 @@ class TrainingRun:
             raise self._with_advice(trainer, error) from error
         except UnpicklingError as error:
             raise ConfigError(
-                f"{resume_folder} holds more than numbers, and code of a checkpoint is never run: resume from a "
+                f"{resume_folder} contains more than numbers, and code of a checkpoint is never run: resume from a "
                 "checkpoint of this machine, or delete it to resume from the one before"
             ) from error
         finally:
@@ -229,7 +229,7 @@ class TrainingRun:
             _check_state(newest)
         if not resume and (existing := self.checkpoints.all()):
             raise ConfigError(
-                f"{self.out} holds a run that reached update {existing[-1].step}: resume it with --resume, or name "
+                f"{self.out} has a run that reached update {existing[-1].step}: resume it with --resume, or name "
                 f"another folder with --out"
             )
         if self.main:
@@ -329,8 +329,9 @@ def _state_in(file: Path) -> TrainerState:
 
 
 def policy_description(run: RunConfig) -> PolicyDescription:
-    """Return the description that is saved with the run's model: its prompt format, and the harness it is trained
-    in.
+    """Return the description that is saved with the run's model.
+
+    It has the prompt format, and the harness in which the model is trained.
     """
     model, episodes = run.model, run.episodes
     return PolicyDescription(

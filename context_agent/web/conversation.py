@@ -58,7 +58,7 @@ def model_calls(messages: Sequence[Any], pruner: ContextPruner, task: str | None
     Args:
         messages: The conversation.
         pruner: The pruner, which should be new. From one call to the next, it remembers the passages that it removed.
-        task: What the agent is trying to do. Defaults to the last user message.
+        task: The task of the agent. Defaults to the last user message.
 
     Returns:
         The model calls in the order of the conversation.

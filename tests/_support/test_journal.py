@@ -143,12 +143,12 @@ def test_one_process_has_a_log_open_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "log"
     program = f"from pathlib import Path; from context_agent._support.journal import *; AppendLog(Path({str(path)!r}))"
     with AppendLog(path):
-        with pytest.raises(ConfigError, match="another process holds"):
+        with pytest.raises(ConfigError, match="another process has locked"):
             AppendLog(path)
         with pytest.raises(CorpusLockedError, match="in use"):
             AppendLog(path, busy=CorpusLockedError("in use"))
         process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert "another process holds" in process.stderr
+        assert "another process has locked" in process.stderr
     before = open_descriptors()
     first = AppendLog(path)
     first.append({"n": 1})

@@ -80,7 +80,7 @@ def test_the_exit_code_is_1_if_the_agent_finds_less(inside, monkeypatch, careful
     monkeypatch.setattr(proof, "_answer", lambda benchmarks, folder: records(careful=careful))
     process = inside("proof")
     assert process.returncode == code
-    assert ("the agent is below" in process.stderr) == bool(code)
+    assert ("the agent finds less than" in process.stderr) == bool(code)
 
 
 def test_a_failed_question_fails_the_proof_and_is_named(inside, one_set, monkeypatch):

@@ -359,7 +359,7 @@ def test_an_answer_is_printed_with_its_sources_and_marks(ask, monkeypatch):
     assert process.returncode == 0, process.stderr
     assert process.stdout.startswith("Ketil Varga[2J did [1]. So says [5] [unconfirmed: there is no passage 5].\n")
     assert "\n[1] Orm Skerry Light" in process.stdout
-    assert "1 citation of the answer not confirmed" in process.stderr
+    assert "the answer has 1 unconfirmed citation" in process.stderr
     assert "cites no passage" in uncited.stderr
 
 

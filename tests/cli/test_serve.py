@@ -145,7 +145,7 @@ def test_replicas_on_one_chroma_server_follow_its_changes(chroma, tmp_path):
     [
         (["--host", "0.0.0.0"], "--token-env"),
         (["--token-env", "CTX1_ABSENT"], "CTX1_ABSENT of --token-env is empty"),
-        (["--token-env", "HOME", "--no-token"], "exclude each other"),
+        (["--token-env", "HOME", "--no-token"], "cannot be combined"),
         (["--host", "no.such.host.invalid", "--no-token"], "cannot listen on no.such.host.invalid"),
     ],
 )

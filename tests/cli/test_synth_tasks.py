@@ -132,7 +132,7 @@ def test_notes_that_give_no_task_are_told_what_they_lack(inside, tmp_path):
     assert "0 tasks from 3 links between 4 documents" in tasks_run.stdout
     prefix = "ctx1 synth tasks: "
     assert [line.removeprefix(prefix) for line in tasks_run.stderr.splitlines()] == [
-        "no task: a question describes a document that another one names, and asks for a fact of it. Of these",
+        "no task: a question needs a document that another one names, and a fact about it. What was found:",
         "  0 of 4 documents begin by saying what their title is, as in 'Brasko is a village'",
         "  0 of 3 links lead to such a document",
         (

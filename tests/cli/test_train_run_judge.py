@@ -106,5 +106,5 @@ def test_a_judge_that_is_down_is_told(inside, index, tmp_path):
     path = run_file(tmp_path, "http://127.0.0.1:9/v1")
     process = inside("train", "judge-check", "--run", path, "--questions", 2)
     assert process.returncode == 1
-    assert "not one verdict of the judge" in process.stderr
+    assert "the judge gave no verdict" in process.stderr
     assert "cannot connect" in process.stderr

@@ -156,7 +156,7 @@ def test_a_tokenizer_with_code_and_a_model_that_names_a_base_are_refused(tmp_pat
     (model(tmp_path / "m") / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["a.B", null]}}')
     with pytest.raises(ConfigError, match="code of its own"):
         check_model(tmp_path / "m")
-    with pytest.raises(ConfigError, match="names another model to load"):
+    with pytest.raises(ConfigError, match="has a LoRA adapter, not a whole model"):
         check_model(adapter(tmp_path / "a", base_model_name_or_path="attacker/model"))
 
 

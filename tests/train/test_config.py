@@ -112,14 +112,17 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
             "judge.questions: .*'without_gold' or 'all'",
         ),
         ({"episodes": {"window": 100}}, "episodes.window = 100 is too small: use at least 512"),
-        ({"episodes": {"window": 60, "reserve": 8}}, "episodes.window = 60 is too small: use at least 64, 8 reserves"),
+        (
+            {"episodes": {"window": 60, "reserve": 8}},
+            "episodes.window = 60 is too small: use at least 64, which is 8 times the reserve",
+        ),
         (
             {"episodes": {"window": 512, "reserve": 8, "windows": [32, 512]}},
-            r"episodes.windows must lie between 64 \(8 reserves\) and episodes.window = 512; got \[32, 512\]",
+            r"episodes.windows must be between 64 \(8 times the reserve\) and episodes.window = 512; got \[32, 512\]",
         ),
         (
             {"episodes": {"window": 512, "reserve": 8, "windows": [1024]}},
-            r"episodes.windows must lie between 64 \(8 reserves\) and episodes.window = 512; got \[1024\]",
+            r"episodes.windows must be between 64 \(8 times the reserve\) and episodes.window = 512; got \[1024\]",
         ),
         ({"episodes": {"reserve": 0}}, "episodes.reserve: .* greater than 0"),
     ],

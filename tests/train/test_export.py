@@ -133,7 +133,7 @@ def test_a_folder_is_a_policy_in_this_process_as_it_was_trained(base: Path, adap
     assert (policies[0].renderer.name, policies[0].max_tokens, policies[0].temperature) == ("lines", 24, 0.0)
     assert default_profile("tokens", str(adapters)) == "lean"
     assert (default_window("tokens", str(adapters)), default_window("tokens", str(base))) == (1_024, None)
-    with pytest.raises(ConfigError, match="holds an adapter itself"):
+    with pytest.raises(ConfigError, match="is an adapter itself"):
         local(str(adapters), adapter=adapters / "final")
     for policy in policies:
         policy.engine.close()  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ def test_an_episode_of_a_trained_folder_has_its_profile_and_window(
 def test_a_model_of_the_toy_world_says_why_it_searches_no_index(base: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((base / "config.json").read_text())
     PolicyDescription(renderer="words").save(tmp_path)
-    with pytest.raises(ConfigError, match="speaks the words of its toy environment and searches no index"):
+    with pytest.raises(ConfigError, match="knows only the words of its toy environment and cannot search an index"):
         local(str(tmp_path))
 
 

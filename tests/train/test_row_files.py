@@ -68,7 +68,7 @@ def test_a_folder_counts_when_it_is_whole(tmp_path: Path) -> None:
 def test_a_tokenizer_that_disagrees_with_the_rows_is_refused(tmp_path: Path) -> None:
     folder = write_row_folder(random_rows(3), tmp_path, tokenizer="words:206")
     folder.check("words:206")
-    with pytest.raises(DataError, match="made by the tokenizer 'words:206', the model's is 'words:207'"):
+    with pytest.raises(DataError, match="made by the tokenizer 'words:206', but the model has 'words:207'"):
         folder.check("words:207")
 
 

@@ -174,7 +174,7 @@ def _read_vectors(path: Path, count: int) -> NDArray[np.float32]:
     except Exception as error:  # numpy reads the header with Python's own parser, and raises what that does
         raise ValueError(f"{path.name} is not an array: {error}") from error
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
-        raise ValueError(f"{path.name} does not hold {count:,} vectors")
+        raise ValueError(f"{path.name} does not have {count:,} vectors")
     return np.array(vectors)
 
 

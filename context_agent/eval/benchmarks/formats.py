@@ -464,8 +464,9 @@ def _pooled(pooled: dict[str, Document], title: str, text: str) -> str:
 
 
 def _pairs(value: Any, first: str, second: str) -> Sequence[tuple[Any, Any]]:
-    """Return pairs from `[[a, b], …]` as published, or from `{first: [a, …], second: [b, …]}` as in the dataset
-    repository.
+    """Return pairs from a published value.
+
+    It is `[[a, b], …]`, or `{first: [a, …], second: [b, …]}` as in the dataset repository.
     """
     if isinstance(value, Mapping):
         return list(zip(value[first], value[second], strict=True))

@@ -1,6 +1,6 @@
-"""The tools a policy may call.
+"""The tools that a policy may call.
 
-To add a tool, write its file beside this one and name it in `registry`. A profile then offers it by name.
+To add a tool, write its file in this folder and name it in `registry`. A profile then offers it by name.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from context_agent.harness.tools.tool import BatchTool, ToolArguments
 from context_agent.types import ToolCall
 
 MAX_ARGUMENT_CHARACTERS = 100_000
-"""Characters of raw arguments that are parsed; longer arguments are refused."""
+"""Maximum length of raw arguments, in characters. Longer arguments are refused."""
 MAX_CALLS = 64
-"""Tool calls read from one reply; if it has more, the last call says how many were not read."""
+"""Maximum number of tool calls that are read from a reply. If it has more, the last call says so."""
 UNREAD_CALLS = "unread_calls"
 """Name of the call that takes the place of those that were not read."""
 

@@ -64,8 +64,9 @@ class ToolExecutor:
     """An object that runs the calls of one episode.
 
     Attributes:
-        context: What reads may use. It remembers the chunks shown, and the query that first brought up each document.
-        threads: Runs the reads of a corpus that waits for disk or network.
+        context: The context of the reads. It remembers the chunks shown, and the query that first brought up each
+            document.
+        threads: The executor that runs the reads of a corpus that waits for disk or network.
     """
 
     context: ReadContext
@@ -220,7 +221,7 @@ class ToolExecutor:
         return (*blocks, Text(Role.RESULT, f"{message}\n", tokens, view.turn, call.index)) if fits else tuple(blocks)
 
     def _message(self, view: View, output: ToolOutput, *, blocks: int, left_out: int) -> str:
-        """Return the text beside the blocks: an error, the note that nothing matches, or what was left out."""
+        """Return the message of a result: an error, the note that nothing matches, or a list of what was left out."""
         if output.mistake or output.delegated:
             return output.message
         nothing = self.context.profile.nothing

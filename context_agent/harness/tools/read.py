@@ -1,4 +1,4 @@
-"""`read_document`: show all chunks of a document, as far as they fit."""
+"""The tool `read_document`. It shows the chunks of a document that fit in the view."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ EDITS = tuple(name for name, tool in TOOLS.items() if isinstance(tool, EditTool)
 def schemas(profile: Profile) -> list[dict[str, Any]]:
     """Return the profile's tools as `{"name", "description", "parameters"}`.
 
-    Parameters are JSON Schema without references. Every profile accepts `limit` of a search and `all_but` of a prune;
-    the schemas declare them only if the profile says so.
+    Parameters are JSON Schema without references. Every profile accepts `limit` of a search and `all_but` of a prune.
+    The schemas declare them only if the profile says so.
     """
     return [schema(TOOLS[name], extended=profile.extended_arguments) for name in profile.tools]

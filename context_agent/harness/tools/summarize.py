@@ -26,7 +26,7 @@ from context_agent.harness.tools.tool import (
 from context_agent.pruning.view import NO_EDIT, Edit, Editable, Selection, Summary, View
 
 SUMMARY_ID = "summary:{number}"
-"""The id of a summary; the first free number is taken."""
+"""The form of a summary's id. The first free number is taken."""
 _CITED_ID = re.compile(
     r"\[\[([^\[\]\n]{1,400})\]\]|#[^\S\n]*DOCUMENT[^\S\n]+ID[^\S\n]*:[^\S\n]*([^\s(]{1,400})", re.IGNORECASE
 )

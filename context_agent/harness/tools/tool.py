@@ -51,7 +51,7 @@ ChunkIds = Annotated[list[str], BeforeValidator(_strings), Field(min_length=1, m
 
 
 class ToolArguments(BaseModel):
-    """The arguments of a call. The docstring of a subclass is the tool's description, its fields are the schema."""
+    """The arguments of a call. The docstring of a subclass is the tool's description, and its fields are the schema."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,13 +62,13 @@ class SubAgents(Protocol):
     async def search(
         self, requests: Sequence[Sequence[str]], *, tokens_left: int | None, shown_ids: frozenset[str]
     ) -> list[ToolOutput]:
-        """Return the output for each request of one turn. A request is a list of tasks; all tasks run at the same time.
+        """Return the output for each request of one turn. A request is a list of tasks. All tasks run at the same time.
 
         A sub-agent's failure is reported in its output.
 
         Args:
             requests: The tasks of each call.
-            tokens_left: The most tokens that all sub-agents may spend together; None without a limit.
+            tokens_left: The most tokens that all sub-agents may spend together. It is None if there is no limit.
             shown_ids: The chunks that the episode has shown.
         """
 
@@ -98,14 +98,14 @@ class ToolOutput:
 
     Attributes:
         source: The tool that the hits come from.
-        hits: What was found, best first.
+        hits: The chunks that were found, best first.
         limit: The most hits that may be shown.
         repeated_ids: Chunks that match but were shown before.
         new_only: True if chunks that the episode has shown are left out.
         in_order: True if the hits that fit are shown in document order.
         message: A text for the policy.
-        mistake: The kind of mistake that the policy made; None without one.
-        seconds: How long the call ran.
+        mistake: The kind of mistake that the policy made. It is None if there was no mistake.
+        seconds: The time that the call took.
         calls: The number of calls whose room the output may take. An output of sub-agents may take one call's room for
             each of them.
         room: The output's own bound in tokens, if it has one.

@@ -41,7 +41,7 @@ class ServedAnswer:
 
     @property
     def trajectory(self) -> str | None:
-        """The id of the first trajectory, or None if no trajectory was written.
+        """The id of the first trajectory. It is None if no trajectory was written.
 
         The id is the file's name without the suffix.
         """
@@ -54,7 +54,7 @@ class ServedAnswer:
 
     @property
     def error(self) -> str | None:
-        """The kind of failure that cut the search short, or None."""
+        """The kind of failure that ended the search early. It is None if there was no failure."""
         if self.result.error is None:
             return None
         return POLICY_FAILURE if self.result.stop_reason == StopReason.POLICY_ERROR else INDEX_FAILURE

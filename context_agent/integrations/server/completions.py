@@ -25,7 +25,7 @@ def question_of(request: ChatRequest) -> str:
     question = next((message.text for message in reversed(request.messages) if message.role == "user"), None)
     if question is None or not question.strip():
         reason = "there is no user message" if question is None else "the last user message is empty"
-        raise Problem(400, "no_question", f"{reason}; it is the question to search for", "messages")
+        raise Problem(400, "no_question", f"{reason}: send the question as the last user message", "messages")
     if len(question) > MAX_QUESTION_CHARACTERS:
         message = f"the last user message has {len(question):,} characters; the limit is {MAX_QUESTION_CHARACTERS:,}"
         raise Problem(400, "question_too_long", message, "messages")
@@ -88,7 +88,7 @@ def _finish_reason(answer: ServedAnswer) -> str:
 def _usage(answer: ServedAnswer) -> dict[str, int]:
     """Return the tokens of the search.
 
-    The completion tokens are those that the policy wrote; all others are prompt tokens.
+    The completion tokens are those that the policy wrote. All others are prompt tokens.
     """
     total, written = answer.result.tokens, answer.output_tokens
     return {"prompt_tokens": total - written, "completion_tokens": written, "total_tokens": total}

@@ -34,7 +34,7 @@ def decoded_body(body: bytes, encodings: str, limit: int) -> bytes:
     """
     names = [name.strip().lower() for name in encodings.split(",") if name.strip()]
     if len(names) > MOST_ENCODINGS:
-        raise UndecodableBody(f"the body has {len(names)} encodings; at most {MOST_ENCODINGS} are undone")
+        raise UndecodableBody(f"the body has {len(names)} encodings; use at most {MOST_ENCODINGS}")
     for name in reversed(names):
         if name == "identity":
             continue

@@ -41,7 +41,7 @@ class Problem(Exception):
         status: The HTTP status.
         code: The kind of error, for programs.
         message: A sentence for people.
-        param: The field of the request that is wrong, or None.
+        param: The field of the request that is wrong, if it is known.
         headers: Header fields of the response.
     """
 

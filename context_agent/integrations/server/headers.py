@@ -49,7 +49,7 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
         raise invalid_answer("it states the length of its body twice, with Content-Length and Transfer-Encoding")
     for name, value in fields:
         if _has_control_character(value):
-            raise invalid_answer(f"its header field {name.decode('ascii', 'replace')} holds a control character")
+            raise invalid_answer(f"its header field {name.decode('ascii', 'replace')} contains a control character")
     passed = _end_to_end(fields, _ORIGIN_FIELDS)
     return [item for item in passed if not item[0].replace(b"_", b"-").startswith(OWN_PREFIX)]
 

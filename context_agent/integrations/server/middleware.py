@@ -76,7 +76,8 @@ class RequestMiddleware:
         Args:
             app: The application. Its error handlers are `ERROR_HANDLERS`.
             service: The service, which has the settings and the metrics.
-            scope_problem: A function that returns the error for a request that is refused before it is routed, or None.
+            scope_problem: A function that returns the error for a request that is refused before it is routed. For
+                other requests it returns None.
         """
         self._app, self._service, self._scope_problem = app, service, scope_problem
         self._paths = {route.path for route in app.routes if isinstance(route, Route)}

@@ -34,7 +34,7 @@ CLOSE_TIMEOUT = 2
 def available_connections(limit: int) -> int:
     """Return how many connections, at most `limit`, the process has file descriptors for.
 
-    The soft limit on descriptors is raised as far as the hard limit allows.
+    The soft limit on descriptors is raised to the hard limit if necessary.
     """
     try:
         import resource

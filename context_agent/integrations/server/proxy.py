@@ -79,7 +79,7 @@ MODEL_PATH_FIELDS = (
 )
 """The paths that name a model, of Gemini's API and of Bedrock's Converse API, with the field of the conversation."""
 SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction")
-"""Fields beside the conversation that hold the system text."""
+"""Fields outside the conversation that contain the system text."""
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
 """Warnings in the header, and characters of each."""
 MAX_BODY = 32_000_000
@@ -310,7 +310,7 @@ class Proxy(LimitedService):
         """Return the page that shows the savings. Only programs and browsers on this machine can read it."""
         addresses = (request.client.host if request.client else "", host_name(request.headers.get("host", "")))
         if not all(map(is_loopback, addresses)):
-            raise Problem(403, "host_not_allowed", "the report is for this machine: ask for it at 127.0.0.1")
+            raise Problem(403, "host_not_allowed", "only this machine may read the report: request it at 127.0.0.1")
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         return HTMLResponse(self.savings.html(), headers=headers)
 
@@ -475,7 +475,9 @@ def upstream_address(address: str) -> httpx.URL:
     """
     url = checked_address(address)
     if url.userinfo or url.query:
-        raise ConfigError("--upstream must hold no user, password or query: clients send their keys in headers")
+        raise ConfigError(
+            "--upstream must not contain a user, a password or a query: clients send their keys in headers"
+        )
     return url.copy_with(path=url.path.rstrip("/").removesuffix("/v1") or "/")
 
 

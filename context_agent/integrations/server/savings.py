@@ -45,9 +45,7 @@ class ModelPrice(BaseModel):
     write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     def saved(self, withheld: int, cached_lost: int) -> float:
-        """Return the money that the tokens that were not sent would have cost, minus the cost of the lost cached
-        tokens.
-        """
+        """Return the price of the tokens that were not sent, minus the cost of the lost cached tokens."""
         write = self.input if self.write is None else self.write
         return (withheld * self.cached - cached_lost * max(0.0, write - self.cached)) / MILLION
 

@@ -51,7 +51,7 @@ class SearchRequest:
         where: A filter on metadata in Chroma's syntax.
         deadline: The client's time limit in seconds.
         id: The id of the question, for the record.
-        effort: The effort of the policy, or None for its default.
+        effort: The effort of the policy. If it is None, the policy's default applies.
     """
 
     question: str

@@ -12,7 +12,7 @@ class Settings:
     """The settings of a server. Times are in seconds.
 
     Attributes:
-        token: The bearer token that clients must send, or None if they need none.
+        token: The bearer token that clients must send. If it is None, they need none.
         hosts: The names that a Host header may have. If there are none, programs may use any name. If there is no token
             either, web pages may use only addresses and the names of the loopback. The owner of any other name could
             make it resolve to this machine.

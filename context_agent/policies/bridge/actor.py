@@ -221,7 +221,7 @@ class BridgeActor:
     def _may_end(self) -> bool:
         """Return True if the search for this question may end after the first turn.
 
-        If the caller wants a long ranking, the first turn must have found that many documents.
+        If the caller wants a long ranking, the first turn must have found as many documents.
         """
         wanted = self._effort.ranking
         documents = len({candidate.document_id for candidate in self.notes.candidates})
@@ -280,8 +280,9 @@ class BridgeActor:
         return self.counted(calls[: self._effort.searches], {})
 
     def next_searches(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the search for the question's next page and the most promising lookups, with the prunes that make room
-        for them.
+        """Return the search for the question's next page and the most promising lookups.
+
+        The prunes that make room for them are also returned.
         """
         effort, small = self._effort, view.budget.window < SMALL_WINDOW
         searches_left = effort.searches - self._searches
@@ -384,10 +385,9 @@ class BridgeActor:
         return self._prune(view, view.tokens if small and excess > 0 else excess, _unpruned(view))
 
     def _prune(self, view: View, excess: float, unpruned: int, safe: Iterable[str] = ()) -> tuple[ToolCall, ...]:
-        """Return a prune of blocks with low scores that frees `excess` tokens after the tokens of its own ids are
-        subtracted.
+        """Return a prune of blocks with low scores that frees `excess` tokens, not counting the tokens of its own ids.
 
-        The prune names the blocks that go or the blocks that stay, whichever list is shorter.
+        The prune names the removed blocks or the blocks that stay, whichever list is shorter.
         """
         safe_ids = set(safe)
         order = sorted(view.blocks, key=lambda block: self.score_of(block.id))

@@ -71,10 +71,9 @@ class TextFeatures:
         return np.array(self._rows, dtype=np.float32), np.stack(self._coverage)
 
     def clauses(self) -> Floats:
-        """Return the share of each clause's weight that the text without its title covers, shape (n_candidates,
-        n_clauses).
+        """Return the share of each clause's weight that the text covers, shape (n_candidates, n_clauses).
 
-        Call `rows` with the same candidates first.
+        The title does not count. Call `rows` with the same candidates first.
         """
         question = self._notes.question
         weights = (question.in_clause * question.weight).T
@@ -250,11 +249,11 @@ REPEATED = 0.1
 COVERED = 0.75
 """The share of the question's content words that an echo has."""
 KEYWORDS = 2
-"""A question with at most so many content words is a search by keywords. A passage with just these words answers it."""
+"""Maximum number of content words of a search by keywords. A passage with just these words answers it."""
 ECHO = 0.6
 """The share of an echo's content words that are the question's."""
 LONG_QUESTION = 6
-"""No passage has so many content words of a question close together by chance. The text around them is then an echo."""
+"""Number of a question's content words that no passage has close together by chance. Such text is an echo."""
 SHINGLE = 3
 """Words of a shingle (Broder, "On the resemblance and containment of documents", 1997)."""
 CONTAINED = 0.8

@@ -178,8 +178,9 @@ def _set_columns(question: AnalyzedQuestion, scores: Floats, order: NDArrayInt, 
 
 
 class _Pairs:
-    """The matrices of one scoring pass, each of shape (n_parents, n_candidates), and the parent with the strongest link
-    to each candidate.
+    """The matrices of one scoring pass, each of shape (n_parents, n_candidates).
+
+    The object also has the parent with the strongest link to each candidate.
     """
 
     def __init__(

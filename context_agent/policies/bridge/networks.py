@@ -185,7 +185,7 @@ class Scorer:
 
     @classmethod
     def shipped(cls) -> Scorer | None:
-        """Return the weights that ship with the package, or None if there are none."""
+        """Return the weights that ship with the package. If there are none, return None."""
         path = files("context_agent.policies.bridge") / SHIPPED
         return cls.parse(path.read_bytes(), str(path)) if path.is_file() else None
 
@@ -455,8 +455,9 @@ class RelevanceJudgment:
         return ranking_features(self.notes, self.rows, cosines, judgments, corpus_size=self.corpus_size)
 
     def _combined(self, networks: Mapping[str, Network]) -> Floats:
-        """Combine the second network's log-odds with the reader's judgment, and return the scores, shape
-        (n_candidates,).
+        """Return the scores, shape (n_candidates,).
+
+        They combine the second network's log-odds with the reader's judgment.
         """
         return networks[READING](self.reading_inputs(self._odds)) if self._readings else sigmoid(self._odds)
 

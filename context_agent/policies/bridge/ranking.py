@@ -69,7 +69,7 @@ RANKING = (
 """
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
-"""Added to each rank. The larger it is, the more two middling ranks count beside one high rank."""
+"""Added to each rank. The larger it is, the more two middling ranks count compared with one high rank."""
 _LEAST_FAMILY = 2
 _MOST_WORDS = 12
 """Words of a title that are compared."""

@@ -23,9 +23,9 @@ from context_agent.pruning.reading import EVIDENCE
 READ = 20
 """How many candidates are read: those with the highest scores."""
 READ_ALONE = 12
-"""How many candidates are read beside the question alone."""
+"""Number of candidates that are read with the question alone."""
 MEANING, NAMING = 0.5, 0.5
-"""The weights of a sentence's meaning, and of naming the candidate, beside its share of the question's weight."""
+"""The weights of a sentence's meaning and of naming the candidate. Its share of the question's weight has weight 1."""
 READINGS = (
     "odds", "score_rank", "gap", "read", "read_gap", "read_z", "read_rank", "read_sum", "compares", "terms", "entities",
 )  # fmt: skip

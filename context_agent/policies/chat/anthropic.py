@@ -234,7 +234,7 @@ def _whole(events: Events) -> Mapping[str, Any]:
     message = _assembled(events) if events[0].get("type") != "message" else dict(events[0])
     content = message.get("content")
     if not isinstance(content, list) or not message.get("stop_reason"):
-        raise MalformedResponse("the server sent no whole message")
+        raise MalformedResponse("the server sent an incomplete message")
     message["content"] = [block for block in content if isinstance(block, dict)]
     return message
 

@@ -90,7 +90,7 @@ def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
 
 
 def _call(value: object, tagged: bool) -> ToolCall | None:
-    """Return the call in a JSON value. If the call is between tags, its arguments may be fields beside its name."""
+    """Return the call in a JSON value. If the call is between tags, its arguments may be fields next to its name."""
     if not isinstance(value, dict):
         return None
     inner = value.get("function")

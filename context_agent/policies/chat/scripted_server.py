@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
-"""A chat completion's finish reasons in the words of the API; any other one is sent as it is."""
+"""A chat completion's finish reasons in the words of the API. Any other one is sent as it is."""
 PIECE = 12
 """Characters in a streamed event."""
 
@@ -154,7 +154,7 @@ def says(
     delay: float = 0.0,
     cut: bool = False,
 ) -> ScriptedAnswer:
-    """Return a message of the model. A call is (name, arguments); the arguments are a mapping or raw text.
+    """Return a message of the model. A call is (name, arguments). The arguments are a mapping or raw text.
 
     `blocks` are thoughts before the text. Only Anthropic's API sends them.
     """

@@ -252,17 +252,17 @@ def local(
         model: A packaged model, which plays in the profile `lean`, or a folder: of a run of `ctx1 train`, of one of its
             models, or of any model of transformers.
         adapter: A folder of LoRA adapters for the model. By default a packaged model has the adapter that ships.
-        temperature: Sampling temperature; 0 is greedy.
+        temperature: Sampling temperature. If it is 0, sampling is greedy.
         top_p: Probability mass for nucleus sampling.
         max_tokens: Longest reply. By default as in training, 128 for a packaged model.
-        threads: Threads of torch; 0 for its own default.
+        threads: Threads of torch. If it is 0, torch's own default applies.
         batch: Episodes that may sample together.
 
     Returns:
         The policy. Its engine runs on the GPU if there is one.
 
     Raises:
-        ConfigError: If the folder holds no model, or one that cannot be loaded or that searches no index.
+        ConfigError: If the folder has no model, or if the model cannot be loaded or cannot search an index.
         MissingExtraError: If torch, transformers or peft is missing.
     """
     torch, transformers = import_libraries()
@@ -283,7 +283,7 @@ def local(
         found = trained_model(model)
         about = found.about
         if found.is_adapter and adapter is not None:
-            raise ConfigError(f"{model} holds an adapter itself. Remove --adapter, or name its base with --model")
+            raise ConfigError(f"{model} is an adapter itself. Remove --adapter, or name its base with --model")
         folder = model_folder(about.base) if found.is_adapter else str(found.folder)
         trained = found.folder if found.is_adapter else None if adapter is None else Path(adapter)
         label = None
@@ -320,7 +320,7 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
     _, transformers = import_libraries()
     if about.renderer == "words":
         raise ConfigError(
-            f"{name} speaks the words of its toy environment and searches no index: train on your documents, "
+            f"{name} knows only the words of its toy environment and cannot search an index: train on your documents, "
             "or look at its episodes with `ctx1 view`"
         )
     try:
@@ -330,7 +330,7 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"cannot load the tokenizer of {folder!r}: {error}. A model on the hub has to be downloaded before: "
+            f"cannot load the tokenizer of {folder!r}: {error}. If the model is on the hub, download it first: "
             f"hf download {folder}"
         ) from error
     if about.renderer == "lines":

@@ -80,7 +80,7 @@ class HarmonyMessage:
 
     @property
     def recipient(self) -> str:
-        """The tool that the message calls; empty if it calls none."""
+        """The tool that the message calls. It is empty if it calls none."""
         match = _RECIPIENT.search(self.header)
         name = match[1] if match else ""
         return "" if name in _HUMAN_RECIPIENTS else name
@@ -104,7 +104,7 @@ def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Act
 
 
 def read_messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Iterator[HarmonyMessage]:
-    """Yield the assistant's messages before the first one of another role; at most 1,024."""
+    """Yield the assistant's messages before the first one of another role. There are at most 1,024."""
     for after_mark, part in islice(_split(ids, marks.start), MOST_MESSAGES):
         body = _index(part, marks.message)
         header = vocabulary.decode(part[:body])

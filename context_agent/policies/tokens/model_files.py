@@ -65,8 +65,8 @@ def check_model(name: str | Path) -> None:
     _require_files(folder)
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
-            f"{folder} holds a LoRA adapter, which names another model to load. Name that model, and the folder as "
-            "its adapter"
+            f"{folder} has a LoRA adapter, not a whole model. Name the model that the adapter changes, "
+            "and the folder as its adapter"
         )
     settings = _settings(folder / MODEL_CONFIG)
     tokenizer = _settings(folder / TOKENIZER_CONFIG)
@@ -152,7 +152,7 @@ def _check_code(folder: Path, settings: Mapping[str, Any]) -> None:
             raise ConfigError(f"{folder} has code of its own ({key}), which is never run. Name another model.")
     for key in _ATTENTION_KEYS:
         if "/" in json.dumps(settings.get(key)):
-            raise ConfigError(f"{folder} names a kernel to fetch ({key}). Remove the setting from {MODEL_CONFIG}")
+            raise ConfigError(f"{folder} names a kernel to download ({key}). Remove the setting from {MODEL_CONFIG}")
 
 
 def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Path]) -> None:
@@ -167,9 +167,7 @@ def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Pat
     numbers = {key: value for key, value in shape.items() if isinstance(value, int | float) and "token_id" not in key}
     layers, width, height = (max(numbers.get(key, 0) for key in keys) for keys in _SHAPE_KEYS)
     if layers > tensors or width * height > most or not all(-(2**63) < value < 2**63 for value in numbers.values()):
-        raise ConfigError(
-            f"{folder / MODEL_CONFIG} describes a larger model than the weights beside it. Name another model."
-        )
+        raise ConfigError(f"{folder / MODEL_CONFIG} describes a larger model than its weights. Name another model.")
 
 
 def _header(file: Path) -> Mapping[str, Any]:

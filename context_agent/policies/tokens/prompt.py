@@ -141,7 +141,7 @@ class TokenCall:
 
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> TokenCall | None:
-        """Return the record of an action, or None for another policy's action.
+        """Return the record of an action. If another policy took the action, return None.
 
         Raise `TrajectoryError` if the record is not valid.
         """
@@ -168,7 +168,7 @@ def first_recorded(reused: int) -> int:
 class WholeCall:
     """A call with its whole prompt. `extends` is true if the prompt continues the previous call's output.
 
-    `experts` are those of the prompt and all but the last id of the output, or None if none were ever recorded. An id
+    `experts` are those of the prompt and all but the last id of the output. They are None if none were recorded. An id
     keeps the experts that it was first read with.
     """
 
@@ -289,7 +289,7 @@ class Prompt:
         return self._renderer.reply(self._writable(action))
 
     def framing(self, reply: Sequence[int], action: Action) -> int:
-        """Return the number of tokens of the messages of the action's results, without their content."""
+        """Return the number of tokens that the messages of the action's results take without their content."""
         if not action.calls:
             return 0
         return sum(map(len, self._renderer.frame(reply, [call.name for call in action.calls])))

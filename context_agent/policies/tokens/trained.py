@@ -28,12 +28,12 @@ FINAL, BEST = "final", "best"
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class PolicyDescription:
-    """How to prompt a trained model, and the harness that it was trained in.
+    """The prompt format of a trained model, and the harness in which it was trained.
 
-    - `base`: the model that training began with, a name or a folder; empty for a model made from nothing.
-    - `renderer`: how prompts are spelled: `harmony`, `template`, `lines` or `words`.
-    - `window`: tokens of the context window; 0 for the profile's own.
-    - `max_tokens`: longest reply, in tokens; 0 for the policy's own limit.
+    - `base`: the name or folder of the model with which training began. It is empty if there was none.
+    - `renderer`: the format of prompts: `harmony`, `template`, `lines` or `words`.
+    - `window`: tokens of the context window. If it is 0, the profile's own window applies.
+    - `max_tokens`: longest reply, in tokens. If it is 0, the policy's own limit applies.
     """
 
     base: str = ""

@@ -434,7 +434,7 @@ class ChromaCorpus:
         for dimension in (manifest.dimension if manifest else 0, stored.dimension):
             if dimension and dimension != embedder.dimension:
                 raise DimensionError(
-                    f"collection {name!r} holds vectors of {dimension} numbers, but {embedder.name} makes "
+                    f"collection {name!r} has vectors of {dimension} numbers, but {embedder.name} makes "
                     f"{embedder.dimension}: {hint}"
                 )
         if manifest and embedder.name != manifest.embedder:

@@ -1,10 +1,10 @@
 """Indexing documents into a Chroma collection: idempotent, resumable, one writer at a time.
 
-Until a run writes the manifest, readers see the previous state. The run adds new chunks beside the old ones, under a
-revision that no manifest names yet. At the end, it makes a new snapshot, writes the manifest, publishes the snapshot,
-and deletes the replaced chunks, in this order. In a local folder, only the indexing process opens Chroma's files with
-Chroma's client. If this process is killed, the index opens in its last complete state. The next run skips the chunks
-that are already stored.
+Until a run writes the manifest, readers see the previous state. The run adds new chunks without removing the old ones,
+under a revision that no manifest names yet. At the end, it makes a new snapshot, writes the manifest, publishes the
+snapshot, and deletes the replaced chunks, in this order. In a local folder, only the indexing process opens Chroma's
+files with Chroma's client. If this process is killed, the index opens in its last complete state. The next run skips
+the chunks that are already stored.
 
 The memory holds at most the ids of all chunks, and a few batches of texts and vectors. Until the end of the run, the
 disk holds both versions of a replaced document.
@@ -433,7 +433,7 @@ class _IndexingRun:
         stored = self.collection.count()
         if stored != len(snapshot.rows):
             raise CorpusCorruptError(
-                f"{self.collection.name!r} holds {stored} records instead of {len(snapshot.rows)}: was another program "
+                f"{self.collection.name!r} has {stored} records instead of {len(snapshot.rows)}: was another program "
                 "writing to it? Delete the collection and index again"
             )
         return self._report(self.revision, snapshot)

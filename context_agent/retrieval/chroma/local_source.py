@@ -71,7 +71,7 @@ class LocalSource:
             # Two copies of SQLite in one process undo each other's locks: Chroma has its own.
             if fallback is None:
                 raise CorpusLockedError(
-                    f"this process is indexing into {self._path}, which holds no complete state of {self._name!r} "
+                    f"this process is indexing into {self._path}, which has no complete state of {self._name!r} "
                     "yet: open it when the run has ended"
                 )
             return fallback

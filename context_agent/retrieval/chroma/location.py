@@ -134,8 +134,10 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CorpusError(f"the index folder {path} cannot be created: {error}") from error
+        raise CorpusError(
+            f"the index folder {path} cannot be created ({error}): name a folder that you may write to"
+        ) from error
     if not (path / DATABASE_FILE).exists() and any(
         child.name != OWN_FOLDER and not child.name.startswith(".") for child in path.iterdir()
     ):
-        raise CorpusError(f"{path} holds other files but no index: name a new or empty folder")
+        raise CorpusError(f"{path} contains other files but no index: name a new or empty folder")

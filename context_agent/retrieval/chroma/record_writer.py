@@ -94,8 +94,8 @@ class RecordWriter:
         self.embedding_seconds += time.monotonic() - began
         if vectors.shape != (len(batch), self._embedder.dimension):
             raise DimensionError(
-                f"{self._embedder.name} returned vectors of shape {vectors.shape} for {len(batch)} texts and "
-                f"{self._embedder.dimension} dimensions"
+                f"{self._embedder.name} returned vectors of shape {vectors.shape} for {len(batch)} texts; "
+                f"expected vectors of {self._embedder.dimension} numbers, one for each text"
             )
         if self._on_vectors is not None:
             self._on_vectors([stored.record for stored in batch], vectors)

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 UNFINISHED_MARK = "unfinished"
-"""The file beside the snapshots that exists while a run writes. A successful run deletes it."""
+"""The file next to the snapshots that exists while a run writes. A successful run deletes it."""
 _CHECKED_FILE = "vectors.json"
-"""The file beside the snapshots with size, times and inode of the vector files after the last successful run."""
+"""The file next to the snapshots with size, times and inode of the vector files after the last successful run."""
 _LOG = logging.getLogger(__name__)
 
 

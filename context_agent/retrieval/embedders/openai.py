@@ -122,14 +122,14 @@ class OpenAIEmbedder:
         sizes = {len(row) for row in rows}
         expected = self._dimension or len(rows[0])
         if sizes != {expected} or not expected:
-            raise self._failure(f"vectors of {sorted(sizes)} values came back where {expected} were expected")
+            raise self._failure(f"the server returned vectors of {sorted(sizes)} values; expected {expected}")
         try:
             with np.errstate(over="ignore"):  # a value past float32 becomes infinite, and is refused
                 vectors = np.asarray(rows, dtype=np.float32)
         except (TypeError, ValueError, OverflowError):
-            raise self._failure(f"a vector holds values that are not numbers: {reprlib.repr(rows[0])}") from None
+            raise self._failure(f"a vector has values that are not numbers: {reprlib.repr(rows[0])}") from None
         if vectors.ndim != 2 or not np.isfinite(vectors).all():
-            raise self._failure("a vector holds values that are not finite numbers")
+            raise self._failure("a vector has values that are not finite numbers")
         self._dimension = expected
         return vectors
 
@@ -140,7 +140,9 @@ class OpenAIEmbedder:
         items = [item for item in data if isinstance(item, dict) and type(item.get("index")) is int]
         rows: dict[int, Any] = {item["index"]: item.get("embedding") for item in items}
         if len(data) != count or set(rows) != set(range(count)):
-            raise self._failure(f"{len(data)} embeddings came back for {count} texts, or not one for each")
+            raise self._failure(
+                f"the server returned {len(data)} embeddings; expected exactly one for each of {count} texts"
+            )
         if not all(isinstance(row, list) for row in rows.values()):
             raise self._failure(f"the answer is not a list of embeddings: {reprlib.repr(data)}")
         return [rows[index] for index in range(count)]

@@ -172,7 +172,7 @@ def _compile(source: str, original: str) -> Any:
         return re2.compile(source, options)
     except UnicodeEncodeError as error:
         raise PatternError(
-            f"pattern {_short(original)} holds a lone surrogate, which no text contains: remove it"
+            f"pattern {_short(original)} contains a lone surrogate, which no text contains: remove it"
         ) from error
     except re2.error as error:
         raise PatternError(f"pattern {_short(original)} cannot be used: {_explain(_message(error))}") from error

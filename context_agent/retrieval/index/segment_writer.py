@@ -37,7 +37,7 @@ REMOVED_SHARE = 5
 
 
 def write_removed(folder: Path, segment: Segment) -> None:
-    """Write the numbers of a segment's removed rows to a file beside it."""
+    """Write the numbers of a segment's removed rows to a file next to it."""
     if len(segment.removed):
         write_file(removed_file(folder / segment.name), [segment.removed.tobytes()])
 

@@ -174,10 +174,10 @@ def read_snapshot(folder: Path) -> Snapshot:
     """
     stored = read_json(folder / HEAD_FILE, MAX_HEAD_BYTES)
     if stored["version"] != SNAPSHOT_VERSION:
-        raise CorpusCorruptError(f"{folder} was written by another version")
+        raise CorpusCorruptError(f"{folder} was written by another version of context-agent")
     names, dimension, documents = stored["segments"], stored["dimension"], stored["documents"]
     if not (type(dimension) is int and 0 <= dimension <= MAX_DIMENSION and type(documents) is int):
-        raise CorpusCorruptError(f"{folder / HEAD_FILE} has counts that cannot be")
+        raise CorpusCorruptError(f"{folder / HEAD_FILE} has impossible counts")
     if len(names) > MAX_SEGMENTS or len(set(names)) < len(names) or not all(map(_SEGMENT_NAME.fullmatch, names)):
         raise CorpusCorruptError(f"{folder / HEAD_FILE} names files that are not segments, one twice, or too many")
     rows = SegmentRows([load_segment(folder, name, dimension) for name in names])

@@ -1,4 +1,4 @@
-"""Approximate dense search in a large segment, through a graph of near vectors in a file beside it.
+"""Approximate dense search in a large segment, through a graph of near vectors in a file next to it.
 
 Exact dense search reads every vector. The graph leads to the nearest vectors after a few hundred comparisons of 8-bit
 vectors. The rows that it returns are then scored with the stored vectors. The graph is an HNSW (Malkov and Yashunin,

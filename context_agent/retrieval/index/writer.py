@@ -192,7 +192,7 @@ class SnapshotWriter:
         return [*first, load_segment(self._folder, name, self._dimension)]
 
     def _place(self, segment: Segment) -> None:
-        """Link a segment of the base, and write its removed rows, in the new folder."""
+        """Link a segment of the base into the new folder, and write its removed rows there."""
         if not (self._folder / segment.name).exists():
             assert self._base is not None
             link_file(self._base.folder / segment.name, self._folder / segment.name)

@@ -216,7 +216,7 @@ class _Above:
 
     def __init__(self) -> None:
         self._start: int | None = None
-        """The offset of the first of them, or None if there are none."""
+        """The offset of the first of them. It is None if there are none."""
         self._row = -1
         """The row where the previous sibling ends."""
         self._comment = True

@@ -179,8 +179,9 @@ class FolderWalk:
 
         Args:
             folder: The source folder. It may be a link, since the user names it.
-            skip: Called with what cannot be read.
-            ignore: Called with the reason for each entry that a rule excludes. None applies no rules.
+            skip: A function that is called with what cannot be read.
+            ignore: A function that is called with the reason for each entry that a rule excludes. If it is None, no
+                rules apply.
         """
         self._folder, self._skip, self._ignore = folder, skip, ignore
         self._above: Parts = ()
@@ -210,7 +211,7 @@ class FolderWalk:
             os.close(root)
 
     def _rules_above(self) -> _Rules | None:
-        """Return the rules of the folders above the source, or None if they exclude it."""
+        """Return the rules of the folders above the source. If they exclude it, return None."""
         top = Path(os.path.realpath(self._folder))
         root = next((folder for folder in (top, *top.parents) if os.path.lexists(folder / ".git")), top)
         self._above = top.relative_to(root).parts

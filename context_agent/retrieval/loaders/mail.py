@@ -57,10 +57,10 @@ class MailMessage:
         subject: The subject.
         sender: The sender.
         people: Sender and recipients, the sender first.
-        date: The date in ISO 8601; "" if unknown.
+        date: The date in ISO 8601. It is empty if it is not known.
         text: The message's own text.
         attachments: Names of the attachments.
-        notices: What was left out because it exceeds a limit.
+        notices: Notices about what was left out because it exceeds a limit.
     """
 
     id: str

@@ -18,8 +18,8 @@ class Notice:
 
     Attributes:
         source: The name of the source.
-        reason: What is wrong, and what to do.
-        line: The line number, from 1, or None if the notice is about the whole source.
+        reason: The problem, and what to do about it.
+        line: The line number, from 1. It is None if the notice is about the whole source.
         lost: True if text of the source is missing.
         kind: The kind of the file (`.png`), if the reason applies to every file of that kind. Otherwise empty.
     """

@@ -115,7 +115,7 @@ class _Group:
     r"""The state that applies until a group ends.
 
     Attributes:
-        target: Where characters are added: "text", "title", or "" for nowhere.
+        target: The text to which characters are added: "text", "title", or "" for none.
         encoding: The encoding of the group's font. If it is empty, the file's code page applies.
         replacements: The number of characters after `\u` that old readers show instead of the Unicode character.
         in_fonts: True inside the font table.

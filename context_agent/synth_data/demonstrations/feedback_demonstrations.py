@@ -70,7 +70,7 @@ class FeedbackFilters:
     def __post_init__(self) -> None:
         if not 1 <= self.rating <= 5 or min(self.bad, self.mistakes, self.per_question) < 0:
             raise ConfigError(
-                f"rating must be in 1..5, and bad, mistakes and per_question must not be negative; got {self}"
+                f"rating must be from 1 to 5, and bad, mistakes and per_question must not be negative; got {self}"
             )
 
 

@@ -137,7 +137,7 @@ class DemonstrationFilters:
             "short_rate",
         ):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"filter {name} must be in 0..1; got {getattr(self, name)}")
+                raise ConfigError(f"filter {name} must be from 0 to 1; got {getattr(self, name)}")
         for name in ("zero_per_task", "high_per_task", "max_mistakes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"filter {name} must not be negative; got {getattr(self, name)}")

@@ -84,7 +84,7 @@ class OracleSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.prune_at <= 1 or not 0 <= self.noise < 1:
             raise ConfigError(
-                f"prune_at must be in 0..1 and noise at least 0 and below 1; got {self.prune_at} and {self.noise}"
+                f"prune_at must be from 0 to 1 and noise at least 0 and below 1; got {self.prune_at} and {self.noise}"
             )
         if min(self.batch, self.streak) < 1 or min(self.keep, self.hedge, self.length) < 0:
             raise ConfigError(

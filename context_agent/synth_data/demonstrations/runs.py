@@ -125,7 +125,7 @@ def _unplayed(out: Path) -> Mapping[str, int]:
 
 
 def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
-    """Return the path of the episode's complete file, or None if it is missing or truncated."""
+    """Return the path of the episode's complete file. If it is missing or truncated, return None."""
     for name in (NEW, KEPT, REJECTED):
         path = folder / name / episode.file
         if path.is_file() and path.stat().st_size == episode.bytes:

@@ -63,7 +63,7 @@ class ReplyCache:
         return [(prompt, completion) for _, prompt, completion in self._replies.values()]
 
     def get(self, key: str) -> Events | None:
-        """Return the stored reply to a request, or None."""
+        """Return the stored reply to a request. If there is none, return None."""
         reply = self._replies.get(key)
         return None if reply is None else reply[0]
 

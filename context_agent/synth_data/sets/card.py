@@ -130,7 +130,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
 
 
 def stage_of(out: Path) -> StageSummary:
-    """Read the files beside this file, and return the summary of the stage that wrote it.
+    """Read the files next to this file, and return the summary of the stage that wrote it.
 
     Raises:
         DataError: If those files are missing or damaged.

@@ -72,7 +72,9 @@ def write_folder(
     """
     stale = [path.name for path in folder.glob("queries.*.jsonl") if path.name.split(".")[1] not in parts.splits]
     if stale:
-        raise DataError(f"{folder} holds {', '.join(sorted(stale))} of another split: delete it, or use another folder")
+        raise DataError(
+            f"{folder} contains {', '.join(sorted(stale))} of another split: delete it, or use another folder"
+        )
     for split, tasks in parts.splits.items():
         write_tasks(queries_path(folder, split), tasks)
     write_rows(folder / DROPPED, ({"reason": reason, "input": task.to_json()} for task, reason in parts.dropped))

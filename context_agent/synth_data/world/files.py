@@ -26,7 +26,7 @@ def write_world(
 ) -> dict[str, Any]:
     """Write the world to a folder, and return the content of `world.json`.
 
-    The files are written beside the folder, and moved into it when they are complete. So a killed run leaves no
+    The files are written next to the folder, and moved into it when they are complete. So a killed run leaves no
     incomplete files in the folder.
 
     Args:

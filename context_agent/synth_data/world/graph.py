@@ -177,8 +177,8 @@ def _check_names(totals: Mapping[str, int], lexicon: Lexicon, entities: int) -> 
     most, kind = min((entities * len(lexicon.names[kind]) // count, kind) for kind, count in totals.items())
     if most < entities:
         raise ConfigError(
-            f"the small vocabulary has {len(lexicon.names[kind])} names for the kind {kind}, of which {entities} "
-            f"entities need {totals[kind]}: use about {most} entities, or the full vocabulary"
+            f"the small vocabulary has {len(lexicon.names[kind])} names for the kind {kind}, but {entities} "
+            f"entities need {totals[kind]} of them: use about {most} entities, or the full vocabulary"
         )
 
 

@@ -227,5 +227,5 @@ def check_source(source: BridgeSource) -> BridgeSource:
         )
     for question in with_gold:
         if not any(source.corpus.read(document) for document in question.gold):
-            raise DataError(f"{source.name}: question {question.id!r}: the corpus holds none of {list(question.gold)}")
+            raise DataError(f"{source.name}: question {question.id!r}: the corpus has none of {list(question.gold)}")
     return replace(source, questions=with_gold)

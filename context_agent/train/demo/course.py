@@ -80,8 +80,9 @@ DemoScores = dict[str, list[DemoScore]]
 
 
 class DemoEvaluator:
-    """An evaluator that plays the same questions with the same seeds each time. If scores are stored, it reads them
-    instead.
+    """An evaluator that plays the same questions with the same seeds each time.
+
+    If scores are stored, it reads them instead.
     """
 
     def __init__(self, plan: DemoPlan, world: ToyEnvironment | None, note: Notify) -> None:
@@ -218,7 +219,7 @@ class DemoCourse:
             return
         if not self._resume and (self._plan.out / MATERIAL_FILE).is_file():
             raise ConfigError(
-                f"{self._plan.out} holds a demo: resume it with --resume, or name another folder with --out"
+                f"{self._plan.out} has a demo already: resume it with --resume, or name another folder with --out"
             )
         if material.is_made():
             return
@@ -287,7 +288,7 @@ def is_trained(run: RunConfig) -> bool:
     about = read_json(out / "run.json")
     if about["digest"] != settings_digest(run.plain()):
         raise ConfigError(
-            f"{out} holds a model that was trained with other settings (other options, or another version's). Pass the "
+            f"{out} has a model that was trained with other settings (other options, or another version's). Pass the "
             "same options, or name another folder with --out"
         )
     return True

@@ -132,7 +132,7 @@ class DemoMaterial:
         about = self.out / MATERIAL_FILE
         if about.is_file() and read_json(about) != settings:
             raise ConfigError(
-                f"{self.out} holds lessons that were made with other settings. Pass the same options, or name "
+                f"{self.out} has lessons that were made with other settings. Pass the same options, or name "
                 "another folder with --out"
             )
         return about.is_file()

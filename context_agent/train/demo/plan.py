@@ -209,8 +209,9 @@ class DemoPlan:
         return path.with_name(f"{path.stem}{self.suffix}{path.suffix}")
 
     def trained_model(self, folder: Path) -> ModelConfig:
-        """Return the settings of the model that a run saved in a folder: whole weights, or adapters for the same base
-        model.
+        """Return the settings of the model that a run saved in a folder.
+
+        The model has whole weights, or adapters for the same base model.
         """
         if self.material is not None:
             return replace(self.rl.model, adapter=str(folder))
@@ -253,7 +254,7 @@ def make_plan(options: DemoOptions) -> DemoPlan:
     recipe = RECIPES[options.model]
     quick = QUICK[options.model] if options.quick else {}
     if options.data is not None and not recipe.tasks:
-        raise ConfigError("the tiny model reads its toy environment alone: --data needs --model smollm2")
+        raise ConfigError("the tiny model knows only its toy environment: --data needs --model smollm2")
     material, sft = _demonstrations(options, recipe, quick)
     ablation = not options.trajectory_reward
     shared = sft.plain()

@@ -156,7 +156,7 @@ def paired_differences(
         DataError: If the tasks differ.
     """
     if [score.question for score in scores] != [score.question for score in reference] or not scores:
-        raise DataError("two evaluations are compared on the same questions, at least one")
+        raise DataError("two evaluations to compare must have the same questions, at least one")
     return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(scores, reference, strict=True)]
 
 

@@ -152,8 +152,9 @@ def _whole_header(path: Path, note: Notify) -> Header | None:
 
 
 def _check_header(header: Header, path: Path, run: RunConfig, renderer: TokenRenderer) -> None:
-    """Raise `DataError` if the episode was played with another profile, another tokenizer or a larger window than the
-    run's.
+    """Raise `DataError` if the episode does not fit the run.
+
+    It must have the run's profile and tokenizer, and a window no larger than the run's.
     """
     profile, window = episode_profile(run).name, run.episodes.window
     differences = [

@@ -201,8 +201,9 @@ class ReinforcementLoop:
         return fresh
 
     def sync_weights(self, trainer: RowTrainer, update: int) -> None:
-        """Send the new weights to the sampler if they are due: after each update, or before a server plays new
-        episodes.
+        """Send the new weights to the sampler if they are due.
+
+        They are due after each update, or before a server plays new episodes.
         """
         step, substep = divmod(update, self.config.substeps)
         if not self.sync_every or self._evaluates_at(update) or (substep == 0 and step % self.sync_every == 0):
@@ -304,10 +305,10 @@ def weighted_rows(
 def demonstration_metrics(
     episodes: Sequence[ScoredEpisode], advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
 ) -> dict[str, float]:
-    """Return the metrics of a step's demonstrations: how many there are, how many are trained on, and their mean
-    reward.
+    """Return the metrics of a step's demonstrations.
 
-    If there are none, return no metrics.
+    They are their number, the number that is trained on, and their mean reward. If there are no demonstrations, return
+    no metrics.
     """
     demonstrations = [episode for episode in episodes if episode.demonstrated]
     if not demonstrations:

@@ -53,7 +53,10 @@ class UpdateSize:
 
 
 def row_weight(row: TrainingRow, loss: Loss) -> float:
-    """Return the weight of a row's tokens in the sum. GRPO averages within each row first."""
+    """Return the weight of a row's tokens in the sum.
+
+    GRPO averages within each row first.
+    """
     return 1 / max(1, row.trained) if loss is Loss.GRPO else 1.0
 
 
@@ -125,10 +128,10 @@ def divergence(reference: torch.Tensor, logps: torch.Tensor) -> torch.Tensor:
 
 
 def masked_rows(inputs: PassInputs, logps: torch.Tensor, most: float) -> torch.Tensor:
-    """Return a mask, shape (rows, 1), of the rows with a negative advantage that became less likely by more than
-    `most`.
+    """Return the mask of the rows with a negative advantage that became less likely by more than `most`.
 
-    The fall is the mean over the row's trained tokens (DeepSeek-V3.2, arXiv 2512.02556, section 3.1).
+    Its shape is (rows, 1). The fall is the mean over the row's trained tokens (DeepSeek-V3.2, arXiv 2512.02556, section
+    3.1).
     """
     fallen = (inputs.sampled - logps.detach()) * inputs.trained
     mean = fallen.sum(1, keepdim=True) / inputs.trained.sum(1, keepdim=True).clamp(min=1)

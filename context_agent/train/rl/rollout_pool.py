@@ -48,7 +48,7 @@ RolloutPool = WorkerPool[ServedEpisode, EpisodeResult]
 class RolloutSetup:
     """The setup of a worker, which opens the run's corpus, tokenizer and agent.
 
-    All machines must see these under the same paths.
+    All machines must have the corpus and the tokenizer under the same paths.
 
     Attributes:
         run: The run.
@@ -65,8 +65,8 @@ class RolloutSetup:
             )
         if self.run.async_rollouts is not None or self.run.episodes.searchers is not None:
             raise ConfigError(
-                "--processes and --ray exclude [async_rollouts] and episodes.searchers, which need the trainer's "
-                "process: remove them"
+                "--processes and --ray cannot be combined with [async_rollouts] or episodes.searchers, which "
+                "need the trainer's process: remove them"
             )
 
     def open(self, call: CallParent) -> Callable[[ServedEpisode], Callable[[], EpisodeResult]]:

@@ -352,7 +352,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
                 f"update {self.state.global_step}: the newest weights sampled {measured.sums['fresh']:,.0f} tokens, "
                 f"and their log-probabilities differ from the trainer's by {measured.mismatch:.3g} on average, "
                 f"{measured.largest:.3g} at most; the bound is {self.mismatch:g} (loss.mismatch). The sampler has "
-                "other weights than the trainer, or computes otherwise: compare the adapter that the server has "
+                "other weights than the trainer, or computes them differently: compare the adapter that the server has "
                 "loaded, its type and its --logprobs-mode (processed_logprobs for other temperatures than 1)"
             )
 
@@ -371,7 +371,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
                 )
             if max(item.row.input_ids) >= self.vocabulary:
                 raise DataError(
-                    f"a row of episode {item.row.episode_id} holds id {max(item.row.input_ids)}, the model's "
+                    f"a row of episode {item.row.episode_id} has the id {max(item.row.input_ids)}, but the model's "
                     f"vocabulary ends at {self.vocabulary - 1}: the rows were made by another tokenizer"
                 )
 

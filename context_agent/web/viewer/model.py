@@ -117,7 +117,7 @@ class GoldQuestions:
         self._by_id = {question.id: question for question in questions}
 
     def find(self, trajectory: Trajectory) -> Question | None:
-        """Return the question that a trajectory answers, or None if it is unknown or has no gold."""
+        """Return the question that a trajectory answers. If it is unknown or has no gold, return None."""
         header = trajectory.header
         question = self._by_text.get(_folded(header.question)) or self._by_id.get(header.question_id or "")
         return question if question and (question.gold or question.facts) else None
@@ -472,7 +472,7 @@ def _placed_tokens(turn: TurnEvents) -> int:
 
 
 def _finite(value: float | None) -> float | None:
-    """Return the value, or None for infinity and NaN.
+    """Return the value. If it is infinite or NaN, return None.
 
     JSON has neither of them, but a file may contain them.
     """

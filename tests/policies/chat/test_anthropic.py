@@ -298,7 +298,7 @@ def test_what_stays_is_explained(answer: Any, explained: str) -> None:
 
 @pytest.mark.parametrize("body", [{"type": "message"}, {"type": "message", "content": [], "stop_reason": None}, {}])
 def test_no_message_is_retried_and_reported(body: dict[str, Any]) -> None:
-    with serving(*[fails(200, body)] * 2) as server, pytest.raises(PolicyError, match="no whole message"):
+    with serving(*[fails(200, body)] * 2) as server, pytest.raises(PolicyError, match="incomplete message"):
         ask(server, retries=1)
 
 

@@ -202,7 +202,7 @@ def test_no_server_is_a_clear_error() -> None:
 
 def test_vectors_of_another_size_are_refused(server: Server) -> None:
     embedder = OpenAIEmbedder("tiny", base_url=server.url, dimension=8)
-    with pytest.raises(EmbedderError, match=r"vectors of \[4\] values came back where 8 were expected"):
+    with pytest.raises(EmbedderError, match=r"returned vectors of \[4\] values; expected 8"):
         embedder.embed_query("a")
     embedder.close()
 
@@ -221,11 +221,11 @@ def test_a_size_that_changes_between_batches_is_refused(server: Server, embedder
         (b"[]", "empty"),
         ({"data": [{"index": 0, "embedding": "abc"}]}, "not a list of embeddings"),
         ({"data": [{"index": 0, "embedding": ["a"]}]}, "not numbers"),
-        ({"data": [{"index": [0], "embedding": [1.0]}]}, "came back for 1 texts"),
+        ({"data": [{"index": [0], "embedding": [1.0]}]}, "expected exactly one for each of 1 texts"),
         (b'{"data": [{"index": 0, "embedding": [1e300]}]}', "not finite"),
         ({"data": "x"}, "not a list of embeddings"),
-        ({"data": []}, "0 embeddings came back for 1 texts"),
-        ({"data": [{"index": 5, "embedding": [1.0]}]}, "came back for 1 texts"),
+        ({"data": []}, "returned 0 embeddings; expected exactly one for each of 1 texts"),
+        ({"data": [{"index": 5, "embedding": [1.0]}]}, "expected exactly one for each of 1 texts"),
         ({"data": [{"index": 0, "embedding": []}]}, "were expected"),
         (b'{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}', "not finite"),
     ],

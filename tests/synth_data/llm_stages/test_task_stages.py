@@ -148,7 +148,7 @@ def test_three_extractions_are_tried(tmp_path):
         (row,) = run(verify, server, tmp_path, ROW)
         correction = server.chat_bodies()[1]["messages"][3]["content"]
     assert row["supporting"][0]["contains_truth"]
-    assert "0 of 1 quotes stand in the document, 1 must" in correction
+    assert "0 of 1 quotes are in the document, but 1 must be" in correction
     assert BAD in correction
 
 

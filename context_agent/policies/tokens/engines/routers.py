@@ -122,7 +122,7 @@ class ExpertReplay:
 def replayed_experts(model: Any, experts: torch.Tensor) -> Iterator[ExpertReplay]:
     """Let the model's routers choose the recorded experts within the block.
 
-    The backward pass belongs into the block: activations that are computed again must take the same experts.
+    The backward pass must run in the block, because activations that are computed again must take the same experts.
 
     Args:
         model: A mixture of experts, with or without adapters.
@@ -156,7 +156,7 @@ def _choice(chosen: torch.Tensor) -> Any:
 
 
 def check_experts(experts: Experts, found: Sequence[Any], positions: int) -> None:
-    """Check that recorded experts fit a row of so many positions.
+    """Check that recorded experts fit a row with this number of positions.
 
     The last position may be missing, since the model has not read it.
 
@@ -168,7 +168,7 @@ def check_experts(experts: Experts, found: Sequence[Any], positions: int) -> Non
         raise DataError(
             f"recorded experts have the shape {experts.shape} and numbers up to {experts.max(initial=0)}; a row of "
             f"{positions} ids takes ({positions - 1}, {len(found)}, {top_k}) and numbers below {count}: the sampler "
-            "runs another model than the trainer"
+            "and the trainer must run the same model"
         )
 
 

@@ -424,8 +424,8 @@ class TransformersEngine:
 def split_by_length(batch: list[PendingSample], most_ids: int | None = None) -> list[list[PendingSample]]:
     """Return the batch in parts of prompts of similar length. An empty batch has no parts.
 
-    A batch of more than `most_ids` padded ids is split into parts of at most that many, or of one prompt. Any other
-    batch is split in two if that saves `SPLIT_SHARE` of its padded ids.
+    A batch of more than `most_ids` padded ids is split into parts of at most `most_ids` ids, or of one prompt. Any
+    other batch is split in two if that saves `SPLIT_SHARE` of its padded ids.
     """
     if not batch:
         return []

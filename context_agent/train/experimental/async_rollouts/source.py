@@ -213,7 +213,7 @@ def open_async_rollouts(
     path = run.out / f"buffer-{run.rank}.jsonl"
     if path.exists() and not resume:
         raise ConfigError(
-            f"{path} holds episodes of a run that ended before its first checkpoint: resume it with --resume, or name "
+            f"{path} has episodes of a run that ended before its first checkpoint: resume it with --resume, or name "
             "another folder with --out"
         )
     with ExitStack() as stack:

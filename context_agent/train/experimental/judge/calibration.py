@@ -140,7 +140,7 @@ def calibrate(
     absent = absence_reasons(verdicts)
     if not units:
         detail = next((verdict.detail for verdict in verdicts if verdict.detail), "")
-        raise DataError(f"not one verdict of the judge: {absent} ({detail})")
+        raise DataError(f"the judge gave no verdict: {absent} ({detail})")
     pairs = [pair for unit in units for pair in unit]
     figures = {name: estimate(units, _over_units(statistic), seed) for name, statistic in STATISTICS.items()}
     return JudgeCalibration(

@@ -69,7 +69,7 @@ class JudgePool:
             return ""
         counts = ", ".join(f"{count} {reason}" for reason, count in absence_reasons(absent).items())
         why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge: {counts} ({absent[0].detail})"
-        self.note(f"{why}. They keep their other terms")
+        self.note(f"{why}. Their rewards have only the other terms")
         # Reaching the cap is expected and does not count as a failure of the judge.
         capped = all(verdict.absent == CAPPED for verdict in absent)
         self.steps_without_verdict = 0 if answered or capped else self.steps_without_verdict + 1

@@ -43,7 +43,7 @@ class Criterion:
     def __post_init__(self) -> None:
         if not self.name or not self.asks or self.high <= self.low or not (isfinite(self.weight) and self.weight > 0):
             raise ConfigError(
-                "a criterion has a name, asks something, has a high above its low, and a positive weight; got "
+                "a criterion needs a name, a question, a high value above its low value, and a positive weight; got "
                 f"{self.name!r}, {self.asks!r}, {self.low} to {self.high}, {self.weight}"
             )
 
@@ -61,7 +61,7 @@ class Rubric:
     def __post_init__(self) -> None:
         names = [criterion.name.lower() for criterion in self.criteria]
         if not names or len(set(names)) < len(names):
-            raise ConfigError(f"a rubric has criteria of different names; got {', '.join(names) or 'none'}")
+            raise ConfigError(f"the criteria of a rubric need different names; got {', '.join(names) or 'none'}")
 
     def score(self, scores: Mapping[str, float]) -> float:
         """Return the weighted mean of the criteria's scores, each scaled from its range to [0, 1].
@@ -140,5 +140,5 @@ def _criterion(row: Mapping[str, Any]) -> Criterion:
         raise ConfigError(f"unknown key {unknown[0]!r}; a criterion takes {', '.join(names)}")
     for name in ("low", "high"):
         if not isinstance(row.get(name, 0), int):
-            raise ConfigError(f"{name} is a whole number; got {row[name]!r}")
+            raise ConfigError(f"{name} must be a whole number; got {row[name]!r}")
     return Criterion(**row)

@@ -78,7 +78,7 @@ class VerlQuestion:
             return VerlQuestion(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"a row of the data verl trains on has no question of ours in extra_info ({error!r}): "
+                f"a row of the data verl trains on has no question of this package in extra_info ({error!r}): "
                 "write the file by `ctx1 train verl`"
             ) from None
 

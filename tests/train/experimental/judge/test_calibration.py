@@ -98,7 +98,7 @@ def test_a_judge_that_always_says_yes_is_found_out(labeled: list[LabeledRanking]
 
 
 def test_a_judge_without_verdicts_is_refused(labeled: list[LabeledRanking], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"not one verdict of the judge: \{'reply without JSON': 6\}"):
+    with pytest.raises(DataError, match=r"the judge gave no verdict: \{'reply without JSON': 6\}"):
         calibrate_character("prose", labeled[:6], tmp_path)
     with pytest.raises(DataError, match="no labeled ranking"):
         calibrate_character("honest", [], tmp_path / "none")
@@ -136,7 +136,7 @@ def test_recorded_episodes_are_labeled_by_their_rankings(
     assert {question_id: example.recall for question_id, example in by_question.items()} == {"q0": 0.5, "q1": 0.0}
     assert [document.id for document in by_question["q0"].ranking.documents] == ["d0"]
     assert len(notes) == 2
-    assert "1 trajectories are cut, or of no question with gold here" in notes[1]
+    assert "1 trajectories are incomplete, or belong to no question with gold" in notes[1]
 
 
 def judged_pair(recall: float, score: float) -> JudgedPair:

@@ -45,7 +45,7 @@ def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
     [
         ("", "got none"),
         ('[[criteria]]\nname = "a"\nasks = "?"\nhihg = 3', "unknown key 'hihg'"),
-        ('[[criteria]]\nname = "a"\nasks = "?"\nhigh = 0', "a high above its low"),
+        ('[[criteria]]\nname = "a"\nasks = "?"\nhigh = 0', "a high value above its low value"),
         ('[[criteria]]\nname = "a"\nasks = "?"\nhigh = 2.5', "a whole number"),
         ('[[criteria]]\nname = "a"\nasks = "?"\nweight = nan', "a positive weight"),
         ('[[criteria]]\nname = "a"\nasks = "?"\n[[criteria]]\nname = "A"\nasks = "?"', "different names"),

@@ -108,9 +108,9 @@ def test_the_other_terms_stay_when_the_judge_is_down(small: ToyEnvironment, word
     step_without_judge = make_loop(small, words, small.questions["train"], None, rewards=RewardConfig()).collect(0)
     assert step.rows == step_without_judge.rows
     assert (step.metrics["judge/absent"], step.metrics["term/judge"]) == (24, 0)
-    assert messages == [
-        "24 of 24 episodes have no verdict of the judge: 24 judge failed (said so). They keep their other terms"
-    ]
+    assert len(messages) == 1
+    assert messages[0].startswith("24 of 24 episodes have no verdict of the judge: 24 judge failed (said so). ")
+    assert "other terms" in messages[0]
 
 
 def test_a_question_with_one_verdict_missing_has_the_term_for_none_of_its_episodes() -> None:
