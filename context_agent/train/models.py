@@ -164,7 +164,9 @@ def lora_adapter(chosen: ModelConfig, layers: int) -> Any:
     if chosen.lora is None:
         return None
     if chosen.lora.first_layer >= layers:
-        raise ConfigError(f"model.lora.first_layer = {chosen.lora.first_layer}, but the model has {layers} layers")
+        raise ConfigError(
+            f"model.lora.first_layer = {chosen.lora.first_layer}, but the model has only layers 0 to {layers - 1}"
+        )
     try:
         from peft import LoraConfig
     except ImportError:

@@ -82,7 +82,7 @@ def check_adapter(folder: str | Path) -> Mapping[str, Any]:
     """Return the settings of a LoRA adapter.
 
     Raises:
-        ConfigError: If the folder holds no adapter in safetensors, or its settings name code, patterns or sizes that
+        ConfigError: If the folder has no adapter in safetensors, or its settings name code, patterns or sizes that
             are not a trained adapter's.
     """
     path = Path(folder)
@@ -92,10 +92,10 @@ def check_adapter(folder: str | Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
     if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
-        raise ConfigError(f"{path} holds no LoRA adapter ({ADAPTER_CONFIG} does not say LORA). Name another folder.")
+        raise ConfigError(f"{path} has no LoRA adapter ({ADAPTER_CONFIG} does not say LORA). Name another folder.")
     if not (path / ADAPTER_WEIGHTS).is_file():
         raise ConfigError(
-            f"{path} holds no LoRA adapter in {ADAPTER_WEIGHTS}, and pickled weights are not read: save it with PEFT"
+            f"{path} has no LoRA adapter in {ADAPTER_WEIGHTS}, and pickled weights are not read: save it with PEFT"
         )
     if problem := _adapter_problem(settings):
         raise ConfigError(f"{path / ADAPTER_CONFIG} cannot be used: {problem}. Save the adapter with PEFT's defaults")

@@ -45,10 +45,16 @@ _CALL = ("<tool_call>", "</tool_call>")
 class TemplateRenderer(VocabularyRenderer):
     """A renderer that builds prompts with the chat template of a transformers tokenizer.
 
-    `options` are passed to the template, such as `{"enable_thinking": False}`. `stop` adds to the stop tokens, which
-    are the token that closes the assistant's message in the template, and the tokenizer's end of sequence.
+    A reply ends at the token that closes the assistant's message in the template, or at the end of the sequence.
 
-    If the tokenizer has no chat template, or the template drops content, raise `ConfigError`.
+    Args:
+        tokenizer: The tokenizer.
+        options: Values that are passed to the template, such as `{"enable_thinking": False}`.
+        stop: Further tokens that end a reply.
+        name: The name of the tokenizer. By default, its own name is used.
+
+    Raises:
+        ConfigError: If the tokenizer has no chat template, or if the template drops content.
     """
 
     name = "template"

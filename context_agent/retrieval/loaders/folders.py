@@ -136,7 +136,12 @@ class FolderFile:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The files of rules that hold in a folder, each with the parts above its own folder, the deepest last."""
+    """The files of rules that apply in a folder.
+
+    Attributes:
+        files: Each file with the number of parts of its folder's path. The deepest folder comes last.
+        size: Bytes of all files.
+    """
 
     files: tuple[tuple[int, GitIgnore], ...] = ()
     size: int = 0

@@ -177,7 +177,7 @@ def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Ran
 def _dated_pages(
     graph: LinkGraph, rows: Sequence[int], size: int, rng: Random
 ) -> dict[tuple[str, str], list[tuple[DescribedPage, Fact]]]:
-    """Return descriptions over `size` pages, each with a date.
+    """Return descriptions that need `size` pages, each with a date of the described page.
 
     They are grouped by the date's relation and the page's kind.
     """

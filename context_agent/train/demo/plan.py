@@ -233,8 +233,8 @@ class DemoPlan:
         questions = held_out[: self.questions]
         if not questions:
             raise ConfigError(
-                "no question is held out: a toy environment needs more tasks (data.world in sft.toml), a folder of "
-                "questions a file queries.test.jsonl or queries.dev.jsonl with gold"
+                "no question is held out. A toy environment needs more tasks (data.world in sft.toml). A folder of "
+                "questions needs queries.test.jsonl or queries.dev.jsonl with gold"
             )
         return questions
 

@@ -76,7 +76,12 @@ class PlayEpisode:
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
-    """The result of an episode. `diverged` is that of `RunningEpisode`."""
+    """The result of an episode.
+
+    Attributes:
+        result: The trajectory, or the error that ended the episode.
+        diverged: True if the harness did not reproduce the recorded prompts.
+    """
 
     result: EpisodeResult
     diverged: bool

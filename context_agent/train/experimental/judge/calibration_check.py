@@ -35,7 +35,9 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
     try:
         result = read_json(path)
         if result["schema"] > SCHEMA:
-            raise ConfigError(f"{path} has schema {result['schema']}; this version reads up to {SCHEMA}")
+            raise ConfigError(
+                f"{path} has schema {result['schema']}; this version reads up to {SCHEMA}: update context-agent"
+            )
         was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is not a report of `ctx1 train judge-check` ({error})") from None

@@ -63,7 +63,7 @@ def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
             episode = parse_json(line)
             traces = [trace for trace in episode["traces"] if trace["ok"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}:{number}: no episode of verifiers ({error!r})") from None
+            raise DataError(f"{path}:{number}: not an episode of verifiers ({error!r})") from None
         for trace in traces:
             if any(node.get("sampled") for node in trace["nodes"]):
                 yield rollout_of(trace, version=_version(episode))
