@@ -18,10 +18,10 @@ def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None 
     Args:
         path: The lock file.
         timeout: Seconds to wait for the lock. -1 waits forever.
-        busy: The error if another process has locked the lock. Defaults to a `ConfigError`.
+        busy: The error if another process holds the lock. Defaults to a `ConfigError`.
 
     Raises:
-        ConfigError: If another process has locked the lock and there is no `busy`, or if `path` is a link.
+        ConfigError: If another process holds the lock and there is no `busy`, or if `path` is a link.
     """
     lock = acquired_lock(path, timeout, busy)
     try:
