@@ -277,7 +277,7 @@ def test_an_empty_question_is_refused(corpus: MemoryCorpus, question: str) -> No
 
 
 def test_a_question_past_the_soft_threshold_is_refused_with_its_size(corpus: MemoryCorpus) -> None:
-    with pytest.raises(BudgetError, match="past the soft threshold"):
+    with pytest.raises(BudgetError, match="more than the soft threshold"):
         SearchAgent(corpus, ScriptedPolicy([])).search("why " * 25_000)
 
 

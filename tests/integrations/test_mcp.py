@@ -262,7 +262,7 @@ async def test_a_question_that_the_budget_cannot_hold(films: MemoryCorpus) -> No
     with SearchAgent(films, budget=4_096) as agent:
         answer = await ask(agent, "retrieve", question="long " * 3_000)
     assert answer.is_error
-    assert "past the soft threshold of 2,048 in a window of 4,096" in text(answer)
+    assert "more than the soft threshold of 2,048 in a window of 4,096" in text(answer)
 
 
 async def test_an_unknown_tool(agent: SearchAgent) -> None:

@@ -99,7 +99,7 @@ def test_one_that_fails_hangs_breaks_or_finds_nothing_stops_no_other(corpus: Mem
     assert errors[0] is errors[2] is errors[4] is None
     assert (errors[1], errors[5]) == ("no reply from the\nmodel", "the server is down")
     assert errors[3] == "unexpected ZeroDivisionError: a bug"
-    assert "past the soft threshold" in str(errors[6])
+    assert "more than the soft threshold" in str(errors[6])
     result = result_text(event)
     assert "1: 3 documents; 2: failed (no reply from the model), 3 documents; 3: out of time, 2 documents" in result
     assert "5: nothing found; 6: failed (the server is down), nothing found" in result

@@ -122,7 +122,9 @@ class OpenAIEmbedder:
         sizes = {len(row) for row in rows}
         expected = self._dimension or len(rows[0])
         if sizes != {expected} or not expected:
-            raise self._failure(f"the server returned vectors of {sorted(sizes)} values; expected {expected}")
+            raise self._failure(
+                f"the server returned vectors of {sorted(sizes)} values; expected {expected or 'at least 1'}"
+            )
         try:
             with np.errstate(over="ignore"):  # a value past float32 becomes infinite, and is refused
                 vectors = np.asarray(rows, dtype=np.float32)

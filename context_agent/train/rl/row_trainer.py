@@ -366,7 +366,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         for item in items:
             if longest is not None and item.length > longest:
                 raise DataError(
-                    f"a row of episode {item.row.episode_id} has {item.length} ids; the model takes {longest}: "
+                    f"a row of episode {item.row.episode_id} has {item.length} ids, but the model takes {longest}: "
                     "roll out with a smaller window"
                 )
             if max(item.row.input_ids) >= self.vocabulary:

@@ -328,7 +328,7 @@ def test_what_cannot_be_indexed(tmp_path: Path, folder: Path) -> None:
         index(folder, people(3), embedder=HashEmbedder(32))
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "notes.txt").write_text("mine")
-    with pytest.raises(CorpusError, match="holds other files"):
+    with pytest.raises(CorpusError, match="contains other files"):
         index(tmp_path / "c", people(3))
     with pytest.raises(ConfigError, match="either"):
         index_documents(people(3), tmp_path, url="http://localhost:1")

@@ -210,7 +210,7 @@ def test_vectors_of_another_size_are_refused(server: Server) -> None:
 def test_a_size_that_changes_between_batches_is_refused(server: Server, embedder: OpenAIEmbedder) -> None:
     embedder.embed_query("a")
     server.say({"data": [{"index": 0, "embedding": [1, 2]}]})
-    with pytest.raises(EmbedderError, match="where 4 were expected"):
+    with pytest.raises(EmbedderError, match="values; expected 4"):
         embedder.embed_query("b")
 
 
@@ -226,7 +226,7 @@ def test_a_size_that_changes_between_batches_is_refused(server: Server, embedder
         ({"data": "x"}, "not a list of embeddings"),
         ({"data": []}, "returned 0 embeddings; expected exactly one for each of 1 texts"),
         ({"data": [{"index": 5, "embedding": [1.0]}]}, "expected exactly one for each of 1 texts"),
-        ({"data": [{"index": 0, "embedding": []}]}, "were expected"),
+        ({"data": [{"index": 0, "embedding": []}]}, "values; expected"),
         (b'{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}', "not finite"),
     ],
 )

@@ -107,7 +107,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
     ("changes", "message"),
     [
         ({"engine": {"kind": "transformers"}}, 'set engine.kind = "vllm"'),
-        ({"async_rollouts": {"ahead": 1}}, r"exclude \[async_rollouts\]"),
+        ({"async_rollouts": {"ahead": 1}}, r"cannot be combined with \[async_rollouts\]"),
     ],
 )
 def test_episodes_that_need_the_trainer_s_process_are_refused_to_others(
