@@ -243,10 +243,13 @@ class RolloutProcess:
 
     def _receive(self, child: ChildProcess) -> None:
         """Pass on the messages of the process until it ends. Then give the error to those who wait."""
-        with suppress(EOFError, OSError):
+        try:
             while True:
                 self._requests.receive(child.pipe.recv())
-        self._requests.fail(self._ended())
+        except (EOFError, OSError):
+            self._requests.fail(self._ended())
+        except BaseException as error:  # noqa: BLE001 - nobody would read the replies any more
+            self._requests.fail(PolicyError(f"a message of the rollout process cannot be read: {error!r}"))
 
     def _is_alive(self) -> bool:
         return self._child is not None and self._child.exit_code(0) is None
@@ -321,14 +324,13 @@ async def _answer(worker: LocalWorker, parent: ParentPipe, request: Request) -> 
                 answer = await worker.score(ids)
             case PauseCalls():
                 await worker.pause()
+        parent.send(Reply(request.number, answer))
     except PolicyError as error:
         parent.send(Reply(request.number, None, picklable_error(error)))
     except Exception as error:  # noqa: BLE001
         kind = ConfigError if isinstance(error, ConfigError) else PolicyError
         failure = kind(f"{type(error).__name__} in the rollout process: {error}")
         parent.send(Reply(request.number, None, failure))
-    else:
-        parent.send(Reply(request.number, answer))
 
 
 async def _play(worker: LocalWorker, wanted: PlayEpisode, running: RunningEpisode) -> PlayedEpisode:

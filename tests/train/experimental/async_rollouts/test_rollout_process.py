@@ -23,7 +23,7 @@ from context_agent.policies.tokens.prompt import calls
 torch = pytest.importorskip("torch", reason="needs the train extra (torch)")
 pytest.importorskip("trl", reason="needs the train extra (trl)")
 
-from context_agent._support.child_process import ParentPipe  # noqa: E402
+from context_agent._support.child_process import ParentPipe, Request  # noqa: E402
 from context_agent._support.suggest import flat_settings  # noqa: E402
 from context_agent.policies.tokens.engines.transformers import TransformersEngine  # noqa: E402
 from context_agent.testing import tiny_runs  # noqa: E402
@@ -201,6 +201,19 @@ def test_what_a_process_cannot_open_is_the_error_of_its_start(
     monkeypatch.setattr(rollout_process, "start_process", serve_here)
     with pytest.raises(expected, match=reason):
         RolloutProcess(run).load_model(load_model(run, environment_of(run.data)).model)
+
+
+def test_an_answer_that_cannot_be_sent_is_an_error() -> None:
+    class Unsendable:
+        async def score(self, ids: Any) -> Any:
+            return lambda: ids
+
+    pipe, child_end = Pipe()
+    worker: Any = Unsendable()
+    asyncio.run(rollout_process._answer(worker, ParentPipe(child_end), Request(3, rollout_process.ScoreIds((1,)))))
+    reply = pipe.recv()
+    assert (reply.number, type(reply.error)) == (3, PolicyError)
+    assert "in the rollout process" in str(reply.error)
 
 
 TRAINER = """
