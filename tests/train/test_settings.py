@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from context_agent import Document, index_documents
+from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval import rerankers
 from context_agent.testing import tiny_runs
 from context_agent.train.config import DataConfig, EpisodeConfig, ExpectedCosts, LoraConfig, OptimizerConfig
@@ -265,6 +266,73 @@ class TestWithTorch:
         settings = TrainingRun(run, "sft", resume=False, note=lambda _: None).trainer_settings()
         assert (settings["project"], settings["run_name"]) == ("ships", "first")
 
+    @pytest.mark.parametrize(
+        ("changes", "field", "value"),
+        [
+            ({"seed": 9}, "seed", 9),
+            ({"checkpoints": {"every": 5}}, "save_steps", 5),
+            ({"model": {"dtype": "bfloat16"}}, "bf16", True),
+            ({"sft": {"learning_rate": 0.25}}, "learning_rate", 0.25),
+        ],
+    )
+    def test_what_every_trainer_is_given(self, changes: dict[str, Any], field: str, value: Any, tmp_path: Path) -> None:
+        from context_agent.train.training_run import TrainingRun
+
+        run = tiny_runs.demonstrations(tmp_path, **changes)
+        settings = TrainingRun(run, "sft", resume=False, note=lambda _: None).trainer_settings()
+        assert settings[field] == value
+
+    def test_how_lessons_are_divided_into_updates(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        from context_agent.train import sft
+
+        given: list[dict[str, Any]] = []
+
+        def trainer(**options: Any) -> Any:
+            given.append(options)
+            raise InterruptedError
+
+        monkeypatch.setattr(sft, "RowSftTrainer", trainer)
+        changes = {"epochs": 3, "rows": 32, "rows_per_pass": 4, "demonstrations": 40}
+        for held_out in (0.0, 0.2):
+            run = tiny_runs.demonstrations(tmp_path / str(held_out), sft={**changes, "held_out": held_out})
+            with pytest.raises(InterruptedError):
+                sft.train(run, note=lambda _: None)
+        arguments = given[0]["args"]
+        assert (arguments.num_train_epochs, arguments.per_device_train_batch_size) == (3, 4)
+        assert arguments.gradient_accumulation_steps == 8
+        assert given[0]["eval_dataset"] is None
+        assert len(given[1]["eval_dataset"]) + len(given[1]["train_dataset"]) == len(given[0]["train_dataset"])
+
+    def test_how_the_trainers_own_model_samples(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        from context_agent import MemoryCorpus
+        from context_agent.policies.tokens import TokenPolicy
+        from context_agent.policies.tokens.engines import FakeEngine
+        from context_agent.policies.tokens.harmony import HarmonyRenderer
+        from context_agent.train.agents import build_agent
+        from context_agent.train.rl import samplers
+
+        monkeypatch.setattr(samplers, "TransformersEngine", lambda model, **options: options)
+        run = tiny_runs.demonstrations(tmp_path, engine={"batch": 5, "max_tokens": 7, "temperature": 0.5})
+        engine: Any = samplers.local_engine(run, None)
+        assert engine["max_batch"] == 5
+        corpus = MemoryCorpus([Document("a", "Comets.")])
+        with build_agent(run, corpus, FakeEngine([]), HarmonyRenderer(), temperature=run.engine.temperature) as agent:
+            assert isinstance(agent.policy, TokenPolicy)
+            assert (agent.policy.max_tokens, agent.policy.temperature) == (7, 0.5)
+
+    @pytest.mark.parametrize(("adapters", "folder"), [(None, "adapters"), ("shared", "shared")])
+    def test_where_a_server_finds_new_adapters(
+        self, adapters: str | None, folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        from context_agent.train.rl import samplers
+
+        monkeypatch.setattr(samplers, "AdapterSync", lambda engine, url, folder, name, **_: folder)
+        place = None if adapters is None else str(tmp_path / adapters)
+        run = tiny_runs.demonstrations(tmp_path, engine={"kind": "vllm", "adapters": place})
+        unused: Any = None
+        with samplers.open_sampler(run, unused) as (_, sync):
+            assert Path(str(sync)) == tmp_path / folder
+
     def test_weights_may_go_to_a_server_over_nccl(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         from context_agent.train.rl import row_trainer
         from context_agent.train.training_run import TrainingRun
@@ -305,6 +373,19 @@ class Backwards:
 
     def score(self, query: str, texts: Sequence[str]) -> np.ndarray[Any, Any]:
         return np.array([-len(text) for text in texts], dtype=np.float32)
+
+
+def test_rollouts_have_a_seed_of_their_own_or_that_of_the_run() -> None:
+    assert parse_run(LEAST | {"seed": 3}).drawing.seed == 3
+    assert parse_run(LEAST | {"seed": 3, "rollouts": {"seed": 4}}).drawing.seed == 4
+
+
+def test_a_run_may_search_a_server() -> None:
+    with (
+        pytest.raises(CorpusNotFoundError, match=r"127\.0\.0\.1:9.*does not answer"),
+        open_corpus(DataConfig(url="http://127.0.0.1:9")),
+    ):
+        pass
 
 
 def test_which_index_a_run_opens_and_how_it_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
