@@ -125,8 +125,8 @@ def test_worker_processes_change_nothing_and_one_that_is_killed_has_nothing_paid
             def watch(stage):
                 def advance(done, total):
                     if stage == "write" and done == 2 and not killed_pids:
-                        killed_pids.append(pool._workers[0].process.pid)
-                        pool._workers[0].process.kill()
+                        killed_pids.append(pool._workers[0].child.process.pid)
+                        pool._workers[0].child.process.kill()
 
                 return advance
 
