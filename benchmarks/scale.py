@@ -13,9 +13,9 @@ also measured in wall time, because both of its retrievers run at the same time 
 - **opening**: the seconds of `ChromaCorpus.open` with a loaded embedder.
 - **memory**: the memory that the reader does not share with other readers of the index, after the searches. It is the
   kernel's `Anonymous` of the process, also without the amount before the index was opened.
-- **search** and **grep**: p50 and p95 over 100 dev questions, each new; p50 of the dense part, of an exact dense
-  search, and the share of the 10 nearest passages that the dense part finds; the slowest of the 20 patterns of
-  `search_latency`.
+- **search**: p50 and p95 over 100 dev questions, each new. The program also prints p50 of the dense part and of an
+  exact dense search, and the share of the 10 nearest passages that the dense part finds.
+- **grep**: the slowest of the 20 patterns of `search_latency`.
 - **disk**: the bytes of this package's files, and of Chroma's, for each byte of text.
 
 `--trigrams` also measures a prefilter for grep. It is a tantivy index of all trigrams of the texts, which selects

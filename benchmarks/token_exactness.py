@@ -53,7 +53,7 @@ def verdict(good: bool) -> str:
 
 
 def episodes(count: int) -> list[Played]:
-    """Return random episodes. Half of them use each profile, and some have parallel calls."""
+    """Return random episodes, half with each profile. Some have parallel calls."""
     corpus = small_corpus()
     return [
         play(corpus, HarmonyRenderer(parallel=seed % 3 == 0), seed, profile=context_1() if seed % 2 else default())

@@ -65,7 +65,7 @@ def export(folder: Path, file: Path) -> None:
     )
 
 
-def quantise(full: Path, file: Path, metadata: dict[str, str]) -> None:
+def quantize(full: Path, file: Path, metadata: dict[str, str]) -> None:
     """Write a graph with 8-bit weights and metadata to `file`.
 
     `{digest}` in the name in the metadata is replaced by the digest of the weights and the tokenizer. The function
@@ -145,7 +145,7 @@ def main() -> None:
         export(options.model, full)
         metadata = {FORMAT: MINILM_FORMAT, NAME: "minilm-384@{digest}", MAX_LENGTH: str(LONGEST)}
         origin = {"origin": "sentence-transformers/all-MiniLM-L6-v2", "license": "Apache-2.0"}
-        quantise(full, options.output, metadata | origin)
+        quantize(full, options.output, metadata | origin)
         if options.passages:
             compare(full, options.output, passages(options.passages, options.count))
 

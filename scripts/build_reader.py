@@ -47,7 +47,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from build_minilm import quantise
+from build_minilm import quantize
 from numpy.typing import NDArray
 from onnx.numpy_helper import to_array
 from reader_pools import HYBRID, Draws, Pair, Pool, PoolCollector, judged, questions_of, read_pools, single_pairs
@@ -336,7 +336,7 @@ def export(options: argparse.Namespace) -> None:
             dynamo=False,
         )
         metadata = {FORMAT: READER_FORMAT, NAME: "reader@{digest}", MAX_LENGTH: str(LONGEST), "license": "Apache-2.0"}
-        quantise(full, options.out, metadata | {"origin": "trained from sentence-transformers/all-MiniLM-L6-v2"})
+        quantize(full, options.out, metadata | {"origin": "trained from sentence-transformers/all-MiniLM-L6-v2"})
     _note(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
 
 

@@ -220,7 +220,7 @@ def token_weights(vocabulary: Vocabulary) -> Floats:
     return np.asarray(weights[:, None], dtype=np.float32)
 
 
-def quantised(vectors: Floats) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def quantized(vectors: Floats) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return 8-bit integers and a scale for each row.
 
     Together they need a quarter of the space, and no retrieval figure changes.
@@ -235,7 +235,7 @@ def write(folder: Path, vectors: Floats, tokenizer: Tokenizer) -> str:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     text = tokenizer.to_str()
-    values, scales = quantised(vectors)
+    values, scales = quantized(vectors)
     digest = hashlib.sha256(values.tobytes() + scales.tobytes() + text.encode()).hexdigest()
     name = f"static-minilm-{vectors.shape[1]}@{digest[:8]}"
     metadata = {"name": name, "teacher": "all-MiniLM-L6-v2", "license": "Apache-2.0"}

@@ -35,7 +35,7 @@ DOCUMENTS = "documents.jsonl"
 HELD_OUT = "held-out-"
 WINDOW = 2_048
 ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, keep=3, hedge=1, names_only=True)
-"""As in docs/smollm2.md."""
+"""Settings of the oracle, as in docs/smollm2.md."""
 FILTERS = DemonstrationFilters(min_output_recall=0.99, low_rate=0.0)
 SETS = ("2wiki", "hotpotqa")
 
@@ -46,12 +46,12 @@ def write_material(
     """Write documents, questions and lessons.
 
     Args:
-        folders: For each set a folder with its documents and questions.
+        folders: The folder of each set, with its documents and questions.
         out: The folder to write.
         model: The model whose vocabulary counts tokens.
-        taught: Train questions of each set that become lessons, at most.
-        rewarded: Further train questions of each set, for rewards, at most.
-        held_out: Dev questions of each set, at most.
+        taught: The maximum number of train questions of a set that become lessons.
+        rewarded: The maximum number of further train questions of a set, for rewards.
+        held_out: The maximum number of dev questions of a set.
     """
     out.mkdir(parents=True, exist_ok=True)
     with (out / DOCUMENTS).open("w", encoding="utf-8") as file:
@@ -95,7 +95,7 @@ def held_out_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """Plays tasks over a corpus, and keeps its good episodes."""
+    """An object that plays tasks over a corpus and keeps its good episodes."""
 
     corpus: MemoryCorpus
     counter: TokenCounter

@@ -27,12 +27,12 @@ from pathlib import Path
 
 MANIFEST = "manifest.json"
 FOLDER_BYTES = 60_000_000
-"""Most bytes of a folder."""
+"""Maximum size of a folder, in bytes."""
 PIECE = re.compile(r"(?P<name>.+)\.(?P<number>\d+)-of-(?P<count>\d+)")
 
 
 class MaterialError(Exception):
-    """The material is damaged or incomplete. The message says which file, and how to make it anew."""
+    """The material is damaged or incomplete. The message names the file, and says how to make it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def unpack(source: Path, target: Path) -> None:
 
 
 def restore_checkout(material: Path, checkout: Path) -> None:
-    """Put weight files that the checkout lacks in their place."""
+    """Copy the weight files that the checkout lacks to their places."""
     weights = material / "checkout"
     for path in sorted(weights.rglob("*")):
         place = checkout / path.relative_to(weights)
@@ -117,7 +117,9 @@ def restore_checkout(material: Path, checkout: Path) -> None:
 
 
 def install_missing(wheels: Path, site: Path) -> list[str]:
-    """Install the wheels whose package cannot be imported here, or is older, into the folder `site`.
+    """Install wheels into the folder `site`.
+
+    A wheel is installed if its package cannot be imported here, or is older.
 
     Returns:
         The names of the installed wheels.
@@ -137,7 +139,7 @@ def install_missing(wheels: Path, site: Path) -> list[str]:
 
 
 def _is_present(wheel: Path) -> bool:
-    """Return whether the wheel's modules can be found here, in its version or a later one."""
+    """Return True if the wheel's modules are installed here, in its version or a later one."""
     name, version = wheel.name.split("-")[:2]
     try:
         installed = importlib.metadata.version(name)

@@ -1,4 +1,4 @@
-"""What a part of the check is given, and what it yields."""
+"""The input of a part of the check, and the rows that it yields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OK, MISSED, SKIPPED, FAILED = "ok", "MISSED", "skipped", "FAILED"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure of the table beside what it should be."""
+    """A figure of the table, with its expected value."""
 
     part: str
     figure: str
@@ -34,7 +34,7 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Seconds that are left; negative if the time is up."""
+        """Seconds that are left. The number is negative if the time is up."""
         return self.seconds - (time.monotonic() - self.start)
 
 
@@ -46,18 +46,18 @@ class Scale:
     gpt_oss: Mapping[str, Any]
     qwen3: Mapping[str, Any]
     row_tokens: int
-    """Ids of a row of the LoRA step."""
+    """Number of ids of a row of the LoRA step."""
     requests: int
-    """Replies that are sampled at the same time."""
+    """Number of replies that are sampled at the same time."""
     prompt: int
     reply: int
     entities: int
-    """Documents of the invented world in which a tiny model plays."""
+    """Number of documents of the invented world in which a tiny model plays."""
     episodes: int
-    """Episodes of an update in the invented world."""
+    """Number of episodes of an update in the invented world."""
     updates: int
     questions: int
-    """Held-out questions of each set that SmolLM2 answers."""
+    """Number of held-out questions of each set that SmolLM2 answers."""
 
     @property
     def device(self) -> str:
@@ -110,13 +110,13 @@ SMALL = Scale(
 )
 
 Part = Callable[[Scale, Path, Clock], Iterator[Row]]
-"""Measures one thing in a folder of its own, and yields its rows as they come."""
+"""A function that measures one thing in a folder of its own, and yields its rows as they come."""
 
 
 def trained_updates(scale: Scale, train: Callable[[], int], wanted: int) -> int:
     """Train, and return the number of updates.
 
-    The model of the self-test earns nothing, and a run that trains nothing ends with an error after its last update.
+    In the self-test, the model earns nothing. A run that trains nothing ends with an error after its last update.
     """
     try:
         return train()
@@ -127,12 +127,12 @@ def trained_updates(scale: Scale, train: Callable[[], int], wanted: int) -> int:
 
 
 def within(value: float, bound: float) -> str:
-    """Return the verdict of a figure that must not pass a bound."""
+    """Return the verdict on a figure that has a bound."""
     return OK if value <= bound else MISSED
 
 
 def memory_row(scale: Scale, estimate: float) -> Row:
-    """Return the most memory that torch held, beside the estimate in bytes."""
+    """Return the row with the most memory that torch used, compared with an estimate in bytes."""
     import torch
 
     reference = f"{estimate / GB:.1f} GB by --dry-run"

@@ -19,12 +19,13 @@ from gpu.part import MISSED, OK, SKIPPED, Clock, Row, Scale, within
 
 LORA = {"lora": {"rank": 4, "alpha": 64.0, "modules": ["q_proj", "v_proj"]}}
 CALL_BOUNDS = {"float32": 1e-4, "bfloat16": 0.1}
-"""How far a call's log-probabilities may be from those of its version: kernels for one row and for a batch differ."""
+"""Maximum difference of a call's log-probabilities from those of its version. Kernels for one row and a batch differ.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of run: where it samples, and its `[model]`."""
+    """A kind of run: the place where it samples, and its `[model]`."""
 
     sampler: str
     name: str

@@ -52,7 +52,10 @@ BOUNDS = {"float32": 1e-5, "bfloat16": 1e-3}
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of the parts. `model` is SmolLM2 or what stands for it; `prompt` are ids of a prompt to sample on."""
+    """The sizes of the parts.
+
+    `model` is SmolLM2, or the model that replaces it. `prompt` is the number of ids of a prompt to sample on.
+    """
 
     model: str
     dtypes: tuple[str, ...]
@@ -72,12 +75,12 @@ SMALL = Sizes("tiny-llama", ("float32",), 1, 60, 2, 1, 2, 2, 32, 1, 8)
 
 
 def sizes(scale: Scale) -> Sizes:
-    """Return the sizes for a scale."""
+    """Return the sizes of the parts for a scale."""
     return FULL if scale.gpu else SMALL
 
 
 class Recorder:
-    """An engine that keeps what it sampled."""
+    """An engine that stores its samples."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -85,7 +88,7 @@ class Recorder:
         self.samples: list[Sample] = []
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """Sample with the engine, and keep the sample."""
+        """Sample with the engine, and store the sample."""
         self.samples.append(await self._engine.generate(request))
         return self.samples[-1]
 
@@ -129,7 +132,7 @@ def served_smollm2(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
 
 
 def smollm2_folder(scale: Scale, folder: Path) -> str:
-    """Return the folder of SmolLM2's weights, or of the model that stands for it."""
+    """Return the folder of SmolLM2's weights, or of the model that replaces it."""
     if scale.gpu:
         return model_folder(sizes(scale).model)
     from context_agent.train.tiny_model import tiny_llama
@@ -139,7 +142,7 @@ def smollm2_folder(scale: Scale, folder: Path) -> str:
 
 @contextmanager
 def sampler(scale: Scale, model: str, flags: Sequence[str]) -> Iterator[Engine]:
-    """Serve the model with vLLM; without a GPU, sample with transformers in this process."""
+    """Serve the model with vLLM. Without a GPU, sample with transformers in this process."""
     if scale.gpu:
         with check_servers.vllm_server(Path(model), flags, name="model") as url:
             yield VllmEngine(url, "model")
@@ -154,7 +157,10 @@ def sampler(scale: Scale, model: str, flags: Sequence[str]) -> Iterator[Engine]:
 
 
 def episodes(scale: Scale, engine: Engine, model: str) -> tuple[list[Trajectory], list[Sample]]:
-    """Play episodes in the profile lean, all at once. Return them with everything that the engine sampled."""
+    """Play episodes in the profile lean at the same time.
+
+    Return them, and everything that the engine sampled.
+    """
     import transformers
 
     world = make_world(entities=sizes(scale).entities, hops=(2, 2))
@@ -173,7 +179,7 @@ def episodes(scale: Scale, engine: Engine, model: str) -> tuple[list[Trajectory]
 
 
 def exactness(figure: str, trajectories: Sequence[Trajectory], samples: Sequence[Sample]) -> Row:
-    """Return whether the rows train exactly what was sampled, in order."""
+    """Return the row of the check that training uses exactly the sampled tokens, in order."""
     rows = [row for trajectory in trajectories for row in sampled_rows(trajectory)]
     recorded = [whole_call.call.output for trajectory in trajectories for whole_call in expand(calls(trajectory))]
     trained = [token for row in rows for token, use in zip(row.input_ids, row.loss_mask, strict=True) if use]
@@ -223,7 +229,7 @@ def learning(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
 
 
 def learning_run(scale: Scale, source: str, material: DemoMaterial, kind: str) -> RunConfig:
-    """Return the run of configs/smollm2.toml, changed for this check: `kind` is `sft` or `rl`."""
+    """Return the run of configs/smollm2.toml, changed for this check. `kind` is `sft` or `rl`."""
     changes: dict[str, Any] = {
         "out": str(material.out / kind),
         "model.name": source,
@@ -266,7 +272,10 @@ def lessons_row(scale: Scale, out: Path, seconds: float) -> Row:
 
 
 def rewards(scale: Scale, run: RunConfig) -> Iterator[Row]:
-    """Train by rewards. Yield how many updates there were, how fast, and the rewards at both ends."""
+    """Train by rewards, and yield rows.
+
+    They have the number of updates, their speed, and the rewards of the first and the last updates.
+    """
     from context_agent.train import reinforcement
 
     start = time.perf_counter()

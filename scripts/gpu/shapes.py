@@ -1,6 +1,6 @@
 """Large models' shapes with random weights: a LoRA step of the trainer, and sampling by the engine of this process.
 
-The run files of configs/ give the settings and the assumptions that the figures are printed beside.
+The run files of configs/ have the settings, and the assumptions with which the figures are compared.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gpu.part import Clock, Row, Scale, memory_row
 
 ROOT = Path(__file__).resolve().parents[2]
 UPDATES = 3
-"""The first one compiles and allocates; the others are timed."""
+"""Number of updates. The first one compiles and allocates. The others are timed."""
 SAMPLED_SHARE = 6
-"""One token in six of a row is sampled, as the run files' `[expected]` assumes."""
+"""Number of a row's tokens for each sampled token, as the run files' `[expected]` assumes."""
 
 
 def gpt_oss_20b(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
@@ -39,7 +39,7 @@ def qwen3_4b(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
 
 
 def gpt_oss_config(scale: Scale) -> Any:
-    """Return transformers' configuration of gpt-oss in the scale's shape; its defaults are those of the large model."""
+    """Return transformers' configuration of gpt-oss in the scale's shape. Its defaults are those of the large model."""
     from transformers import GptOssConfig
 
     config = GptOssConfig(**scale.gpt_oss, router_aux_loss_coef=0.0)
@@ -66,7 +66,7 @@ def qwen3_config(scale: Scale) -> Any:
 
 
 class SameRows:
-    """The same two random rows for each update, and when they were taken."""
+    """Two random rows, which are the same for each update, and the times at which they were taken."""
 
     def __init__(self, tokens: int, vocabulary: int) -> None:
         import torch
@@ -187,7 +187,7 @@ def sampling_row(scale: Scale, model: Any, vocabulary: int, run: RunConfig, run_
 
 
 async def replies(engine: Engine, prompts: Sequence[list[int]], length: int) -> int:
-    """Sample one reply of that length on each prompt. Return the number of sampled ids."""
+    """Sample one reply of this length on each prompt. Return the number of sampled ids."""
     samples = await asyncio.gather(
         *(engine.generate(SampleRequest(prompt, max_tokens=length, seed=0)) for prompt in prompts)
     )

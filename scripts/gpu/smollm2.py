@@ -34,10 +34,10 @@ from gpu.part import MISSED, OK, SKIPPED, Clock, Row, Scale, trained_updates
 ROOT = Path(__file__).resolve().parents[2]
 TURNS = 8
 AT_ONCE = 64
-"""Episodes that sample together."""
+"""Number of episodes that sample together."""
 CUTOFF = 5
 ENDING_SECONDS = 20.0
-"""What loading and saving take after the rewards, besides the last evaluation."""
+"""Seconds for loading and saving after the rewards, without the last evaluation."""
 
 
 def smollm2(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
@@ -68,7 +68,7 @@ def smollm2(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
 
 
 def _model(scale: Scale, folder: Path, material: Path) -> str:
-    """Return the folder of SmolLM2's weights, or of the model that stands for it."""
+    """Return the folder of SmolLM2's weights, or of the model that replaces it."""
     target = folder / "model"
     if target.is_dir():
         return str(target)
@@ -159,7 +159,7 @@ class Course:
             return list(await asyncio.gather(*map(answer, self.questions)))
 
     def lessons(self) -> Iterator[Row]:
-        """Train on the lessons."""
+        """Train on the lessons, and yield the rows of the table."""
         from context_agent.train import sft
 
         trajectories = [str(self.material / "lessons" / name) for name in ("wide", "half")]
@@ -179,7 +179,7 @@ class Course:
         )
 
     def rewards(self, seconds: float) -> Iterator[Row]:
-        """Train by rewards for so many seconds."""
+        """Train by rewards for this number of seconds."""
         from context_agent.train import reinforcement
 
         changes: dict[str, Any] = {
