@@ -19,10 +19,12 @@ from context_agent.pruning.view import (
     Role,
     Selection,
     Source,
+    Summary,
     Text,
     ToolResult,
     View,
     fold,
+    named_id,
 )
 from context_agent.types import Chunk, Hit
 
@@ -125,6 +127,26 @@ def test_the_bill_starts_at_the_first_edited_block() -> None:
     assert before.cost(prune) == EditCost(freed=200, recomputed=200)
     assert after.cost(Edit(restored=prune.pruned)) == EditCost(freed=-200, recomputed=400)
     assert before.cost(Edit()) == EditCost(freed=0, recomputed=0)
+
+
+def test_a_new_summary_is_in_no_cache_though_all_that_it_replaces_is_hidden() -> None:
+    hidden = view().apply(Edit(pruned=(1,)))
+    summary = Summary(5, "s1", "# s1\n", "text 1", 30, 0, 0, of=(1,))
+    assert hidden.cost(Edit(summaries=(summary,))) == EditCost(freed=-30, recomputed=30)
+
+
+def test_a_view_knows_what_the_latest_edit_changed() -> None:
+    before = view()
+    after = before.apply(Edit(pruned=(1, 3)))
+    assert (before.changed, after.changed) == (frozenset(), {1, 3})
+    assert after.apply(Edit(pruned=(2,), restored=(3,))).changed == {2, 3}
+    assert after.apply(Edit(protected=(0,))).changed == {1, 3}, "nothing was hidden or restored since"
+
+
+def test_a_label_may_stand_behind_a_title_unless_the_whole_is_an_id() -> None:
+    assert named_id("comets #3", {"d1"}) == "#3"
+    assert named_id("comets #3", {"comets #3"}) == "comets #3"
+    assert named_id("comets", {"d1"}) == "comets"
 
 
 def test_oldest_and_random_free_what_is_needed() -> None:
