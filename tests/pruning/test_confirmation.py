@@ -72,6 +72,14 @@ def test_after_a_no_it_is_asked_again_when_as_much_more_would_go() -> None:
     assert all(later > earlier + above for earlier, later in pairwise(freed))
 
 
+def test_after_a_no_the_same_prune_is_not_announced_again() -> None:
+    confirm = Answers(False)
+    pruner = ContextPruner(300, strategy="bm25", confirm=confirm)
+    outcomes = [pruner.prune(MESSAGES).report.outcome for _ in range(2)]
+    assert outcomes == ["declined", "declined"]
+    assert len(confirm.asked) == 1
+
+
 def test_a_negative_limit_is_refused() -> None:
     with pytest.raises(ConfigError, match="confirm_above"):
         ContextPruner(confirm_above=-1)

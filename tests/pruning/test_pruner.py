@@ -112,6 +112,15 @@ def test_errors_and_the_last_turn_stay() -> None:
     assert pruned.report.removed[0].call_id == "c2"
 
 
+def test_beside_a_large_last_result_older_ones_keep_half_of_the_budget() -> None:
+    last = noises(900, 36)
+    turns = [*conversation(*(noises(20 * number, 12) for number in range(10))), search(100, last)]
+    pruned = pruner(2_000, strategy="bm25").prune(rendered("openai", turns))
+    assert pruned.messages[-1]["content"] == last
+    older = pruned.report.tokens_after - CharCounter().count(last)
+    assert 800 < older <= 1_000
+
+
 def test_what_a_later_step_quotes_or_builds_on_stays() -> None:
     path = "See config/zq_engine.toml for it. " + noise(3)
     quoted = noise(5).replace("rain and wind", "seven very old copper lamps hung from hooks")

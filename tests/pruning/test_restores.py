@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from context_agent.errors import DataError
+from context_agent.errors import ConfigError, DataError
 from context_agent.integrations.restore_log import RestoreLog
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.prices import Prices
@@ -64,6 +64,14 @@ def test_another_conversation_is_not_affected() -> None:
     pruned = pruner.prune(rendered("openai", turns(1)))
     pruner.restore(pruned.messages, [item.id for item in pruned.report.removed if "Ines Marlow" in item.preview])
     assert not any(visible(other.prune(rendered("openai", turns(4))).messages, number) for number in range(1))
+
+
+def test_an_id_that_no_stub_names_is_refused_with_the_nearest() -> None:
+    pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25")
+    pruned = pruner.prune(rendered("openai", turns(1)))
+    wanted = pruned.report.removed[0].id
+    with pytest.raises(ConfigError, match=f"names '{wanted}x': did you mean '{wanted}"):
+        pruner.restore(pruned.messages, [f"{wanted}x"])
 
 
 def test_a_prune_after_a_restore_is_repeatable() -> None:
