@@ -94,7 +94,10 @@ class Checkpoint:
             ConfigError: If the kind or a binding setting differs. The message lists the differences.
         """
         if self.kind != kind:
-            raise ConfigError(f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`")
+            raise ConfigError(
+                f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`: name another "
+                "folder with --out"
+            )
         before, now = (binding_settings(each) for each in (self.settings, settings))
         longer = {key for key in EXTENDABLE if key in before and key in now and now[key] > before[key]}
         differences = differing_settings({**before, **{key: now[key] for key in longer}}, now)

@@ -85,7 +85,7 @@ class LinkTaskSettings:
         if unknown or not self.types:
             raise ConfigError(f"no question type {', '.join(unknown) or '(empty)'}: choose from {', '.join(TYPES)}")
         if not 2 <= self.hops[0] <= self.hops[1] <= 4:
-            raise ConfigError(f"hops must be within 2-4; got {self.hops[0]}-{self.hops[1]}")
+            raise ConfigError(f"hops must be from 2 to 4; got {self.hops[0]}-{self.hops[1]}")
         if self.count is not None and self.count < 1:
             raise ConfigError(f"count must be at least 1; got {self.count}")
         if self.distractors < 0:

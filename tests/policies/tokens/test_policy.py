@@ -295,7 +295,7 @@ def test_a_reply_without_call_or_ranking_ends_with_what_the_view_defends(corpus:
 def test_an_engine_that_fails_in_the_middle_ends_the_episode_with_a_reason(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, TokenPolicy(scripted(search("comets")))).search(QUESTION)
     assert result.stop_reason == StopReason.POLICY_ERROR
-    assert "all are played" in (result.error or "")
+    assert "replies of the script are used" in (result.error or "")
     assert result.documents
 
 

@@ -138,7 +138,7 @@ class FakeEngine:
         if callable(self._replies):
             return self._replies(request)
         if len(self.requests) >= len(self._replies):
-            raise PolicyError(f"the script has {len(self._replies)} replies, and all are played")
+            raise PolicyError(f"all {len(self._replies)} replies of the script are used: add replies")
         reply = self._replies[len(self.requests)]
         return reply(request) if callable(reply) else reply
 

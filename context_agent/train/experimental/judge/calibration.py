@@ -134,7 +134,9 @@ def calibrate(
         DataError: If there is no ranking, or the judge gives no verdict at all.
     """
     if not labeled:
-        raise DataError("there is no labeled ranking to compare the judge with")
+        raise DataError(
+            "there is no labeled ranking to compare the judge with: pass trajectories of the questions in data.dev"
+        )
     verdicts = judge.verdicts([item.ranking for item in labeled])
     units = _units(labeled, verdicts, good, yes)
     absent = absence_reasons(verdicts)
