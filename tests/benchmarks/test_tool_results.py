@@ -51,6 +51,11 @@ def faults(path: Path) -> list[str]:
                 for evidence in task["evidence"]
                 if not evidence.strip() or row["result"].count(evidence) != 1
             ]
+            found += [
+                f"{name} has evidence that lies within other evidence: {evidence[:60]!r}"
+                for position, evidence in enumerate(task["evidence"])
+                if any(evidence in other for other in task["evidence"][:position] + task["evidence"][position + 1 :])
+            ]
     return found
 
 
@@ -81,6 +86,7 @@ def test_no_result_is_in_both_parts():
         ({"result": "line one\nline two\n" * 40}, "exactly once"),
         ({"result": "in /root/x: line one" + "." * 400}, "a path of the machine"),
         ({"tasks": []}, "0 tasks"),
+        ({"tasks": [{"task": "Which?", "step": "", "evidence": ["line one", "one"]}]}, "within other evidence"),
         ({"extra": 1}, "other fields"),
     ],
 )
