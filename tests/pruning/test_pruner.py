@@ -121,6 +121,14 @@ def test_beside_a_large_last_result_older_ones_keep_half_of_the_budget() -> None
     assert 800 < older <= 1_000
 
 
+def test_of_the_last_results_the_small_ones_stay_whole() -> None:
+    large, small = noises(900, 40), noises(990, 6)
+    both = Turn("", "", (Call("a", {"query": "all"}, (large,)), Call("b", {"query": "some"}, (small,))))
+    pruned = pruner(1_000, strategy="bm25").prune(rendered("openai", [*LONG, both]))
+    assert pruned.messages[-1]["content"] == small
+    assert "passages pruned" in pruned.messages[-2]["content"]
+
+
 def test_what_a_later_step_quotes_or_builds_on_stays() -> None:
     path = "See config/zq_engine.toml for it. " + noise(3)
     quoted = noise(5).replace("rain and wind", "seven very old copper lamps hung from hooks")
