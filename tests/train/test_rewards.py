@@ -200,6 +200,7 @@ def test_the_same_query_again_is_not_diverse() -> None:
     assert diversity("red mill", "red mill") == 0
     assert diversity("red mill", "red bay") == pytest.approx(2 / 3)
     assert diversity("red mill") == 0
+    assert diversity("", "  ") == 0
 
 
 def test_queries_that_find_nothing_are_neither_diverse_nor_parallel() -> None:
@@ -211,6 +212,7 @@ def test_queries_that_find_nothing_are_neither_diverse_nor_parallel() -> None:
     terms = compute_reward(padded, settings).terms
     assert (terms["diversity"], terms["parallel"]) == (0.5, 0.5)
     assert compute_reward(replace(PERFECT, calls=(), finding_calls=()), settings).terms["parallel"] == 0
+    assert compute_reward(replace(PERFECT, calls=(9,), finding_calls=(9,)), settings).terms["parallel"] == 1
 
 
 def test_terms_about_the_search_count_in_proportion_to_the_ranking() -> None:
