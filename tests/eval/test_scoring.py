@@ -184,6 +184,12 @@ def test_one_shot_retrieval_has_no_context(corpus: MemoryCorpus) -> None:
     assert curve == ()
 
 
+def test_costs_that_are_not_known_are_left_out(corpus: MemoryCorpus) -> None:
+    assert score(make_question("d1"), one_shot("d1"))[0]["tokens"] is None
+    at_once, _ = score(make_question("d1"), run(corpus, rank()))
+    assert (at_once["turns"], at_once["calls"], at_once["calls_per_turn"]) == (0, 0, None)
+
+
 def test_a_failed_question_scores_zero_on_quality_and_is_never_dropped() -> None:
     scores, curve = score(make_question(*GOLD, answer="Halley"), None, error="the server is down")
     quality = {name for name, metric in METRICS.items() if metric.kind is MetricKind.QUALITY}
@@ -234,6 +240,27 @@ def test_one_broken_rollout_of_two_is_no_failure(corpus: MemoryCorpus) -> None:
     assert failure(result) is None
     assert rollout_errors(result) == ("gone",)
     assert score(make_question("d1"), result)[0]["recall"] == 1
+
+
+def test_a_rollout_whose_record_was_cut_is_named(corpus: MemoryCorpus) -> None:
+    result = SearchAgent(corpus, ScriptedPolicy([grep(1), rank("d1")]), rollouts=2).search("comets?")  # type: ignore[list-item]
+    whole, other = result.trajectories
+    cut = replace(result, trajectories=(whole, replace(other, events=other.events[:-1])))
+    assert failure(cut) is None
+    assert rollout_errors(cut) == ("ended without an end event",)
+
+
+def test_a_search_without_episodes_fails_by_its_error() -> None:
+    assert failure(None) == "no result"
+    assert failure(one_shot("d1")) is None
+    assert failure(one_shot("d1"), "down") == "down"
+    assert failure(replace(one_shot(), error="the index is gone")) == "the index is gone"
+
+
+def test_the_gold_of_the_corpus_takes_the_place_of_the_row_s() -> None:
+    in_corpus = gold_of(make_question("d1"))
+    assert score(make_question("d9"), one_shot("d1"), gold=in_corpus)[0]["recall"] == 1
+    assert score(make_question("d9"), one_shot("d1"))[0]["recall"] == 0
 
 
 def test_where_every_rollout_breaks_it_is_a_failure_and_not_broken_beside(corpus: MemoryCorpus) -> None:
@@ -335,6 +362,10 @@ def test_a_model_without_a_price_has_none_unless_there_is_a_row_for_all(tmp_path
         ("[models.x]\nprompt = 1\n", "models.x.sampled"),
         ("[models.x]\nprompt = -1\nsampled = 1\n", "models.x.prompt"),
         ("[models.x]\nprompt = nan\nsampled = 1\n", "models.x.prompt"),
+        ("[models.x]\nprompt = inf\nsampled = 1\n", "models.x.prompt"),
+        ("[models.x]\nprompt = 1\nsampled = -1\n", "models.x.sampled"),
+        ("[models.x]\nprompt = 1\nsampled = 1\ncached = -1\n", "models.x.cached"),
+        ("valid = 2026\n[models.x]\nprompt = 1\nsampled = 1\n", "valid"),
         ("[models.x]\nprompt = 1\nsampled = 1\nbatch = 2\n", "models.x.batch"),
         ("[models.x\n", "not TOML"),
         ("", "models"),
