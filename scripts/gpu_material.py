@@ -38,7 +38,7 @@ CARRIED = (
     "google-re2",
     "oss-harmony",
     "gguf",
-    "click",
+    "cyclopts",
     "rich",
     "httpx",
 )

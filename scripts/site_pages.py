@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-import click
+from cyclopts import App
+from rich.console import Console
 
 from context_agent.cli.app import cli
-from context_agent.cli.command import WHOLE_HELP
+from context_agent.cli.help import TwoColumns, commands_of
 
 if TYPE_CHECKING:
+    from cyclopts import App
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
@@ -88,19 +92,22 @@ def with_site_links(markdown: str, page: str) -> str:
 def command_help() -> str:
     """Return the complete help of every command as Markdown."""
     return "\n\n".join(
-        f"## {context.command_path}\n\n```text\n{context.command.get_help(context)}\n```"
-        for context in command_contexts(click.Context(cli, info_name="ctx1"))
+        f"## {' '.join(['ctx1', *words])}\n\n```text\n{help_text(words)}\n```" for words in command_names(cli)
     )
 
 
-def command_contexts(group: click.Context) -> list[click.Context]:
-    """Return a context for each command of a group, in the order of the group's help."""
-    assert isinstance(group.command, click.Group)
-    contexts = []
-    for name in group.command.list_commands(group):
-        command = group.command.get_command(group, name)
-        assert command is not None
-        context = click.Context(command, group, info_name=name, terminal_width=100)
-        context.meta[WHOLE_HELP] = True
-        contexts += command_contexts(context) if isinstance(command, click.Group) else [context]
-    return contexts
+def command_names(group: App) -> Iterator[list[str]]:
+    """Yield the words that name each command of a group, in the order of its help."""
+    for name, command in commands_of(group).items():
+        if command.default_command is None:
+            yield from ([name, *words] for words in command_names(command))
+        else:
+            yield [name]
+
+
+def help_text(words: list[str]) -> str:
+    """Return the help of a command with every option."""
+    text = StringIO()
+    cli.help_formatter = TwoColumns(cli, whole=True)
+    cli.help_print(words, console=Console(file=text, width=100))
+    return text.getvalue().strip()

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
+from cyclopts import App
 
 import context_agent
 from context_agent.cli.app import cli
+from context_agent.cli.help import commands_of
 from context_agent.errors import MissingExtraError
 
 ROOT = Path(__file__).parent.parent
@@ -199,19 +200,17 @@ def test_every_command_that_a_page_shows_has_the_options_that_follow_it(page: st
     unknown = []
     for line in re.findall(r"\bctx1 ([a-z][^`\n#|]*)", text):
         command, words = command_of(line.split(" -- ")[0].split())
-        options = {option for parameter in command.get_params(click.Context(command)) for option in parameter.opts}
+        arguments = command.assemble_argument_collection() if command.default_command else ()
+        options = {"--help", "--help-all", *(name for argument in arguments for name in argument.names)}
         unknown += [(command.name, word) for word in words if re.match(r"--[a-z-]+$", word) and word not in options]
     assert unknown == []
 
 
-def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+def command_of(words: list[str]) -> tuple[App, list[str]]:
     """Return the command that the words begin with, and the words behind its name."""
-    command: click.Command = cli
-    while isinstance(command, click.Group) and words:
-        inner = command.get_command(click.Context(command), words[0])
-        if inner is None:
-            break
-        command, words = inner, words[1:]
+    command = cli
+    while words and words[0] in (commands := commands_of(command)):
+        command, words = commands[words[0]], words[1:]
     return command, words
 
 

@@ -27,7 +27,17 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_importing_pulls_in_nothing_heavy():
     modules = _modules_after("import context_agent")
-    assert not modules & {"chromadb", "click", "httpx", "numpy", "pydantic", "rich", "tantivy", "torch", "transformers"}
+    assert not modules & {
+        "chromadb",
+        "cyclopts",
+        "httpx",
+        "numpy",
+        "pydantic",
+        "rich",
+        "tantivy",
+        "torch",
+        "transformers",
+    }
 
 
 def test_help_pulls_in_nothing_heavy():

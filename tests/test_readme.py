@@ -4,7 +4,6 @@ import html
 import re
 from pathlib import Path
 
-import click
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
@@ -57,9 +56,10 @@ def test_the_first_result_comes_within_two_screens():
 
 def test_every_command_is_in_the_table():
     from context_agent.cli.app import cli
+    from context_agent.cli.help import commands_of
 
     commands = (README.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
-    for command in cli.list_commands(click.Context(cli)):
+    for command in commands_of(cli):
         assert f"`ctx1 {command}" in commands
 
 

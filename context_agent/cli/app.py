@@ -10,13 +10,20 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import click
+from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.argument import Argument
+from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError, ValidationError
 
 from context_agent.cli import output
-from context_agent.cli.command import CommandGroup
+from context_agent.cli.config_file import apply_config_file
+from context_agent.cli.help import TwoColumns
+from context_agent.cli.invocation import set_invocation
+from context_agent.cli.parameters import OWN
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError
+from context_agent.version import __version__
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -32,15 +39,41 @@ ctx1 --help lists all commands, ctx1 COMMAND --help the options of one."""
 
 HELP = """Multi-step search over your own documents: index them, ask questions, get ranked documents.
 
-\b
   ctx1 index notes/                      creates an index in .ctx1
   ctx1 search "who taught the founder?"  searches it
 
 Every command takes --json (data on stdout, everything else on stderr) and --config FILE.toml (options from a file).
 """
 
-synth = CommandGroup(
+
+def _add_commands(group: App, headings: Mapping[str, Mapping[str, str]]) -> None:
+    """Add commands to a group under headings, each as `module:function`.
+
+    A module is imported when its command is named or listed.
+    """
+    for number, (heading, commands) in enumerate(headings.items()):
+        listed_under = Group(heading, sort_key=number)
+        for place, (name, location) in enumerate(commands.items()):
+            group.command(location, name=name, group=listed_under, sort_key=place)
+
+
+def _default_text(value: Any) -> str:
+    """Return a default for the help, or an empty text if there is nothing to say."""
+    if value is None or value is False or value in ((), ""):
+        return ""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+synth = App(
     "synth",
+    help="""Make tasks: questions with answers and gold documents.
+
+`ctx1 train` learns from tasks, and `ctx1 eval` measures systems on them. The shortest way is `ctx1 synth tasks`, then
+`ctx1 synth split`.
+""",
+)
+_add_commands(
+    synth,
     {
         "From an index": {
             "tasks": "context_agent.cli.synth_tasks:tasks",
@@ -69,15 +102,11 @@ synth = CommandGroup(
             "replay-check": "context_agent.cli.synth_demonstrations:replay_check",
         },
     },
-    """Make tasks: questions with answers and gold documents.
-
-`ctx1 train` learns from tasks, and `ctx1 eval` measures systems on them. The shortest way is `ctx1 synth tasks`, then
-`ctx1 synth split`.
-""",
 )
 
-train = CommandGroup(
-    "train",
+train = App("train", help="Train a policy on your own questions.")
+_add_commands(
+    train,
     {
         "Bridge policy": {"bridge": "context_agent.cli.train:bridge"},
         "Language models": {
@@ -91,11 +120,23 @@ train = CommandGroup(
         "Pruning": {"pruner": "context_agent.cli.train:pruner"},
         "Try it": {"demo": "context_agent.cli.train:demo"},
     },
-    "Train a policy on your own questions.",
 )
 
-cli = CommandGroup(
+cli = App(
     "ctx1",
+    help=HELP,
+    version=f"ctx1 {__version__}",
+    config=apply_config_file,
+    group_parameters=OWN,
+    default_parameter=Parameter(negative=(), allow_repeating=True, show_default=_default_text),
+    help_format="plaintext",
+    result_action="return_value",
+    exit_on_error=False,
+    print_error=False,
+    suppress_keyboard_interrupt=False,
+)
+_add_commands(
+    cli,
     {
         "Search": {
             "ui": "context_agent.cli.serve:ui",
@@ -124,17 +165,24 @@ cli = CommandGroup(
             "completion": "context_agent.cli.doctor:completion",
         },
     },
-    HELP,
-    start_page=START,
 )
-cli.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-click.version_option(package_name="context-agent", prog_name="ctx1", message="%(prog)s %(version)s")(cli)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, and return its exit code. Each error is one line on stderr."""
-    debug = "--debug" in (sys.argv if arguments is None else arguments)
-    return run_guarded(lambda: cli.main(arguments, prog_name="ctx1", standalone_mode=False), debug=debug)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_guarded(lambda: _dispatch(words), debug="--debug" in words)
+
+
+def _dispatch(words: list[str]) -> Any:
+    if not words:
+        output.echo(START)
+        return None
+    cli.help_formatter = TwoColumns(cli, whole="--help-all" in words)
+    try:
+        return cli(["--help" if word == "--help-all" else word for word in words])
+    finally:
+        set_invocation(None)
 
 
 def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
@@ -149,12 +197,12 @@ def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:
         code = work()
-    except click.ClickException as error:
+    except CycloptsError as error:
         _print_usage_error(error)
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt) as error:
-        # click raises `Abort` from the interrupt, whose message may say what the command has stored.
-        details = str(error.__cause__ or error)
+        return MISUSED
+    except KeyboardInterrupt as error:
+        # The message may say what the command has stored.
+        details = str(error)
         output.note(f"interrupted: {details}" if details else "interrupted")
         return INTERRUPTED
     except BrokenPipeError:
@@ -166,16 +214,26 @@ def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _print_usage_error(error: click.ClickException) -> None:
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "ctx1"
-    message = error.format_message().rstrip()
-    if "unexpected extra argument" in message:
-        message += ": put text with spaces in quotes"
-    if isinstance(error, click.NoSuchOption) and path.endswith("wrap"):
-        message += " Options of the agent go behind --, as in: ctx1 wrap codex -- --model NAME"
-    hint = f" ({path} --help)" if isinstance(error, click.UsageError) else ""
-    output.echo(f"{path}: {message}{hint}", err=True)
+def _print_usage_error(error: CycloptsError) -> None:
+    path = " ".join(["ctx1", *(error.command_chain or ())])
+    message = _usage_message(error)
+    if isinstance(error, UnknownOptionError) and path.endswith("wrap"):
+        message += " Options of the agent go behind --, as in: ctx1 wrap codex -- --model NAME."
+    output.echo(f"{path}: {message} ({path} --help)", err=True)
+
+
+def _usage_message(error: CycloptsError) -> str:
+    """Return the message of cyclopts, or a shorter one that says what to do."""
+    match error:
+        case UnusedCliTokensError(unused_tokens=[word, *_]):
+            return f"Unexpected argument {word!r}: put text with spaces in quotes."
+        case MissingArgumentError(keyword=str(option)):
+            return f"{option} needs a value."
+        case MissingArgumentError(argument=Argument(name=name)):
+            return f"{name} is missing."
+        case ValidationError(argument=Argument(name=name, value=tuple()), exception_message=reason):
+            return f"Invalid value for {name}: {reason}"
+    return str(error)
 
 
 def _print_error(error: Exception, *, debug: bool) -> int:

@@ -14,8 +14,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
 from context_agent.cli import options, output
-from context_agent.cli.command import FOLDER, Json, Option, command
+from context_agent.cli.parameters import FOLDER, CommonOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,22 +61,22 @@ class Comparison:
         return len(set(self.question.gold) & set(ids))
 
 
-@command
 def demo(
     *,
-    path: Annotated[
-        Path | None, Option("Keep the index in this folder, to search it later.", FOLDER, default="a temporary folder")
-    ] = None,
-    as_json: Json,
+    path: Annotated[Path | None, FOLDER, Parameter(show_default="a temporary folder")] = None,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Answer multi-hop questions about a small bundled corpus.
 
     Indexes the corpus, answers three questions, and compares the answers with a single hybrid search.
+
+    Args:
+        path: Keep the index in this folder, to search it later.
     """
     if path is not None:
-        return _demo(path, as_json)
+        return _demo(path, common.json)
     with tempfile.TemporaryDirectory(prefix="ctx1-demo-") as folder:
-        return _demo(Path(folder), as_json)
+        return _demo(Path(folder), common.json)
 
 
 def documents() -> list[Document]:

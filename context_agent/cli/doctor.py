@@ -6,7 +6,6 @@ where each one comes from. `ctx1 completion` installs the completion of commands
 
 from __future__ import annotations
 
-import copy
 import functools
 import hashlib
 import importlib.metadata
@@ -17,26 +16,20 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
-from click.core import ParameterSource
+from cyclopts import Parameter, Token
+from cyclopts.exceptions import MissingArgumentError
 
 from context_agent.cli import options, output
-from context_agent.cli.command import (
-    CONFIG_FILE,
-    NOT_IN_FILE,
-    Argument,
-    CommandGroup,
-    Json,
-    Option,
-    command,
-    essential,
-    flag_of,
-)
+from context_agent.cli.config_file import NOT_IN_FILE
+from context_agent.cli.help import commands_of
+from context_agent.cli.invocation import Invocation, current_invocation, set_invocation
+from context_agent.cli.parameters import DASH_VALUE, CommonOptions, essential, options_in
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import WINDOW
 
@@ -61,20 +54,26 @@ class InstallationCheck:
     fix: str = ""
 
 
+@options_in("Language model")
 @dataclass(frozen=True, slots=True)
 class ServerCheckOptions(options.ServerOptions):
     """The model server to check, and the abilities that it must have."""
 
-    window: Annotated[int, Option("Context length that the model must have, in tokens.")] = WINDOW
-    token_ids: Annotated[bool, Option("Also check what the tokens policy needs.")] = False
-    probe_context: Annotated[
-        bool, Option("If the server does not report its context length, send a prompt of --window tokens.")
-    ] = False
+    window: Annotated[int, Parameter(metavar="N")] = WINDOW
+    """Context length that the model must have, in tokens."""
+    token_ids: bool = False
+    """Also check what the tokens policy needs."""
+    probe_context: bool = False
+    """If the server does not report its context length, send a prompt of --window tokens."""
 
 
 @essential("path url collection embedder base_url model api_key_env")
-@command
-def doctor(*, index: options.CorpusOptions, server: ServerCheckOptions, as_json: Json) -> int:
+def doctor(
+    *,
+    index: options.CorpusOptions = options.CorpusOptions(),
+    server: ServerCheckOptions = ServerCheckOptions(),
+    common: CommonOptions = CommonOptions(),
+) -> int:
     """Check the installation, an index and a model server.
 
     A server is checked if --base-url, --model, CTX1_BASE_URL or CTX1_MODEL names one. The exit code is 1 if there is a
@@ -83,10 +82,10 @@ def doctor(*, index: options.CorpusOptions, server: ServerCheckOptions, as_json:
     checks = []
     for check in itertools.chain(_checks(index), _served(server)):
         checks.append(check)
-        if not as_json:
+        if not common.json:
             _show(check)
     healthy = all(check.status != "problem" for check in checks)
-    if as_json:
+    if common.json:
         output.print_json({"healthy": healthy, "checks": [asdict(check) for check in checks]})
     return 0 if healthy else 1
 
@@ -289,27 +288,22 @@ class SettingInForce:
     source: str
 
 
-@command
-def config(
-    line: Annotated[tuple[str, ...], Argument("[COMMAND [OPTIONS]]", click.UNPROCESSED)] = (),
-    *,
-    as_json: Json,
-) -> int:
+def config(*line: Annotated[str, DASH_VALUE], common: CommonOptions = CommonOptions()) -> int:
     """Show the settings of a command and where they come from.
 
-    COMMAND is what you would type after ctx1, as in: ctx1 config search --k 5 --config my.toml. The command is not run.
-    By default it is search. A value comes from an option, a config file, an environment variable or the default.
+      ctx1 config search --k 5 --config my.toml
+
+    A value comes from an option, a config file, an environment variable or the default. The command is not run.
+
+    Args:
+        line: What you would type after ctx1, by default search.
     """
-    context = click.get_current_context()
-    file = context.meta.get(CONFIG_FILE)
-    # A config file may come before the command, as an option of this one.
-    arguments = [*(line or ["search"]), *(["--config", str(file)] if file is not None else [])]
-    parsed = _parsed(context.find_root(), arguments)
+    parsed = _parsed(line or ("search",), common.config)
     settings = list(_settings(parsed))
-    if as_json:
-        output.print_json({"command": parsed.command_path, "settings": [asdict(setting) for setting in settings]})
+    if common.json:
+        output.print_json({"command": parsed.path, "settings": [asdict(setting) for setting in settings]})
         return 0
-    output.echo(parsed.command_path)
+    output.echo(parsed.path)
     shown = [setting for setting in settings if setting.value is not None]
     width = max(len(setting.name) for setting in shown)
     texts = {setting.name: _text(setting.value) for setting in shown}
@@ -322,59 +316,49 @@ def config(
     return 0
 
 
-# An option after the command belongs to the command.
-config.context_settings = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-
-
-def _parsed(root: click.Context, line: Sequence[str]) -> click.Context:
-    """Return the context of the command that this line would run.
+def _parsed(line: Sequence[str], file: Path | None) -> Invocation:
+    """Return the invocation of the command that this line would run, without running it.
 
     Raises:
-        click.UsageError: If the line is wrong.
+        ConfigError: If the line names no command, or if the file does not fit.
+        CycloptsError: If the line is wrong.
     """
-    context, group, arguments = root, root.command, list(line)
-    while isinstance(group, CommandGroup):
-        if not arguments or arguments[0].startswith("-"):
-            names = ", ".join(group.list_commands(context))
-            raise click.UsageError(f"name a command of {context.command_path}: {names}", context)
-        name, found, arguments = group.resolve_command(context, arguments)
-        assert found is not None
-        if isinstance(found, CommandGroup):
-            context, group = click.Context(found, parent=context, info_name=name), found
-        else:
-            return _without_required(found).make_context(name, arguments, parent=context)
-    raise AssertionError("the root is a group")
+    from context_agent.cli.app import cli
+
+    words, apps, rest = cli.parse_commands(line)
+    if apps[-1].default_command is None and not rest:
+        raise ConfigError(f"name a command of {' '.join(['ctx1', *words])}: {', '.join(commands_of(apps[-1]))}")
+    outer = current_invocation()
+    # Its sources and questions are not settings.
+    with suppress(MissingArgumentError):
+        cli.parse_args([*line, *([] if file is None else ["--config", str(file)])])
+    parsed = current_invocation()
+    set_invocation(outer)
+    assert parsed is not None
+    return parsed
 
 
-def _without_required(found: click.Command) -> click.Command:
-    """Return the command with all parameters optional, because its sources and questions are not settings."""
-    optional = copy.copy(found)
-    optional.params = [copy.copy(parameter) for parameter in found.params]
-    for parameter in optional.params:
-        parameter.required = False
-    return optional
-
-
-def _settings(context: click.Context) -> Iterator[SettingInForce]:
+def _settings(invocation: Invocation) -> Iterator[SettingInForce]:
     from context_agent.policies import ENVIRONMENT
 
-    for option in context.command.params:
-        name = option.name or ""
-        if not isinstance(option, click.Option) or name not in context.params or name in NOT_IN_FILE:
+    for option in invocation.arguments:
+        if not option.show or option.index is not None or option.name in NOT_IN_FILE:
             continue
-        value, source = context.params[name], context.get_parameter_source(name)
-        variable = ENVIRONMENT.get(name, "")
-        if source is ParameterSource.COMMANDLINE:
-            yield SettingInForce(flag_of(option), _plain(value), "option")
-        elif source is ParameterSource.DEFAULT_MAP:
-            yield SettingInForce(flag_of(option), _plain(value), f"file {context.meta[CONFIG_FILE]}")
-        elif source is ParameterSource.ENVIRONMENT:
-            yield SettingInForce(flag_of(option), _plain(value), f"environment variable {option.envvar}")
-        elif value is None and os.environ.get(variable):
-            yield SettingInForce(flag_of(option), _plain(os.environ[variable]), f"environment variable {variable}")
+        name, default = option.name, option.field_info.default
+        variable = ENVIRONMENT.get(option.field_info.name, "")
+        if option.tokens:
+            yield SettingInForce(name, _plain(option.convert_and_validate()), _source(option.tokens[0]))
+        elif default is None and os.environ.get(variable):
+            yield SettingInForce(name, _plain(os.environ[variable]), f"environment variable {variable}")
+        elif isinstance(option.parameter.show_default, str):
+            yield SettingInForce(name, _plain(option.parameter.show_default), "default")
         else:
-            default = getattr(option, "default_text", None) if value in (None, ()) else value
-            yield SettingInForce(flag_of(option), _plain(default), "default")
+            yield SettingInForce(name, _plain(None if default is option.field_info.empty else default), "default")
+
+
+def _source(token: Token) -> str:
+    """Return where the value of an option comes from."""
+    return {"cli": "option", "env": f"environment variable {token.keyword}"}.get(token.source, f"file {token.source}")
 
 
 def _plain(value: Any) -> Any:
@@ -392,41 +376,40 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-@command
 def completion(
-    action: Annotated[Literal["install", "show"], Argument("[install|show]")] = "show",
+    action: Literal["install", "show"] = "show",
+    /,
     *,
-    shell: Annotated[Literal["bash", "zsh", "fish"] | None, Option("Shell to complete in.", default="$SHELL")] = None,
-    as_json: Json,
+    shell: Annotated[Literal["bash", "zsh", "fish"] | None, Parameter(show_default="$SHELL")] = None,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Complete commands and options with the Tab key.
 
     `install` writes the completion script and loads it in the start-up file of your shell (~/.bashrc or ~/.zshrc; fish
     needs no line there). `show` prints the script.
+
+    Args:
+        action: What to do with the completion script.
+        shell: Shell to complete in.
     """
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
         raise ConfigError(f"the shell is {name!r}, which has no completion: pass --shell {', '.join(SHELLS)}")
-    script = _script(name)
+    from context_agent.cli.app import cli
+
+    script = cli.generate_completion(shell=name)  # type: ignore[arg-type]
+    if name == "zsh":
+        # Only a script in a folder of completions registers itself.
+        script += "compdef _cyclopts_ctx1 ctx1\n"
     if action == "show":
-        output.result({"shell": name, "script": script}, script, as_json=as_json)
+        output.result({"shell": name, "script": script}, script, as_json=common.json)
         return 0
     file, startup = _install(name, script, Path.home())
     loaded = "" if startup is None else f", loaded by {startup}"
     message = f"{file}{loaded}. Open a new {name} to use it."
     files = {"script": str(file), "startup": None if startup is None else str(startup)}
-    output.result({"shell": name, **files}, message, as_json=as_json)
+    output.result({"shell": name, **files}, message, as_json=common.json)
     return 0
-
-
-def _script(shell: str) -> str:
-    """Return click's completion script. If bash is too old for it, click prints a warning on stderr."""
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    assert kind is not None
-    root = click.get_current_context().find_root()
-    return kind(root.command, {}, "ctx1", "_CTX1_COMPLETE").source()
 
 
 def _install(shell: str, script: str, home: Path) -> tuple[Path, Path | None]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
-import click
-from click.core import ParameterSource
+from cyclopts import Parameter
 
 from context_agent.cli import options, output
-from context_agent.cli.command import COUNT, FILE, FOLDER, Json, Option, command, essential
+from context_agent.cli.invocation import is_set
+from context_agent.cli.parameters import COUNT, FILE, FOLDER, CommonOptions, essential, options_in
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,136 +24,107 @@ MODEL_CONCURRENCY = 8
 """Number of questions at a time for a policy on a model server. The embedded policy gets one question per core."""
 
 
+@options_in("Questions and documents")
 @dataclass(frozen=True, slots=True)
 class DataOptions:
     """The questions and documents to evaluate on."""
 
-    SECTION: ClassVar[str] = "Questions and documents"
-
-    benchmarks: Annotated[
-        tuple[str, ...],
-        Option(
-            "Benchmarks: names from --list, NAME=FOLDER for downloaded files, or folders with corpus.jsonl and "
-            "queries.<split>.jsonl.",
-            metavar="NAME,…",
-            flag="--benchmarks --benchmark",
-        ),
-    ] = ()
-    split: Annotated[
-        str | None, Option("Split to evaluate.", metavar="NAME", default="dev if the set has one, else test")
-    ] = None
-    data: Annotated[
-        Path | None,
-        Option(
-            "Folder that contains musique/, 2wiki/ and hotpotqa/.", FOLDER, default="$CTX1_DATA", envvar="CTX1_DATA"
-        ),
-    ] = None
-    corpus: Annotated[
-        tuple[Path, ...],
-        Option("Your own documents, as `ctx1 index` reads them; repeatable.", click.Path(path_type=Path)),
-    ] = ()
-    questions: Annotated[
-        Path | None,
-        Option(
-            "Your own questions with gold documents, about --corpus or the index of --path or --url.",
-            FILE,
-            "FILE.jsonl",
-        ),
-    ] = None
-    train_questions: Annotated[
-        Path | None,
-        Option("Training questions; --questions must not share their texts or ids.", FILE, "FILE.jsonl"),
-    ] = None
-    limit: Annotated[int | None, Option("Use only the first N questions of each set.", COUNT)] = None
-    cache: Annotated[Path | None, Option("Cache for indexed corpora.", FOLDER, default="the user's cache folder")] = (
-        None
-    )
-    allow_missing_gold: Annotated[
-        bool, Option("Run even if gold documents are missing from the index; they count as not found.")
-    ] = False
-    allow_leaks: Annotated[bool, Option("Run even if training and test questions overlap.")] = False
+    benchmarks: Annotated[tuple[str, ...], Parameter(name=("--benchmarks", "--benchmark"), metavar="NAME,…")] = ()
+    """Benchmarks: names from --list, NAME=FOLDER for downloaded files, or folders with corpus.jsonl and
+    queries.<split>.jsonl."""
+    split: Annotated[str | None, Parameter(metavar="NAME", show_default="dev if the set has one, else test")] = None
+    """Split to evaluate."""
+    data: Annotated[Path | None, FOLDER, Parameter(show_default="$CTX1_DATA", env_var="CTX1_DATA")] = None
+    """Folder that contains musique/, 2wiki/ and hotpotqa/."""
+    corpus: Annotated[tuple[Path, ...], Parameter(metavar="PATH")] = ()
+    """Your own documents, as `ctx1 index` reads them; repeatable."""
+    questions: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl")] = None
+    """Your own questions with gold documents, about --corpus or the index of --path or --url."""
+    train_questions: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl")] = None
+    """Training questions; --questions must not share their texts or ids."""
+    limit: Annotated[int | None, COUNT] = None
+    """Use only the first N questions of each set."""
+    cache: Annotated[Path | None, FOLDER, Parameter(show_default="the user's cache folder")] = None
+    """Cache for indexed corpora."""
+    allow_missing_gold: bool = False
+    """Run even if gold documents are missing from the index; they count as not found."""
+    allow_leaks: bool = False
+    """Run even if training and test questions overlap."""
 
 
+@options_in("Systems")
 @dataclass(frozen=True, slots=True)
 class SystemOptions:
     """The systems to run, and how to run them."""
 
-    SECTION: ClassVar[str] = "Systems"
-
-    systems: Annotated[
-        tuple[str, ...],
-        Option("Systems to compare, from --list; agent@4 has four rollouts.", metavar="NAME,…"),
-    ] = ("bm25,dense,hybrid,agent",)
-    windows: Annotated[tuple[str, ...], Option("Context windows.", metavar="TOKENS,…", default="the profile's")] = ()
-    seeds: Annotated[tuple[str, ...], Option("Random seeds.", metavar="NUMBER,…")] = ("0",)
-    k: Annotated[int, Option("Number of documents per answer.", COUNT, flag="--k --top-k -k")] = 10
-    reference: Annotated[
-        str | None,
-        Option(
-            "System that the others are compared with.",
-            metavar="SYSTEM",
-            default="the first one-shot system",
-        ),
-    ] = None
-    prices: Annotated[Path | None, Option("Token prices by model, for the costs in the report.", FILE, "FILE.toml")] = (
-        None
-    )
+    systems: Annotated[tuple[str, ...], Parameter(metavar="NAME,…")] = ("bm25,dense,hybrid,agent",)
+    """Systems to compare, from --list; agent@4 has four rollouts."""
+    windows: Annotated[tuple[str, ...], Parameter(metavar="TOKENS,…", show_default="the profile's")] = ()
+    """Context windows."""
+    seeds: Annotated[tuple[str, ...], Parameter(metavar="NUMBER,…")] = ("0",)
+    """Random seeds."""
+    k: Annotated[int, COUNT, Parameter(name=("--k", "--top-k", "-k"))] = 10
+    """Number of documents per answer."""
+    reference: Annotated[str | None, Parameter(metavar="SYSTEM", show_default="the first one-shot system")] = None
+    """System that the others are compared with."""
+    prices: Annotated[Path | None, FILE, Parameter(metavar="FILE.toml")] = None
+    """Token prices by model, for the costs in the report."""
     concurrency: Annotated[
-        int | None,
-        Option(
-            "Number of questions at the same time.",
-            COUNT,
-            default=f"one per core; {MODEL_CONCURRENCY} for a language model",
-        ),
+        int | None, COUNT, Parameter(show_default=f"one per core; {MODEL_CONCURRENCY} for a language model")
     ] = None
-    processes: Annotated[int | None, Option("Number of worker processes.", COUNT, default="one per core")] = None
+    """Number of questions at the same time."""
+    processes: Annotated[int | None, COUNT, Parameter(show_default="one per core")] = None
+    """Number of worker processes."""
     ray: options.RayOption = None
 
 
 @essential("out report show_names benchmarks corpus questions limit systems k path")
-@command
 def evaluate(
     *,
-    out: Annotated[Path | None, Option("Folder of the run. The same command resumes it.", FOLDER)] = None,
-    report: Annotated[Path | None, Option("Only rewrite the report of the run in this folder.", FOLDER)] = None,
-    check_only: Annotated[
-        bool, Option("Only check that all gold is in the index and that training questions do not overlap.")
-    ],
-    show_names: Annotated[bool, Option("List the names of benchmarks and systems.", flag="--list")],
-    data: DataOptions,
-    run: SystemOptions,
-    policy: options.PolicyOptions,
-    limits: options.LimitOptions,
+    out: Annotated[Path | None, FOLDER] = None,
+    report: Annotated[Path | None, FOLDER] = None,
+    check_only: bool = False,
+    show_names: Annotated[bool, Parameter(name="--list")] = False,
+    data: DataOptions = DataOptions(),
+    run: SystemOptions = SystemOptions(),
+    policy: options.PolicyOptions = options.PolicyOptions(),
+    limits: options.LimitOptions = options.LimitOptions(),
     save: options.SaveOption = None,
-    index: options.CorpusOptions,
-    as_json: Json,
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Measure systems on questions with known documents.
 
     The folder --out gets run.json, records.jsonl, summary.json and report.html. The same command resumes an interrupted
     run. A question that fails counts as 0, and the exit code is then 1.
+
+    Args:
+        out: Folder of the run. The same command resumes it.
+        report: Only rewrite the report of the run in this folder.
+        check_only: Only check that all gold is in the index and that training questions do not overlap.
+        show_names: List the names of benchmarks and systems.
     """
     from context_agent.eval.evaluation import require_sound_data
 
     if show_names:
-        return _print_names(as_json)
+        return _print_names(common.json)
     if report is not None:
-        return _print_report(report, run.reference, as_json)
+        return _print_report(report, run.reference, common.json)
     if out is None and not check_only:
-        raise click.UsageError("no folder for the run: pass --out FOLDER")
+        raise ConfigError("no folder for the run: pass --out FOLDER")
     # Before indexing, which takes minutes, so that a misspelled name fails at once.
     systems = _systems(run, index)
     agent = options.AgentOptions(policy, limits, save=save)
     eval_options = _eval_options(run, agent, index, data)
-    benchmarks = _prepare(data, index, own_index=_is_set("path", "url") or not data.benchmarks)
+    benchmarks = _prepare(data, index, own_index=is_set("path", "url") or not data.benchmarks)
     if check_only:
-        return _print_checks(benchmarks, as_json)
+        return _print_checks(benchmarks, common.json)
     require_sound_data(benchmarks, allow_missing_gold=data.allow_missing_gold, allow_leaks=data.allow_leaks)
-    if not _is_set("systems"):
+    if not is_set("systems"):
         systems = _with_vectors(systems, benchmarks)
     folder = out or Path()
     _run(benchmarks, systems, eval_options, run, folder, uses_model=policy.policy != "bridge")
-    return _print_report(folder, run.reference, as_json)
+    return _print_report(folder, run.reference, common.json)
 
 
 def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool) -> list[PreparedBenchmark]:
@@ -235,10 +206,10 @@ def _benchmarks(data: DataOptions) -> list[Benchmark]:
     from context_agent.eval.benchmarks import registry
 
     if (data.questions is not None) == bool(data.benchmarks):
-        raise click.UsageError("pass either --benchmarks, or --questions for your own set")
+        raise ConfigError("pass either --benchmarks, or --questions for your own set")
     if data.questions is None:
         if data.corpus:
-            raise click.UsageError("--corpus needs --questions FILE.jsonl with questions about these documents")
+            raise ConfigError("--corpus needs --questions FILE.jsonl with questions about these documents")
         return [registry.load_benchmark(name, split=data.split, data=data.data) for name in _names(data.benchmarks)]
     return [
         registry.load_own(
@@ -294,12 +265,6 @@ def _price(path: Path | None, policy: options.PolicyOptions) -> Price | None:
 
 def _limited(benchmark: Benchmark, limit: int | None) -> Benchmark:
     return benchmark if limit is None else replace(benchmark, questions=benchmark.questions[:limit])
-
-
-def _is_set(*names: str) -> bool:
-    """Return True if one of these options was set, on the command line or in a config file."""
-    context: Any = click.get_current_context()
-    return any(context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT) for name in names)
 
 
 def _names(values: tuple[str, ...]) -> list[str]:
@@ -366,10 +331,10 @@ def _print_names(as_json: bool) -> int:
     if as_json:
         output.print_json({"benchmarks": benchmarks, "systems": {system.name: system.about for system in SYSTEMS}})
         return 0
-    click.echo("benchmarks")
+    output.echo("benchmarks")
     for name, fields in benchmarks.items():
-        click.echo(f"  {name:24} {fields['about']} ({fields['licence']})")
-    click.echo("systems")
+        output.echo(f"  {name:24} {fields['about']} ({fields['licence']})")
+    output.echo("systems")
     for system in SYSTEMS:
-        click.echo(f"  {system.name:24} {system.about}")
+        output.echo(f"  {system.name:24} {system.about}")
     return 0

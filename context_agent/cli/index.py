@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
+from cyclopts import Parameter
 
 from context_agent.cli import options, output
-from context_agent.cli.command import COUNT, COUNT_OR_ZERO, Argument, Json, Option, command, essential
-from context_agent.errors import ContextAgentError, CorpusEmptyError, DataError
+from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, DASH, REQUIRED, CommonOptions, essential, options_in
+from context_agent.errors import ConfigError, ContextAgentError, CorpusEmptyError, DataError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
@@ -23,96 +23,95 @@ if TYPE_CHECKING:
     from context_agent.types import Document
 
 
+@options_in("Sources")
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """The options for reading sources. Their names are those of `LoadOptions`."""
 
-    SECTION: ClassVar[str] = "Sources"
-
-    id_key: Annotated[str | None, Option("Field of a row with its id.", metavar="KEY", default="id, _id or doc_id")] = (
-        None
-    )
-    title_key: Annotated[str | None, Option("Field of a row with its title.", metavar="KEY", default="title")] = None
-    text_key: Annotated[
-        str | None,
-        Option("Field of a row with its text.", metavar="KEY", default="text, content, body or contents"),
-    ] = None
-    encoding: Annotated[str | None, Option("Encoding of text sources.", metavar="NAME", default="detected")] = None
-    delimiter: Annotated[str | None, Option("Delimiter of CSV sources.", metavar="CHAR", default="detected")] = None
-    max_mb: Annotated[
-        int, Option("Maximum size of a line, a row, or a file that is one document, in megabytes.", COUNT)
-    ] = 16
-    no_ignore: Annotated[
-        bool, Option("Read also what .gitignore excludes, and folders such as node_modules, venv and build.")
-    ] = False
+    id_key: Annotated[str | None, Parameter(metavar="KEY", show_default="id, _id or doc_id")] = None
+    """Field of a row with its id."""
+    title_key: Annotated[str | None, Parameter(metavar="KEY", show_default="title")] = None
+    """Field of a row with its title."""
+    text_key: Annotated[str | None, Parameter(metavar="KEY", show_default="text, content, body or contents")] = None
+    """Field of a row with its text."""
+    encoding: Annotated[str | None, Parameter(metavar="NAME", show_default="detected")] = None
+    """Encoding of text sources."""
+    delimiter: Annotated[str | None, Parameter(metavar="CHAR", show_default="detected")] = None
+    """Delimiter of CSV sources."""
+    max_mb: Annotated[int, COUNT] = 16
+    """Maximum size of a line, a row, or a file that is one document, in megabytes."""
+    no_ignore: bool = False
+    """Read also what .gitignore excludes, and folders such as node_modules, venv and build."""
 
 
+@options_in("Chunks")
 @dataclass(frozen=True, slots=True)
 class ChunkOptions:
     """The options for cutting and embedding documents. Their names are those of `index_documents`."""
 
-    SECTION: ClassVar[str] = "Chunks"
-
     embedder: Annotated[
         str | None,
-        Option(
-            f"Embedder of the chunks: {options.EMBEDDERS}",
+        Parameter(
+            help=f"Embedder of the chunks: {options.EMBEDDERS}",
             metavar="SPEC",
-            default="that of the index; static for a new one",
+            show_default="that of the index; static for a new one",
         ),
     ] = None
-    chunk_size: Annotated[int | None, Option("Maximum number of tokens in a chunk.", COUNT, default="512")] = None
-    overlap: Annotated[int, Option("Number of tokens that neighboring chunks share.", COUNT_OR_ZERO)] = 0
-    language: Annotated[
-        str | None,
-        Option(
-            "Language of all documents, such as de, or none for no stemming.",
-            metavar="CODE",
-            default="identified for each passage",
-        ),
-    ] = None
+    chunk_size: Annotated[int | None, COUNT, Parameter(show_default="512")] = None
+    """Maximum number of tokens in a chunk."""
+    overlap: Annotated[int, COUNT_OR_ZERO] = 0
+    """Number of tokens that neighboring chunks share."""
+    language: Annotated[str | None, Parameter(metavar="CODE", show_default="identified for each passage")] = None
+    """Language of all documents, such as de, or none for no stemming."""
 
 
 DomainOption = Annotated[
     str | None,
-    Option("Read the sources as web, filings, patents, email, email-messages, or a domain of yours.", metavar="NAME"),
+    Parameter(
+        help="Read the sources as web, filings, patents, email, email-messages, or a domain of yours.", metavar="NAME"
+    ),
 ]
 
 
 @essential("domain remove_missing watch no_ignore path collection url embedder language strict")
-@command
 def index(
-    sources: Annotated[tuple[str, ...], Argument("SOURCE...")],
-    *,
+    *sources: Annotated[str, DASH, REQUIRED],
     domain: DomainOption = None,
-    remove_missing: Annotated[bool, Option("Remove documents from the index that the sources no longer contain.")],
-    strict: Annotated[bool, Option("Exit with 1 if anything could not be read.")],
-    watch: Annotated[bool, Option("Keep running and update the index as files change. Ctrl-C ends it.")],
-    verbose: Annotated[bool, Option("Name the first files of each kind that is not read.")],
-    reading: ReadOptions,
-    chunks: ChunkOptions,
-    index: options.IndexOptions,
-    as_json: Json,
+    remove_missing: bool = False,
+    strict: bool = False,
+    watch: bool = False,
+    verbose: bool = False,
+    reading: ReadOptions = ReadOptions(),
+    chunks: ChunkOptions = ChunkOptions(),
+    index: options.IndexOptions = options.IndexOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Index files and folders, or update an index.
 
-    SOURCE is a file, a folder, or - for standard input. Reads PDF, Office files, HTML, notebooks, e-mail, EPUB, code,
+    Reads PDF, Office files, HTML, notebooks, e-mail, EPUB, code,
     rows in JSONL, CSV or parquet, and any other file that holds text; --domain reads web pages, filings, patents and
     e-mail threads in their own formats. ctx1 sources shows beforehand what is read. Unchanged documents are skipped.
     What cannot be read is reported (all of it with --json), and the rest is indexed. To resume an interrupted run, run
     the same command again.
+
+    Args:
+        sources: Files and folders, or - for standard input.
+        remove_missing: Remove documents from the index that the sources no longer contain.
+        strict: Exit with 1 if anything could not be read.
+        watch: Keep running and update the index as files change. Ctrl-C ends it.
+        verbose: Name the first files of each kind that is not read.
     """
     from context_agent.retrieval.loaders import LoadOptions, check_sources
 
     check_sources(sources)
     run = IndexRun(sources, loader_of(domain), LoadOptions(**asdict(reading)), chunks, index, remove_missing)
     if watch:
-        return _watch(run, as_json=as_json, verbose=verbose)
+        return _watch(run, as_json=common.json, verbose=verbose)
     try:
         indexed = run.update()
     finally:
         output.note_load_report(run.read, verbose=verbose)
-    _show(run, indexed, as_json=as_json)
+    _show(run, indexed, as_json=common.json)
     return 1 if strict and run.read.skipped else 0
 
 
@@ -318,7 +317,7 @@ def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> I
     disappears.
     """
     if "-" in sources:
-        raise click.UsageError("--watch needs files or folders: standard input (-) cannot be watched")
+        raise ConfigError("--watch needs files or folders: standard input (-) cannot be watched")
     paths = [Path(source).resolve() for source in sources]
     skipped = None if index is None else index.resolve()
     with suppress(KeyboardInterrupt):

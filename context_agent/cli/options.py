@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import Parameter, Token
+from cyclopts.validators import Number
 
 from context_agent._support.small_files import parse_json
 from context_agent.cli import output
-from context_agent.cli.command import (
+from context_agent.cli.parameters import (
     COUNT,
     EXISTING_FILE,
     FILE,
     FOLDER,
+    NOT_NEGATIVE,
     OWN,
     POSITIVE_SHARE,
     SECONDS,
     SHARE,
-    IntegerRange,
-    NumberRange,
-    Option,
+    options_in,
+    section,
 )
 from context_agent.errors import ConfigError, CorpusNotFoundError, UnknownEmbedderError
 from context_agent.harness.profile import NAMES as PROFILES
@@ -52,27 +53,23 @@ INDEX_FOLDER = Path(".ctx1")
 """The default folder of an index."""
 
 
-class _MetadataFilter(click.ParamType[Any]):
-    """A filter on metadata, as KEY=VALUE or as JSON.
+def _metadata_filter(_: Any, tokens: Sequence[Token]) -> Any:
+    """Return the filter as a dictionary. A VALUE that is a number, `true` or `false` has that type.
 
-    If a VALUE is a number, `true` or `false`, it has that type. In quotes it is text.
+    In quotes it is text.
+
+    Raises:
+        ValueError: If the text is neither KEY=VALUE nor JSON, or if no index could use the filter.
     """
+    from context_agent.retrieval.filters import compile_where
 
-    name = "filter"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the filter as a dictionary.
-
-        The method fails if the text has neither form, or if no index could use the filter.
-        """
-        from context_agent.retrieval.filters import compile_where
-
-        try:
-            where = _json_filter(value) if value.lstrip().startswith("{") else _equality(value)
-            compile_where(where)
-        except ConfigError as error:
-            self.fail(str(error), param, ctx)
-        return where
+    text = tokens[0].value
+    try:
+        where = _json_filter(text) if text.lstrip().startswith("{") else _equality(text)
+        compile_where(where)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return where
 
 
 def _json_filter(text: str) -> Any:
@@ -95,68 +92,83 @@ def _equality(text: str) -> Any:
 
 WhereOption = Annotated[
     Any,
-    Option(
-        'Search only chunks whose metadata match: lang=en, or JSON like {"year": {"$gte": 2020}}.',
-        _MetadataFilter(),
-        "FILTER",
+    Parameter(
+        help='Search only chunks whose metadata match: lang=en, or JSON like {"year": {"$gte": 2020}}.',
+        converter=_metadata_filter,
+        metavar="FILTER",
     ),
 ]
 EffortOption = Annotated[
     Literal["careful", "fast"] | None,
-    Option("How the bridge policy ranks: by reading the best passages, or by words and links.", default="careful"),
+    Parameter(
+        help="How the bridge policy ranks: by reading the best passages, or by words and links.", show_default="careful"
+    ),
 ]
 ProfileOption = Annotated[
     str | None,
-    Option(
-        "Tools, prompts and wire format of the episodes.",
-        click.Choice(PROFILES),
-        default="default, or lean for a packaged model",
+    Parameter(
+        help="Tools, prompts and wire format of the episodes.",
+        choices=PROFILES,
+        show_default="default, or lean for a packaged model",
     ),
 ]
 WindowOption = Annotated[
     int | None,
-    Option(
-        "Size of the context window in tokens.",
-        section="Limits",
-        default=f"{WINDOW}, 2048 in the profile lean, or as a model was trained",
+    Parameter(
+        help="Size of the context window in tokens.",
+        metavar="N",
+        show_default=f"{WINDOW}, 2048 in the profile lean, or as a model was trained",
+        group=section("Limits"),
     ),
 ]
-SeedOption = Annotated[int, Option("Random seed. Equal seeds give equal results.")]
+SeedOption = Annotated[int, Parameter(help="Random seed. Equal seeds give equal results.", metavar="N")]
 WeightsOption = Annotated[
     Path | None,
-    Option(
-        "Weights of the bridge policy, as `ctx1 train bridge` writes them.", FILE, default="the weights in the package"
+    FILE,
+    Parameter(
+        help="Weights of the bridge policy, as `ctx1 train bridge` writes them.",
+        show_default="the weights in the package",
     ),
 ]
 ProcessesOption = Annotated[
-    int | None, Option("Number of worker processes.", COUNT, default="1; with --ray one per core of its machines")
+    int | None,
+    COUNT,
+    Parameter(help="Number of worker processes.", show_default="1; with --ray one per core of its machines"),
 ]
 RayOption = Annotated[
-    str | None,
-    Option(
-        "Run the processes on the machines of a Ray cluster, by default the one of RAY_ADDRESS or of this machine.",
+    tuple[str, ...] | None,
+    Parameter(
+        help="Run the processes on the machines of a Ray cluster, by default that of RAY_ADDRESS or of this machine.",
         metavar="[ADDRESS]",
-        bare="auto",
+        consume_multiple=(0, 1),
     ),
 ]
-SaveOption = Annotated[Path | None, Option("Write each trajectory to this folder, as JSONL.", FOLDER, section=OWN)]
+SaveOption = Annotated[
+    Path | None, FOLDER, Parameter(help="Write each trajectory to this folder, as JSONL.", group=OWN)
+]
 RunFile = Annotated[
     Path,
-    Option("Run file with the settings; the repository has examples in configs/.", FILE, "FILE.toml", flag="--run"),
+    FILE,
+    Parameter(
+        help="Run file with the settings; the repository has examples in configs/.", name="--run", metavar="FILE.toml"
+    ),
 ]
 SetOption = Annotated[
     tuple[str, ...],
-    Option(
-        "Override a setting of the run file, such as rollouts.groups=8; repeatable. VALUE is TOML.",
+    Parameter(
+        help="Override a setting of the run file, such as rollouts.groups=8; repeatable. VALUE is TOML.",
+        name="--set",
         metavar="KEY=VALUE",
-        flag="--set",
     ),
 ]
 
 
 @contextmanager
-def worker_machines(ray: str | None) -> Iterator[Machines]:
-    """Yield this machine, or the machines of a Ray cluster. The cluster stays connected until the block ends."""
+def worker_machines(ray: tuple[str, ...] | None) -> Iterator[Machines]:
+    """Yield this machine, or the machines of the Ray cluster at the address, which may be left out.
+
+    The cluster stays connected until the block ends.
+    """
     from context_agent._support.worker_pool import ThisMachine
 
     if ray is None:
@@ -164,7 +176,7 @@ def worker_machines(ray: str | None) -> Iterator[Machines]:
         return
     from context_agent._support.ray_machines import RayMachines
 
-    machines = RayMachines(ray)
+    machines = RayMachines(*ray or ("auto",))
     try:
         yield machines
     finally:
@@ -175,7 +187,7 @@ def worker_machines(ray: str | None) -> Iterator[Machines]:
 def worker_pool(
     setup: WorkerSetup[Any, Any],
     processes: int | None,
-    ray: str | None,
+    ray: tuple[str, ...] | None,
     *,
     concurrency: int,
     answer: CallParent | None = None,
@@ -192,28 +204,23 @@ def worker_pool(
             yield pool
 
 
+@options_in("Pruning")
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
     """The options for pruning the conversations of agents."""
 
-    SECTION: ClassVar[str] = "Pruning"
-
-    budget: Annotated[str, Option("Tokens of tool results to keep, or the share of them, e.g. 25%.", metavar="N")] = (
-        "8000"
-    )
-    strategy: Annotated[
-        Literal["reader", "age", "random", "bm25", "embedding", "none"], Option("How passages are judged.")
-    ] = "reader"
-    effort: Annotated[Literal["careful", "fast"], Option("fast lets the strategy reader judge by words alone.")] = (
-        "careful"
-    )
-    adapted: Annotated[
-        Path | None, Option("File of ctx1 train pruner; the strategy reader reads with it.", FILE, "FILE.safetensors")
-    ] = None
-    turns: Annotated[float, Option("Expected number of further requests.", NumberRange(0))] = 10
-    cached_price: Annotated[
-        float, Option("Price of a cached input token, as a share of a fresh one; 1 without a cache.", SHARE)
-    ] = 0.1
+    budget: Annotated[str, Parameter(metavar="N")] = "8000"
+    """Tokens of tool results to keep, or the share of them, e.g. 25%."""
+    strategy: Literal["reader", "age", "random", "bm25", "embedding", "none"] = "reader"
+    """How passages are judged."""
+    effort: Literal["careful", "fast"] = "careful"
+    """fast lets the strategy reader judge by words alone."""
+    adapted: Annotated[Path | None, FILE, Parameter(metavar="FILE.safetensors")] = None
+    """File of ctx1 train pruner; the strategy reader reads with it."""
+    turns: Annotated[float, NOT_NEGATIVE] = 10
+    """Expected number of further requests."""
+    cached_price: Annotated[float, SHARE] = 0.1
+    """Price of a cached input token, as a share of a fresh one; 1 without a cache."""
 
     def open(
         self,
@@ -241,19 +248,15 @@ class PruneOptions:
         )
 
 
+@options_in("Report")
 @dataclass(frozen=True, slots=True)
 class SavingsOptions:
     """The file for the report of what pruning saved, and the prices of tokens."""
 
-    SECTION: ClassVar[str] = "Report"
-
-    report: Annotated[
-        Path | None, Option("Write what was saved to this file every minute and at the end.", FILE, "FILE.json")
-    ] = None
-    prices: Annotated[
-        Path | None,
-        Option("Prices of models, instead of those of this package, which age.", EXISTING_FILE, "FILE.toml"),
-    ] = None
+    report: Annotated[Path | None, FILE, Parameter(metavar="FILE.json")] = None
+    """Write what was saved to this file every minute and at the end."""
+    prices: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.toml")] = None
+    """Prices of models, instead of those of this package, which age."""
 
     def open(self) -> SavingsReport:
         """Return an empty report.
@@ -266,6 +269,7 @@ class SavingsOptions:
         return SavingsReport(PriceTable.read(self.prices))
 
 
+@options_in("Index")
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
     """The index to use: a folder or a server, and the collection in it.
@@ -273,26 +277,21 @@ class IndexOptions:
     If neither is set, the folder is `INDEX_FOLDER`.
     """
 
-    SECTION: ClassVar[str] = "Index"
-
-    path: Annotated[
-        Path | None, Option("Folder of the index.", FOLDER, default=str(INDEX_FOLDER), flag="--path --index")
-    ] = None
-    url: Annotated[
-        str | None, Option("Chroma server to use instead of a folder, e.g. http://localhost:8000.", metavar="URL")
-    ] = None
+    path: Annotated[Path | None, FOLDER, Parameter(name=("--path", "--index"), show_default=str(INDEX_FOLDER))] = None
+    """Folder of the index."""
+    url: Annotated[str | None, Parameter(metavar="URL")] = None
+    """Chroma server to use instead of a folder, e.g. http://localhost:8000."""
     collection: Annotated[
         str | None,
-        Option(
-            "Collection in the folder or on the server.",
-            metavar="NAME",
-            default=f"{DEFAULT_COLLECTION}; if it is missing, the only one that there is is read",
+        Parameter(
+            metavar="NAME", show_default=f"{DEFAULT_COLLECTION}; if it is missing, the only one that there is is read"
         ),
     ] = None
+    """Collection in the folder or on the server."""
 
     def __post_init__(self) -> None:
         if self.path is not None and self.url is not None:
-            raise click.UsageError("--path and --url name two indexes: remove one of them")
+            raise ConfigError("--path and --url name two indexes: remove one of them")
         if self.path is None and self.url is None:
             object.__setattr__(self, "path", INDEX_FOLDER)
 
@@ -310,45 +309,35 @@ class IndexOptions:
         return f"{check}To make this index: ctx1 index SOURCE {location} --collection {collection}"
 
 
+@options_in("Retrieval")
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
     """The options for reading an index. The keys name metadata entries of a collection that another program made."""
 
-    SECTION: ClassVar[str] = "Retrieval"
-
     embedder: Annotated[
         str | None,
-        Option(
-            f"Embedder of the questions: {EMBEDDERS} none searches by words alone.",
+        Parameter(
+            help=f"Embedder of the questions: {EMBEDDERS} none searches by words alone.",
             metavar="SPEC",
-            default="the index's, if it needs no network",
+            show_default="the index's, if it needs no network",
         ),
     ] = None
-    reranker: Annotated[
-        str | None,
-        Option(
-            "Reranker: cross-encoder:MODEL, or the URL of a /rerank endpoint, which gets an API key only if it ends in "
-            "?api_key_env=VARIABLE.",
-            metavar="SPEC",
-            default="none",
-        ),
-    ] = None
-    text_key: Annotated[
-        str | None, Option("For a collection of another program: metadata entry with the text.", metavar="KEY")
-    ] = None
-    title_key: Annotated[
-        str | None, Option("For a collection of another program: metadata entry with the title.", metavar="KEY")
-    ] = None
-    document_key: Annotated[
-        str | None, Option("For a collection of another program: metadata entry with the document id.", metavar="KEY")
-    ] = None
+    reranker: Annotated[str | None, Parameter(metavar="SPEC", show_default="none")] = None
+    """Reranker: cross-encoder:MODEL, or the URL of a /rerank endpoint, which gets an API key only if it ends in
+    ?api_key_env=VARIABLE."""
+    text_key: Annotated[str | None, Parameter(metavar="KEY")] = None
+    """For a collection of another program: metadata entry with the text."""
+    title_key: Annotated[str | None, Parameter(metavar="KEY")] = None
+    """For a collection of another program: metadata entry with the title."""
+    document_key: Annotated[str | None, Parameter(metavar="KEY")] = None
+    """For a collection of another program: metadata entry with the document id."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusOptions(IndexOptions):
     """An index to read, and the options for reading it."""
 
-    opening: OpenOptions = field(default_factory=OpenOptions)
+    opening: OpenOptions = OpenOptions()
 
     def open(self, *, cache: Path | None = None) -> ChromaCorpus:
         """Return the corpus. The caller closes it. `cache` stores the data that a server's collection lacks.
@@ -384,94 +373,70 @@ class CorpusOptions(IndexOptions):
         )
 
 
+@options_in("Language model")
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """A model on a server."""
 
-    SECTION: ClassVar[str] = "Language model"
-
     base_url: Annotated[
         str | None,
-        Option(
-            "URL of the model's server.",
-            metavar="URL",
-            default="$CTX1_BASE_URL, or http://localhost:8000/v1; api.anthropic.com for anthropic",
+        Parameter(
+            metavar="URL", show_default="$CTX1_BASE_URL, or http://localhost:8000/v1; api.anthropic.com for anthropic"
         ),
     ] = None
-    model: Annotated[
-        str | None, Option("Name of the model, as the server lists it.", metavar="NAME", default="$CTX1_MODEL")
-    ] = None
+    """URL of the model's server."""
+    model: Annotated[str | None, Parameter(metavar="NAME", show_default="$CTX1_MODEL")] = None
+    """Name of the model, as the server lists it."""
     api_key_env: Annotated[
         str | None,
-        Option(
-            "Environment variable that contains the API key.",
+        Parameter(
             metavar="VARIABLE",
-            default="$CTX1_API_KEY_ENV, or CTX1_API_KEY; ANTHROPIC_API_KEY for api.anthropic.com",
+            show_default="$CTX1_API_KEY_ENV, or CTX1_API_KEY; ANTHROPIC_API_KEY for api.anthropic.com",
         ),
     ] = None
+    """Environment variable that contains the API key."""
 
 
+@options_in("Language model")
 @dataclass(frozen=True, slots=True)
 class ModelOptions(ServerOptions):
     """The language model to use, and how to sample from it. If a field is None, the policy's default applies."""
 
-    model: Annotated[
-        str | None,
-        Option(
-            "Name of the model, as the server lists it. The policy tokens also runs a packaged model, or a folder such "
-            "as that of a training run, in this process.",
-            metavar="NAME_OR_FOLDER",
-            default="$CTX1_MODEL",
-        ),
-    ] = None
-    tools: Annotated[
-        Literal["native", "text"] | None,
-        Option("How a chat model calls tools; text is for models without tool calls.", default="native"),
-    ] = None
-    temperature: Annotated[float | None, Option("Sampling temperature.", NumberRange(0), default="the model's")] = None
-    top_p: Annotated[
-        float | None, Option("Probability mass for nucleus sampling.", POSITIVE_SHARE, default="the model's")
-    ] = None
-    max_tokens: Annotated[int | None, Option("Maximum number of tokens in one reply.", COUNT)] = None
-    reasoning_effort: Annotated[
-        str | None, Option("Reasoning effort: low, medium, high, or another level of the model.", metavar="LEVEL")
-    ] = None
-    tokenizer: Annotated[
-        str | None,
-        Option(
-            "Tokenizer whose chat template the tokens policy uses.",
-            metavar="NAME_OR_FOLDER",
-            default="gpt-oss's format",
-        ),
-    ] = None
-    timeout: Annotated[float | None, Option("Timeout for one reply.", SECONDS)] = None
+    model: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="$CTX1_MODEL")] = None
+    """Name of the model, as the server lists it. The policy tokens also runs a packaged model, or a folder such as
+    that of a training run, in this process."""
+    tools: Annotated[Literal["native", "text"] | None, Parameter(show_default="native")] = None
+    """How a chat model calls tools; text is for models without tool calls."""
+    temperature: Annotated[float | None, NOT_NEGATIVE, Parameter(show_default="the model's")] = None
+    """Sampling temperature."""
+    top_p: Annotated[float | None, POSITIVE_SHARE, Parameter(show_default="the model's")] = None
+    """Probability mass for nucleus sampling."""
+    max_tokens: Annotated[int | None, COUNT] = None
+    """Maximum number of tokens in one reply."""
+    reasoning_effort: Annotated[str | None, Parameter(metavar="LEVEL")] = None
+    """Reasoning effort: low, medium, high, or another level of the model."""
+    tokenizer: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="gpt-oss's format")] = None
+    """Tokenizer whose chat template the tokens policy uses."""
+    timeout: Annotated[float | None, SECONDS] = None
+    """Timeout for one reply."""
 
 
+@options_in("Policy")
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
     """The policy that decides."""
 
-    SECTION: ClassVar[str] = "Policy"
-
-    policy: Annotated[
-        Literal["bridge", "hybrid", "chat", "anthropic", "tokens"],
-        Option(
-            "Policy that decides: the embedded one (bridge), one hybrid search for comparison (hybrid), or a language "
-            "model by chat, by Anthropic's Messages API, or by token ids."
-        ),
-    ] = "bridge"
+    policy: Literal["bridge", "hybrid", "chat", "anthropic", "tokens"] = "bridge"
+    """Policy that decides: the embedded one (bridge), one hybrid search for comparison (hybrid), or a language
+    model by chat, by Anthropic's Messages API, or by token ids."""
     weights: WeightsOption = None
     effort: EffortOption = None
     adapter: Annotated[
-        str | None,
-        Option(
-            "Trained adapter for a packaged model, or for the model in a folder.",
-            metavar="FOLDER",
-            default="the one in the package, if it has one",
-        ),
+        str | None, Parameter(metavar="FOLDER", show_default="the one in the package, if it has one")
     ] = None
+    """Trained adapter for a packaged model, or for the model in a folder."""
     profile: ProfileOption = None
-    language_model: ModelOptions = field(default_factory=ModelOptions)
+    language_model: ModelOptions = ModelOptions()
 
     @property
     def wire_format(self) -> str:
@@ -495,16 +460,15 @@ class PolicyOptions:
         return load_policy(self.policy, weights=self.weights, effort=self.effort, adapter=self.adapter, **model)
 
 
+@options_in("Limits")
 @dataclass(frozen=True, slots=True)
 class LimitOptions:
     """The limits of an episode."""
 
-    SECTION: ClassVar[str] = "Limits"
-
-    max_turns: Annotated[
-        int | None, Option("Maximum number of turns of an episode.", COUNT, default="64; with the profile lean 12")
-    ] = None
-    time_limit: Annotated[float | None, Option("Time limit of an episode.", SECONDS)] = None
+    max_turns: Annotated[int | None, COUNT, Parameter(show_default="64; with the profile lean 12")] = None
+    """Maximum number of turns of an episode."""
+    time_limit: Annotated[float | None, SECONDS] = None
+    """Time limit of an episode."""
 
     def load(self) -> Limits:
         """Return the limits in the form that an episode takes."""
@@ -513,22 +477,18 @@ class LimitOptions:
         return Limits(turns=self.max_turns, seconds=self.time_limit)
 
 
+@options_in("Policy")
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     """An agent: its policy, its limits, and the number of episodes for each question."""
 
-    SECTION: ClassVar[str] = "Policy"
-
-    policy: PolicyOptions
-    limits: LimitOptions
+    policy: PolicyOptions = PolicyOptions()
+    limits: LimitOptions = LimitOptions()
     window: WindowOption = None
-    rollouts: Annotated[int, Option("Episodes per question; their rankings are fused.", COUNT)] = 1
-    swarm: Annotated[
-        int | None,
-        Option(
-            "Let the policy start up to N sub-agents at a time, each with a context of its own.", IntegerRange(1, 64)
-        ),
-    ] = None
+    rollouts: Annotated[int, COUNT] = 1
+    """Episodes per question; their rankings are fused."""
+    swarm: Annotated[int | None, Parameter(validator=Number(gte=1, lte=64), metavar="N")] = None
+    """Let the policy start up to N sub-agents at a time, each with a context of its own."""
     save: SaveOption = None
 
     def open(self, corpus: Corpus, observers: Sequence[Observer] = ()) -> SearchAgent:

@@ -14,10 +14,9 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-import click
-
+from context_agent.cli.invocation import current_invocation
 from context_agent.text.sentences import sentence_spans
 
 if TYPE_CHECKING:
@@ -66,23 +65,28 @@ def _console(*, stderr: bool) -> Console:
 
 def print_json(value: Any) -> None:
     """Print a value on stdout as one line of JSON, at once. Characters that could steer a terminal are escaped."""
-    click.echo(_BEYOND_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False)))
+    _write(_BEYOND_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False)) + "\n", sys.stdout)
 
 
 def _escaped(match: re.Match[str]) -> str:
     return json.dumps(match[0])[1:-1] if unicodedata.category(match[0]) in UNSEEN else match[0]
 
 
-def echo(text: str, *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
     """Print lines on stdout, or on stderr."""
-    click.echo(printable(text), err=err)
+    _write(printable(text) + end, sys.stderr if err else sys.stdout)
+
+
+def _write(text: str, stream: TextIO) -> None:
+    stream.write(text)
+    stream.flush()
 
 
 def note(text: str) -> None:
     """Print a line on stderr that begins with the command's name."""
-    context = click.get_current_context(silent=True)
+    invocation = current_invocation()
     message = _DOUBLE_STOP.sub(r"\1", text)
-    echo(f"{context.command_path if context else 'ctx1'}: {message}", err=True)
+    echo(f"{invocation.path if invocation else 'ctx1'}: {message}", err=True)
 
 
 def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:

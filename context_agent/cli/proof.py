@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_agent.cli import options, output
-from context_agent.cli.command import Json, command
+from context_agent.cli.parameters import CommonOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,8 +72,7 @@ class ProofRow:
         }
 
 
-@command
-def proof(*, as_json: Json) -> int:
+def proof(*, common: CommonOptions = CommonOptions()) -> int:
     """Compare the agent with one-shot searches on bundled questions.
 
     Prints recall@5 of BM25, dense and hybrid search, and of the agent with both efforts. Works offline. On two free
@@ -89,7 +88,7 @@ def proof(*, as_json: Json) -> int:
     failures = [record for answers in records.values() for record in answers if record.error is not None]
     seconds = time.perf_counter() - started
     passed = total.gain().mean >= 0 and not failures
-    if as_json:
+    if common.json:
         output.print_json(
             {
                 "metric": METRIC,

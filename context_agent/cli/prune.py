@@ -13,26 +13,29 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from context_agent._support.small_files import parse_json
 from context_agent.cli import output
-from context_agent.cli.command import (
-    COUNT,
-    COUNT_OR_ZERO,
-    FILE,
-    INPUT,
-    SECONDS,
-    Argument,
-    Json,
-    NumberRange,
-    Option,
-    command,
-    essential,
-)
 from context_agent.cli.confirm import TerminalConfirmation
 from context_agent.cli.options import PruneOptions, SavingsOptions
-from context_agent.cli.serve import INTERRUPTED, PORT, HostOption, LogLevel, start_logs
+from context_agent.cli.parameters import (
+    COUNT,
+    COUNT_OR_ZERO,
+    DASH,
+    DASH_VALUE,
+    FILE,
+    NOT_NEGATIVE,
+    PORT,
+    SECONDS,
+    CommonOptions,
+    essential,
+    options_in,
+    section,
+)
+from context_agent.cli.serve import INTERRUPTED, HostOption, LogLevel, start_logs
 from context_agent.errors import ConfigError, DataError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback
 
@@ -46,30 +49,37 @@ SHOWN = 12
 """Number of messages that the report lists without `--verbose`. They are the messages from which most was removed."""
 
 
-@command
 def prune(
-    file: Annotated[Path, Argument("FILE.json", INPUT)],
+    file: Annotated[Path, DASH],
+    /,
     *,
-    task: Annotated[str | None, Option("What the agent works on.", default="the last message of the user")] = None,
-    pruning: PruneOptions,
-    out: Annotated[Path | None, Option("Write the pruned conversation to this file.", FILE, "FILE.json")] = None,
-    verbose: Annotated[bool, Option("List every removed passage.")],
-    as_json: Json,
+    task: Annotated[str | None, DASH_VALUE, Parameter(show_default="the last message of the user")] = None,
+    pruning: PruneOptions = PruneOptions(),
+    out: Annotated[Path | None, FILE, Parameter(metavar="FILE.json")] = None,
+    verbose: bool = False,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Prune a saved conversation and show what is removed.
 
       ctx1 prune conversation.json --budget 4000
       ctx1 prune request.json --budget 25% --out pruned.json
 
-    FILE.json (- for standard input) has a list of messages, or the body of a request that holds one: OpenAI's chat
-    messages or response items, Anthropic's or Bedrock's messages, or Gemini's contents. --json prints the pruned
-    messages and the report. The exit code is 1 if the list contains anything other than messages.
+    --json prints the pruned messages and the report. The exit code is 1 if the list contains anything other than
+    messages.
+
+    Args:
+        file: The conversation, or - for standard input: a list of messages, or the body of a request that holds one.
+            The messages are OpenAI's chat messages or response items, Anthropic's or Bedrock's messages, or Gemini's
+            contents.
+        task: What the agent works on.
+        out: Write the pruned conversation to this file.
+        verbose: List every removed passage.
     """
     body, key, messages = read_conversation(file)
     pruned = pruning.open().prune(messages, task)
     if out is not None:
         _write(out, {**body, key: pruned.messages} if key else pruned.messages)
-    if as_json:
+    if common.json:
         output.print_json({"messages": pruned.messages, "report": pruned.report.to_json()})
     else:
         for line in _lines(pruned.report, verbose=verbose):
@@ -168,72 +178,50 @@ SAMPLE = (
 """A conversation that loads the tokenizer before the first request comes."""
 
 
+@options_in("Capacity")
 @dataclass(frozen=True, slots=True)
 class ProxyCapacityOptions:
     """The limits of a proxy. Their names are those of the server's `Settings`."""
 
-    SECTION: ClassVar[str] = "Capacity"
-
-    concurrency: Annotated[int, Option("Number of requests at the same time.", COUNT)] = 128
-    queue: Annotated[int, Option("Number of requests that may wait.", COUNT_OR_ZERO)] = 128
-    max_connections: Annotated[
-        int, Option("Maximum number of HTTP connections; beyond it, the one idle for longest is closed.", COUNT)
-    ] = 512
-    max_body: Annotated[int, Option("Maximum size of a request.", COUNT, "BYTES")] = 32_000_000
-    deadline: Annotated[float, Option("Maximum time in the queue.", SECONDS)] = 120.0
-    grace: Annotated[float, Option("On shutdown, time for answers to end.", NumberRange(0), "SECONDS")] = 30.0
+    concurrency: Annotated[int, COUNT] = 128
+    """Number of requests at the same time."""
+    queue: Annotated[int, COUNT_OR_ZERO] = 128
+    """Number of requests that may wait."""
+    max_connections: Annotated[int, COUNT] = 512
+    """Maximum number of HTTP connections; beyond it, the one idle for longest is closed."""
+    max_body: Annotated[int, COUNT, Parameter(metavar="BYTES")] = 32_000_000
+    """Maximum size of a request."""
+    deadline: Annotated[float, SECONDS] = 120.0
+    """Maximum time in the queue."""
+    grace: Annotated[float, NOT_NEGATIVE, Parameter(metavar="SECONDS")] = 30.0
+    """On shutdown, time for answers to end."""
 
 
 @essential("upstream host port open_access budget strategy effort report prices log_level")
-@command
 def proxy(
     *,
-    upstream: Annotated[str, Option("Address of the model server, e.g. https://api.openai.com.", metavar="URL")],
-    pruning: PruneOptions,
+    upstream: Annotated[str, Parameter(metavar="URL")],
+    pruning: PruneOptions = PruneOptions(),
     host: HostOption = "127.0.0.1",
-    port: Annotated[int, Option("Port; 0 for any free port.", PORT, section="Network")] = 8323,
-    open_access: Annotated[bool, Option("Relay the requests of other machines.", flag="--no-token", section="Network")],
+    port: Annotated[int, PORT, Parameter(group=section("Network"))] = 8323,
+    open_access: Annotated[bool, Parameter(name="--no-token", group=section("Network"))] = False,
     hosts: Annotated[
         tuple[str, ...],
-        Option(
-            "Host name that clients may use for this proxy in the Host header; repeatable.",
+        Parameter(
+            name="--allow-host",
             metavar="NAME",
-            flag="--allow-host",
-            default="on loopback, the names of loopback; else any",
-            section="Network",
+            show_default="on loopback, the names of loopback; else any",
+            group=section("Network"),
         ),
     ] = (),
-    origins: Annotated[
-        tuple[str, ...],
-        Option(
-            "Origin of web pages that may call the proxy, e.g. https://app.example; repeatable.",
-            metavar="URL",
-            flag="--allow-origin",
-            section="Network",
-        ),
-    ] = (),
-    capacity: ProxyCapacityOptions,
-    pause: Annotated[float, Option("Maximum silence of the model server.", SECONDS, section="Capacity")] = 600.0,
-    confirm_above: Annotated[
-        int | None,
-        Option(
-            "Ask on the terminal before a prune frees more tokens than this; without an answer it happens.",
-            COUNT_OR_ZERO,
-            section="Pruning",
-        ),
-    ] = None,
-    restores: Annotated[
-        Path | None,
-        Option(
-            "Append the passages that are restored, with the task, to this file: it has texts of conversations.",
-            FILE,
-            "FILE.jsonl",
-            section="Report",
-        ),
-    ] = None,
-    saved: SavingsOptions,
+    origins: Annotated[tuple[str, ...], Parameter(name="--allow-origin", metavar="URL", group=section("Network"))] = (),
+    capacity: ProxyCapacityOptions = ProxyCapacityOptions(),
+    pause: Annotated[float, SECONDS, Parameter(group=section("Capacity"))] = 600.0,
+    confirm_above: Annotated[int | None, COUNT_OR_ZERO, Parameter(group=section("Pruning"))] = None,
+    restores: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl", group=section("Report"))] = None,
+    saved: SavingsOptions = SavingsOptions(),
     log_level: LogLevel = "info",
-    as_json: Json,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Prune the conversations of any agent on their way to its model.
 
@@ -241,6 +229,16 @@ def proxy(
     /v1/messages, the proxy removes the parts of tool results that no longer matter. All other requests, keys and
     streams pass through unchanged. The report of what was saved is at /_context/report. Its three main lines are
     printed when the proxy stops.
+
+    Args:
+        upstream: Address of the model server, e.g. https://api.openai.com.
+        port: Port; 0 for any free port.
+        open_access: Relay the requests of other machines.
+        hosts: Host name that clients may use for this proxy in the Host header; repeatable.
+        origins: Origin of web pages that may call the proxy, e.g. https://app.example; repeatable.
+        pause: Maximum silence of the model server.
+        confirm_above: Ask on the terminal before a prune frees more tokens than this; without an answer it happens.
+        restores: Append the passages that are restored, with the task, to this file: it has texts of conversations.
     """
     from context_agent.integrations.pruning import ConversationPruners
     from context_agent.integrations.restore_log import RestoreLog
@@ -262,7 +260,7 @@ def proxy(
     pruning.open().prune(SAMPLE)
 
     def ready(url: str) -> None:
-        if as_json:
+        if common.json:
             output.print_json({"url": url, "upstream": relay.upstream})
         else:
             output.note(f"proxy for {relay.upstream} at {url}; press Ctrl-C to stop")

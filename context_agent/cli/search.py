@@ -15,14 +15,24 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import Parameter
 
 from context_agent._support.question_files import JsonRow, question_id, question_text, read_rows
 from context_agent.cli import options, output
-from context_agent.cli.command import COUNT, INPUT, OWN, SECONDS, Argument, Json, Option, command, essential
-from context_agent.errors import ContextAgentError
+from context_agent.cli.parameters import (
+    COUNT,
+    DASH,
+    DASH_VALUE,
+    OWN,
+    SECONDS,
+    CommonOptions,
+    essential,
+    options_in,
+    section,
+)
+from context_agent.errors import ConfigError, ContextAgentError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +47,7 @@ if TYPE_CHECKING:
 FILTER_EXAMPLES = 20
 """Number of passages whose metadata are shown if a filter matches nothing."""
 
-KOption = Annotated[int, Option("Number of documents to return.", COUNT, flag="--k --top-k -k")]
+KOption = Annotated[int, COUNT, Parameter(help="Number of documents to return.", name=("--k", "--top-k", "-k"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,76 +58,67 @@ class ResultLimits:
     where: Where | None = None
 
 
+@options_in(OWN)
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
     """The information to show in addition to the ranking."""
 
-    SECTION: ClassVar[str] = OWN
+    steps: bool = False
+    """Show every turn on the way: searches, prunes and the context."""
+    quiet: Annotated[bool, Parameter(name=("--quiet", "-q"))] = False
+    """Print only the ids of the documents, one a line."""
 
-    steps: Annotated[bool, Option("Show every turn on the way: searches, prunes and the context.")] = False
-    quiet: Annotated[bool, Option("Print only the ids of the documents, one a line.", flag="--quiet -q")] = False
 
-
+@options_in("Many questions")
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
     """Questions from a file."""
 
-    SECTION: ClassVar[str] = "Many questions"
-
-    questions: Annotated[
-        Path | None,
-        Option('Answer a file of lines like {"id": "q1", "question": "..."} (- for stdin).', INPUT, "FILE.jsonl"),
-    ] = None
-    concurrency: Annotated[int, Option("Number of questions at the same time.", COUNT)] = 8
-    ordered: Annotated[
-        bool,
-        Option("Print the answers in the order of the file, as several processes always do, not as they are ready."),
-    ] = False
+    questions: Annotated[Path | None, DASH_VALUE, Parameter(metavar="FILE.jsonl")] = None
+    """Answer a file of lines like {"id": "q1", "question": "..."} (- for stdin)."""
+    concurrency: Annotated[int, COUNT] = 8
+    """Number of questions at the same time."""
+    ordered: bool = False
+    """Print the answers in the order of the file, as several processes always do, not as they are ready."""
     processes: options.ProcessesOption = None
     ray: options.RayOption = None
 
 
 @essential("k where steps quiet questions path url collection embedder effort")
-@command
 def search(
-    question: Annotated[str | None, Argument("[QUESTION]")] = None,
+    question: Annotated[str | None, DASH] = None,
+    /,
     *,
     k: KOption = 10,
     where: options.WhereOption = None,
-    show: ShowOptions,
-    engine: Annotated[
-        str | None,
-        Option(
-            "HTTP endpoint to search through instead of an index; in its address, {query} stands for the query.",
-            metavar="URL",
-            section=options.IndexOptions.SECTION,
-        ),
-    ] = None,
-    batch: BatchOptions,
-    agent: options.AgentOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    show: ShowOptions = ShowOptions(),
+    engine: Annotated[str | None, Parameter(metavar="URL", group=section("Index"))] = None,
+    batch: BatchOptions = BatchOptions(),
+    agent: options.AgentOptions = options.AgentOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Search an index in several steps and rank its documents.
 
-    QUESTION is the question in quotes, or - to read it from standard input. Each document has its best sentence. If the
-    evidence does not suffice, "Nothing relevant found" comes first, and the nearest documents follow. This is not a
-    failure. The exit code is 1 if a question failed.
+    Each document has its best sentence. If the evidence does not suffice, "Nothing relevant found" comes first, and the
+    nearest documents follow. This is not a failure. The exit code is 1 if a question failed.
+
+    Args:
+        question: The question in quotes, or - to read it from standard input.
+        engine: HTTP endpoint to search through instead of an index; in its address, {query} stands for the query.
     """
-    if show.quiet and (as_json or show.steps):
-        raise click.UsageError(
-            "--quiet prints only ids and cannot be combined with --json or --steps: remove one of them"
-        )
+    if show.quiet and (common.json or show.steps):
+        raise ConfigError("--quiet prints only ids and cannot be combined with --json or --steps: remove one of them")
     if (question is None) == (batch.questions is None):
-        raise click.UsageError("give one QUESTION in quotes, or a file of questions with --questions")
+        raise ConfigError("give one QUESTION in quotes, or a file of questions with --questions")
     if engine is not None and index.named:
-        raise click.UsageError("--engine replaces an index: remove it, or remove --path and --url")
-    source = SearchSource(agent, index, engine, ResultLimits(k, where), as_json=as_json, quiet=show.quiet)
+        raise ConfigError("--engine replaces an index: remove it, or remove --path and --url")
+    source = SearchSource(agent, index, engine, ResultLimits(k, where), as_json=common.json, quiet=show.quiet)
     if batch.questions is not None:
         return search_many(source, batch)
     with source.agent() as searcher:
         text = question_of(question or "")
-        if as_json:
+        if common.json:
             return search_json(searcher, text, source.limits)
         return search_one(searcher, text, source.limits, show)
 
@@ -426,16 +427,20 @@ NO_MODEL = (
 )
 
 
+@options_in("Language model")
 @dataclass(frozen=True, slots=True)
 class AnswerOptions(options.ServerOptions):
     """The language model that answers, and the options for its answer."""
 
     api: Annotated[
         Literal["openai", "anthropic"] | None,
-        Option("API of the server.", default="anthropic for https://api.anthropic.com, else openai"),
+        Parameter(show_default="anthropic for https://api.anthropic.com, else openai"),
     ] = None
-    max_tokens: Annotated[int, Option("Maximum number of tokens in the answer.", COUNT)] = 2_000
-    timeout: Annotated[float, Option("Timeout for the answer to begin, and for each pause in it.", SECONDS)] = 120.0
+    """API of the server."""
+    max_tokens: Annotated[int, COUNT] = 2_000
+    """Maximum number of tokens in the answer."""
+    timeout: Annotated[float, SECONDS] = 120.0
+    """Timeout for the answer to begin, and for each pause in it."""
 
     def load(self) -> AnswerModel | None:
         """Return the model. If neither the options nor the environment name one, return None."""
@@ -447,22 +452,24 @@ class AnswerOptions(options.ServerOptions):
 
 
 @essential("k effort base_url model api_key_env api path url collection embedder")
-@command
 def ask(
-    question: Annotated[str, Argument("QUESTION")],
+    question: Annotated[str, DASH],
+    /,
     *,
     k: KOption = 5,
     where: options.WhereOption = None,
     effort: options.EffortOption = None,
-    server: AnswerOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    server: AnswerOptions = AnswerOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Answer a question with a language model, and check its citations.
 
-    QUESTION is the question in quotes, or - to read it from standard input. The model gets the passages that ctx1
-    search would rank. If a citation names no passage, or if a quotation is in no passage, it is marked in the answer.
-    Without a model, the passages are printed.
+    The model gets the passages that ctx1 search would rank. If a citation names no passage, or if a quotation is in no
+    passage, it is marked in the answer. Without a model, the passages are printed.
+
+    Args:
+        question: The question in quotes, or - to read it from standard input.
     """
     from context_agent.agent import SearchAgent
 
@@ -471,8 +478,8 @@ def ask(
     started = time.perf_counter()
     with index.open() as corpus, SearchAgent(corpus, effort=effort) as agent:
         result = run(agent, text, ResultLimits(k, where))
-    answer = None if model is None or not result.documents else _answer(model, result, as_json=as_json)
-    if as_json:
+    answer = None if model is None or not result.documents else _answer(model, result, as_json=common.json)
+    if common.json:
         output.print_json(_to_json(result, model, answer))
     elif answer is None:
         output.show_ranking(output.stdout(), result, time.perf_counter() - started)
@@ -490,7 +497,7 @@ def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> Check
 
     def show(piece: str) -> None:
         if not as_json:
-            click.echo(output.printable(piece), nl=False)
+            output.echo(piece, end="")
 
     answer = asyncio.run(model.answer(result.question, passages_of(result.documents), show))
     if not as_json:

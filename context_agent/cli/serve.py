@@ -17,24 +17,25 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from context_agent.cli import options, output
-from context_agent.cli.command import (
+from context_agent.cli.index import ChunkOptions, IndexRun, summary
+from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
     EXISTING_FOLDER,
     FOLDER,
+    NOT_NEGATIVE,
+    PORT,
     SECONDS,
-    Argument,
-    IntegerRange,
-    Json,
-    NumberRange,
-    Option,
-    command,
+    CommonOptions,
     essential,
+    options_in,
+    section,
 )
-from context_agent.cli.index import ChunkOptions, IndexRun, summary
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback
 
@@ -49,42 +50,42 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130
-PORT = IntegerRange(0, 65_535)
 
-HostOption = Annotated[str, Option("Address to listen on.", metavar="ADDRESS", section="Network")]
+HostOption = Annotated[str, Parameter(help="Address to listen on.", metavar="ADDRESS", group=section("Network"))]
 LogLevel = Annotated[
     Literal["info", "warning", "error"],
-    Option("Lowest level to log: info (each request), warning or error.", metavar="LEVEL", section="Logs"),
+    Parameter(
+        help="Lowest level to log: info (each request), warning or error.", metavar="LEVEL", group=section("Logs")
+    ),
 ]
 OtelOption = Annotated[
     bool,
-    Option(
-        "Send OpenTelemetry spans, as the OTEL_... variables say. They contain texts only if "
+    Parameter(
+        help="Send OpenTelemetry spans, as the OTEL_... variables say. They contain texts only if "
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is span_only.",
-        section="Logs",
+        group=section("Logs"),
     ),
 ]
 
 
+@options_in("Network")
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
     """The options that say who may call a server."""
 
-    SECTION: ClassVar[str] = "Network"
-
-    token_env: Annotated[
-        str | None, Option("Environment variable with the bearer token that clients must send.", metavar="VARIABLE")
-    ] = None
-    no_token: Annotated[bool, Option("Accept requests from other machines without a token.")] = False
+    token_env: Annotated[str | None, Parameter(metavar="VARIABLE")] = None
+    """Environment variable with the bearer token that clients must send."""
+    no_token: bool = False
+    """Accept requests from other machines without a token."""
     hosts: Annotated[
         tuple[str, ...],
-        Option(
-            "Host name that clients may use for this server in the Host header; repeatable.",
+        Parameter(
+            name="--allow-host",
             metavar="NAME",
-            flag="--allow-host",
-            default="on loopback without a token, the names of loopback; else any",
+            show_default="on loopback without a token, the names of loopback; else any",
         ),
     ] = ()
+    """Host name that clients may use for this server in the Host header; repeatable."""
 
     def token(self, host: str) -> str | None:
         """Return the token, or None if there is none.
@@ -109,56 +110,42 @@ class AccessOptions:
         return token
 
 
+@options_in("Capacity")
 @dataclass(frozen=True, slots=True)
 class CapacityOptions:
     """The limits of a server. Their names are those of its `Settings`."""
 
-    SECTION: ClassVar[str] = "Capacity"
-
-    concurrency: Annotated[int, Option("Number of searches at the same time.", COUNT)] = 8
-    queue: Annotated[int, Option("Number of searches that may wait.", COUNT_OR_ZERO)] = 128
-    max_connections: Annotated[
-        int, Option("Maximum number of HTTP connections; beyond it, the one idle for longest is closed.", COUNT)
-    ] = 512
-    deadline: Annotated[float, Option("Maximum time of a search, waiting included.", SECONDS)] = 120.0
-    grace: Annotated[float, Option("On shutdown, time for running searches to finish.", NumberRange(0), "SECONDS")] = (
-        30.0
-    )
-    check: Annotated[
-        float,
-        Option("Interval of checks whether the index has changed; 0 for never.", NumberRange(0), "SECONDS"),
-    ] = 10.0
+    concurrency: Annotated[int, COUNT] = 8
+    """Number of searches at the same time."""
+    queue: Annotated[int, COUNT_OR_ZERO] = 128
+    """Number of searches that may wait."""
+    max_connections: Annotated[int, COUNT] = 512
+    """Maximum number of HTTP connections; beyond it, the one idle for longest is closed."""
+    deadline: Annotated[float, SECONDS] = 120.0
+    """Maximum time of a search, waiting included."""
+    grace: Annotated[float, NOT_NEGATIVE, Parameter(metavar="SECONDS")] = 30.0
+    """On shutdown, time for running searches to finish."""
+    check: Annotated[float, NOT_NEGATIVE, Parameter(metavar="SECONDS")] = 10.0
+    """Interval of checks whether the index has changed; 0 for never."""
 
 
 @essential("host port token_env workers trajectories path url collection embedder effort")
-@command
 def serve(
     *,
     host: HostOption = "127.0.0.1",
-    port: Annotated[int, Option("Port; 0 for any free port.", PORT, section="Network")] = 8321,
-    access: AccessOptions,
-    workers: Annotated[
-        int,
-        Option(
-            "Number of processes that share the address and the index. Every limit holds for each of them.",
-            COUNT,
-            section="Capacity",
-        ),
-    ] = 1,
-    capacity: CapacityOptions,
-    max_body: Annotated[int, Option("Maximum size of a request.", COUNT, "BYTES", section="Capacity")] = 1_000_000,
-    trajectories: Annotated[
-        Path | None, Option("Write trajectories and judgments to this folder; the same as --save.", FOLDER)
-    ] = None,
-    cache: Annotated[
-        Path | None, Option("With --url: folder for the local BM25 index.", FOLDER, default="the user's cache folder")
-    ] = None,
-    served_as: Annotated[str, Option("Name of the agent as a chat model.", metavar="NAME")] = "context-agent",
+    port: Annotated[int, PORT, Parameter(group=section("Network"))] = 8321,
+    access: AccessOptions = AccessOptions(),
+    workers: Annotated[int, COUNT, Parameter(group=section("Capacity"))] = 1,
+    capacity: CapacityOptions = CapacityOptions(),
+    max_body: Annotated[int, COUNT, Parameter(metavar="BYTES", group=section("Capacity"))] = 1_000_000,
+    trajectories: Annotated[Path | None, FOLDER] = None,
+    cache: Annotated[Path | None, FOLDER, Parameter(show_default="the user's cache folder")] = None,
+    served_as: Annotated[str, Parameter(metavar="NAME")] = "context-agent",
     log_level: LogLevel = "info",
-    otel: OtelOption,
-    agent: options.AgentOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    otel: OtelOption = False,
+    agent: options.AgentOptions = options.AgentOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Serve the agent over HTTP.
 
@@ -170,6 +157,14 @@ def serve(
 
     SIGTERM or Ctrl-C shuts the server down: new requests are refused, and running searches have --grace seconds to
     finish; then they return their current ranking. A second signal stops them at once. Logs are JSON lines on stderr.
+
+    Args:
+        port: Port; 0 for any free port.
+        workers: Number of processes that share the address and the index. Every limit holds for each of them.
+        max_body: Maximum size of a request.
+        trajectories: Write trajectories and judgments to this folder; the same as --save.
+        cache: With --url: folder for the local BM25 index.
+        served_as: Name of the agent as a chat model.
     """
     from context_agent.integrations.server.process import bind_socket, socket_url
     from context_agent.integrations.server.process import serve as run
@@ -188,7 +183,7 @@ def serve(
     server = AgentServer(settings, searcher, index, cache, log_level, otel)
 
     def announce(description: ServedIndex, url: str) -> None:
-        _announce(description, url, as_json=as_json, model=served_as)
+        _announce(description, url, as_json=common.json, model=served_as)
 
     if workers == 1:
         with server.open() as (service, app, description):
@@ -250,28 +245,19 @@ class AgentServer:
 
 
 @essential("http host port token_env path url collection embedder effort")
-@command
 def mcp(
     *,
-    http: Annotated[bool, Option("Serve streamable HTTP at /mcp instead of stdio.", section="Network")],
+    http: Annotated[bool, Parameter(group=section("Network"))] = False,
     host: HostOption = "127.0.0.1",
-    port: Annotated[int, Option("Port; 0 for any free port.", PORT, section="Network")] = 8322,
-    access: AccessOptions,
-    origins: Annotated[
-        tuple[str, ...],
-        Option(
-            "Origin of web pages that may call the server, e.g. https://app.example; repeatable.",
-            metavar="URL",
-            flag="--allow-origin",
-            section="Network",
-        ),
-    ] = (),
-    capacity: CapacityOptions,
+    port: Annotated[int, PORT, Parameter(group=section("Network"))] = 8322,
+    access: AccessOptions = AccessOptions(),
+    origins: Annotated[tuple[str, ...], Parameter(name="--allow-origin", metavar="URL", group=section("Network"))] = (),
+    capacity: CapacityOptions = CapacityOptions(),
     log_level: LogLevel = "warning",
-    otel: OtelOption,
-    agent: options.AgentOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    otel: OtelOption = False,
+    agent: options.AgentOptions = options.AgentOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Serve the agent to MCP clients, over stdio or HTTP.
 
@@ -283,6 +269,11 @@ def mcp(
 
     An MCP client starts this command itself. Over stdio the server ends when the client closes stdin. The options under
     Network, and --grace, apply to --http. Logs are JSON lines on stderr.
+
+    Args:
+        http: Serve streamable HTTP at /mcp instead of stdio.
+        port: Port; 0 for any free port.
+        origins: Origin of web pages that may call the server, e.g. https://app.example; repeatable.
     """
     # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
     with redirect_stdout(sys.stderr):
@@ -300,7 +291,7 @@ def mcp(
         service = Service.of(searcher, settings, live_index)
 
         def ready(url: str) -> None:
-            _announce(ServedIndex(corpus.name, corpus.count()), url, as_json=as_json)
+            _announce(ServedIndex(corpus.name, corpus.count()), url, as_json=common.json)
 
         if http:
             interrupted = serve_http(service, host, port, ready, hosts=access.hosts, origins=origins)
@@ -354,27 +345,27 @@ GRACE_SECONDS = 2.0
 DIGEST_SIZE = 4
 
 
-@command
 def ui(
-    folder: Annotated[Path, Argument("FOLDER", EXISTING_FOLDER)],
+    folder: Annotated[Path, EXISTING_FOLDER],
+    /,
     *,
-    path: Annotated[
-        Path | None, Option("Folder of the index.", FOLDER, default="a folder in the user's cache folder")
-    ] = None,
-    trajectories: Annotated[
-        Path | None,
-        Option("Write trajectories and judgments to this folder.", FOLDER, default="episodes, in the index's folder"),
-    ] = None,
-    port: Annotated[
-        int | None, Option("Port on 127.0.0.1.", IntegerRange(0, 65_535), default=f"{UI_PORT}, or a free one")
-    ] = None,
-    no_browser: Annotated[bool, Option("Print the address without opening the browser.")],
-    as_json: Json,
+    path: Annotated[Path | None, FOLDER, Parameter(show_default="a folder in the user's cache folder")] = None,
+    trajectories: Annotated[Path | None, FOLDER, Parameter(show_default="episodes, in the index's folder")] = None,
+    port: Annotated[int | None, PORT, Parameter(show_default=f"{UI_PORT}, or a free one")] = None,
+    no_browser: bool = False,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Index a folder and ask it questions in the browser.
 
-    The first run indexes FOLDER; later runs only read what has changed. Only this machine can reach the page, at
+    The first run indexes the folder; later runs only read what has changed. Only this machine can reach the page, at
     http://127.0.0.1:8320. Ctrl-C ends it.
+
+    Args:
+        folder: Folder with your documents.
+        path: Folder of the index.
+        trajectories: Write trajectories and judgments to this folder.
+        port: Port on 127.0.0.1.
+        no_browser: Print the address without opening the browser.
     """
     from context_agent.agent import SearchAgent
     from context_agent.integrations.server.app import application_of
@@ -392,7 +383,7 @@ def ui(
     def ready(url: str) -> None:
         fields = {"url": url, "chunks": corpus.count(), "index": str(home)}
         chunks = output.count(corpus.count(), "passage")
-        output.result(fields, f"{changes}\n{chunks} of {folder} at {url}; press Ctrl-C to stop", as_json=as_json)
+        output.result(fields, f"{changes}\n{chunks} of {folder} at {url}; press Ctrl-C to stop", as_json=common.json)
         if not no_browser:
             # A text browser in this terminal would hold up the server.
             threading.Thread(target=_open_browser, args=(url,), daemon=True).start()

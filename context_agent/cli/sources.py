@@ -6,27 +6,29 @@ from dataclasses import asdict
 from typing import Annotated
 
 from context_agent.cli import output
-from context_agent.cli.command import Argument, Json, Option, command, essential
 from context_agent.cli.index import DomainOption, ReadOptions, loader_of
+from context_agent.cli.parameters import DASH, REQUIRED, CommonOptions, essential
 
 MOST_KINDS = 50
 """Maximum number of kinds of files that are listed."""
 
 
 @essential("domain no_ignore verbose encoding max_mb")
-@command
 def sources(
-    sources: Annotated[tuple[str, ...], Argument("SOURCE...")],
-    *,
+    *sources: Annotated[str, DASH, REQUIRED],
     domain: DomainOption = None,
-    verbose: Annotated[bool, Option("Name the first files of each kind that is not read.")],
-    reading: ReadOptions,
-    as_json: Json,
+    verbose: bool = False,
+    reading: ReadOptions = ReadOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Show what would be read from files and folders.
 
     Reads the sources as ctx1 index does, and stores nothing. Lists the kinds of files that are read, and every kind or
     file that is left out with its reason (all of them with --json).
+
+    Args:
+        sources: Files and folders, or - for standard input.
+        verbose: Name the first files of each kind that is not read.
     """
     from context_agent.retrieval.loaders import LoadOptions, LoadReport, check_sources
 
@@ -43,5 +45,5 @@ def sources(
         lines += ["", "Left out, or worth knowing:", *(f"  {line}" for line in problems)]
     total = f"{output.count(documents, 'document')} with {output.count(characters, 'character')}"
     text = "\n".join([*lines, "", f"{total}. {output.files_line(report)}"])
-    output.result({**asdict(report), "characters": characters}, text, as_json=as_json)
+    output.result({**asdict(report), "characters": characters}, text, as_json=common.json)
     return 0

@@ -10,24 +10,23 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from context_agent.cli import options, output
-from context_agent.cli.command import (
+from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
+    DASH,
     EXISTING_FOLDER,
     FILE,
     FOLDER,
-    INPUT,
+    REQUIRED,
     SHARE,
-    Argument,
-    Json,
-    NumberRange,
-    Option,
-    command,
+    CommonOptions,
+    options_in,
 )
 
 if TYPE_CHECKING:
@@ -46,42 +45,35 @@ LISTED_DIFFERENCES = 20
 """Number of differences that are listed one by one. The JSON report has all."""
 
 
+@options_in("Expert")
 @dataclass(frozen=True, slots=True)
 class ExpertOptions:
     """The expert, and the limits of its episodes."""
 
-    SECTION: ClassVar[str] = "Expert"
-
-    expert: Annotated[
-        Literal["oracle", "bridge", "chat", "anthropic", "tokens"],
-        Option("Who plays: the bridge policy with knowledge of the gold (oracle), or a policy without it."),
-    ] = "oracle"
+    expert: Literal["oracle", "bridge", "chat", "anthropic", "tokens"] = "oracle"
+    """Who plays: the bridge policy with knowledge of the gold (oracle), or a policy without it."""
     weights: options.WeightsOption = None
-    pace: Annotated[
-        int | None,
-        Option("Searches of the oracle in a turn; fewer give more turns and prunes.", COUNT, default="all"),
-    ] = None
-    names_only: Annotated[
-        bool, Option("The oracle searches for the question, then only for names that it has read; for small models.")
-    ] = False
-    prune_at: Annotated[
-        float, Option("Fill level, as a share of the soft threshold, from which the oracle prunes.", SHARE)
-    ] = 0.5
-    noise: Annotated[
-        float, Option("Probability that the oracle prunes a chunk wrongly.", NumberRange(0, 1, max_open=True))
-    ] = 0.0
-    hedge: Annotated[
-        int, Option("Number of other candidates that end the oracle's ranking if gold is missing.", COUNT_OR_ZERO)
-    ] = 3
-    batch: Annotated[int, Option("Fewest chunks that the oracle prunes at a time while there is room.", COUNT)] = 3
-    keep: Annotated[
-        int,
-        Option("Fewest chunks that the oracle leaves when it prunes: gold, then those shown first.", COUNT_OR_ZERO),
-    ] = 0
-    length: Annotated[int, Option("Entries up to which other candidates fill the oracle's ranking.", COUNT_OR_ZERO)] = 0
+    pace: Annotated[int | None, COUNT, Parameter(show_default="all")] = None
+    """Searches of the oracle in a turn; fewer give more turns and prunes."""
+    names_only: bool = False
+    """The oracle searches for the question, then only for names that it has read; for small models."""
+    prune_at: Annotated[float, SHARE] = 0.5
+    """Fill level, as a share of the soft threshold, from which the oracle prunes."""
+    noise: Annotated[float, Parameter(validator=Number(gte=0, lt=1), metavar="X")] = 0.0
+    """Probability that the oracle prunes a chunk wrongly."""
+    hedge: Annotated[int, COUNT_OR_ZERO] = 3
+    """Number of other candidates that end the oracle's ranking if gold is missing."""
+    batch: Annotated[int, COUNT] = 3
+    """Fewest chunks that the oracle prunes at a time while there is room."""
+    keep: Annotated[int, COUNT_OR_ZERO] = 0
+    """Fewest chunks that the oracle leaves when it prunes: gold, then those shown first."""
+    length: Annotated[int, COUNT_OR_ZERO] = 0
+    """Entries up to which other candidates fill the oracle's ranking."""
     profile: options.ProfileOption = None
-    rollouts: Annotated[int, Option("Number of episodes of each task.", COUNT)] = 1
-    concurrency: Annotated[int, Option("Number of episodes at the same time.", COUNT)] = 8
+    rollouts: Annotated[int, COUNT] = 1
+    """Number of episodes of each task."""
+    concurrency: Annotated[int, COUNT] = 8
+    """Number of episodes at the same time."""
     processes: options.ProcessesOption = None
     ray: options.RayOption = None
     seed: options.SeedOption = 0
@@ -122,52 +114,51 @@ class ExpertOptions:
         return oracle_expert(policy, settings=oracle, profile=profile, counter=counter), description
 
 
+@options_in("Filters")
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
     """The options that say which episodes are kept. Their names are those of `DemonstrationFilters`."""
 
-    SECTION: ClassVar[str] = "Filters"
-
-    min_trajectory_recall: Annotated[float, Option("Trajectory recall above which an episode is good.", SHARE)] = 0.5
-    min_output_recall: Annotated[float, Option("Recall of the ranking above which an episode is good.", SHARE)] = 0.4
-    high_per_task: Annotated[
-        int, Option("Maximum number of good episodes kept per task, best first; 0 for all.", COUNT_OR_ZERO)
-    ] = 1
-    low_rate: Annotated[
-        float, Option("Probability of keeping an episode just below these recalls; it falls with them.", SHARE)
-    ] = 0.5
-    max_gap: Annotated[
-        float,
-        Option("Drop an episode whose ranking loses this much of its trajectory recall; 0 for never.", SHARE),
-    ] = 0.5
-    zero_per_task: Annotated[
-        int, Option("Maximum number of episodes without any gold kept per task.", COUNT_OR_ZERO)
-    ] = 1
-    max_zero_share: Annotated[float, Option("Maximum share of kept episodes without any gold.", SHARE)] = 0.05
-    max_mistakes: Annotated[int, Option("Maximum number of mistakes in a kept episode.", COUNT_OR_ZERO)] = 2
-    short_rate: Annotated[
-        float,
-        Option("Probability of keeping an episode with a single search; lower it for small models.", SHARE),
-    ] = 1.0
+    min_trajectory_recall: Annotated[float, SHARE] = 0.5
+    """Trajectory recall above which an episode is good."""
+    min_output_recall: Annotated[float, SHARE] = 0.4
+    """Recall of the ranking above which an episode is good."""
+    high_per_task: Annotated[int, COUNT_OR_ZERO] = 1
+    """Maximum number of good episodes kept per task, best first; 0 for all."""
+    low_rate: Annotated[float, SHARE] = 0.5
+    """Probability of keeping an episode just below these recalls; it falls with them."""
+    max_gap: Annotated[float, SHARE] = 0.5
+    """Drop an episode whose ranking loses this much of its trajectory recall; 0 for never."""
+    zero_per_task: Annotated[int, COUNT_OR_ZERO] = 1
+    """Maximum number of episodes without any gold kept per task."""
+    max_zero_share: Annotated[float, SHARE] = 0.05
+    """Maximum share of kept episodes without any gold."""
+    max_mistakes: Annotated[int, COUNT_OR_ZERO] = 2
+    """Maximum number of mistakes in a kept episode."""
+    short_rate: Annotated[float, SHARE] = 1.0
+    """Probability of keeping an episode with a single search; lower it for small models."""
 
 
-@command
 def trajectories(
-    tasks: Annotated[Path, Argument("TASKS.jsonl", click.Path(path_type=Path, dir_okay=False, allow_dash=True))],
+    tasks: Annotated[Path, DASH],
+    /,
     *,
-    out: Annotated[Path, Option("Folder for the trajectories; an interrupted run resumes from it.", FOLDER)],
-    keep_dropped: Annotated[
-        bool, Option("Keep the files of dropped episodes.", flag="--keep-dropped/--no-keep-dropped")
-    ] = True,
-    expert: ExpertOptions,
-    filters: FilterOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    out: Annotated[Path, FOLDER],
+    keep_dropped: Annotated[bool, Parameter(name="--keep-dropped", negative="--no-keep-dropped")] = True,
+    expert: ExpertOptions = ExpertOptions(),
+    filters: FilterOptions = FilterOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Let an expert play tasks, and keep the good episodes.
 
-    TASKS.jsonl contains tasks, or plain questions with gold; - reads stdin. FOLDER gets kept/, dropped/, the list
-    trajectories.jsonl and report.json; `ctx1 train sft` reads it. The exit code is 1 if no episode could be played.
+    The folder gets kept/, dropped/, the list trajectories.jsonl and report.json; `ctx1 train sft` reads it. The exit
+    code is 1 if no episode could be played.
+
+    Args:
+        tasks: File of tasks, or of plain questions with gold; - reads stdin.
+        out: Folder for the trajectories; an interrupted run resumes from it.
+        keep_dropped: Keep the files of dropped episodes.
     """
     from context_agent.synth_data.demonstrations.runs import make_demonstrations
     from context_agent.synth_data.stages import StageWorker
@@ -184,7 +175,7 @@ def trajectories(
     ):
         player, settings = _settings(expert, filters, keep_dropped=keep_dropped)
         report = asyncio.run(make_demonstrations(questions, corpus, player, out, settings, pool=pool, advance=advance))
-    if as_json:
+    if common.json:
         output.print_json({**report.to_json(), "out": str(out), "unreadable": len(problems)})
     else:
         _show_report(report, out)
@@ -241,24 +232,17 @@ def _show_report(report: DemonstrationReport, out: Path) -> None:
     output.stdout().print(table)
 
 
+@options_in("Replay")
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """The settings of the replay with which a record is compared."""
 
-    SECTION: ClassVar[str] = "Replay"
-
-    tokenizer: Annotated[
-        str | None,
-        Option(
-            "Tokenizer that counts the records of a tokens policy.",
-            metavar="NAME_OR_FOLDER",
-            default="gpt-oss's vocabulary",
-        ),
-    ] = None
-    recorded_profile: Annotated[
-        bool, Option("Replay with the recorded profile instead of comparing it with the current one.")
-    ] = False
-    any_corpus: Annotated[bool, Option("Also replay records of a corpus with another name.")] = False
+    tokenizer: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="gpt-oss's vocabulary")] = None
+    """Tokenizer that counts the records of a tokens policy."""
+    recorded_profile: bool = False
+    """Replay with the recorded profile instead of comparing it with the current one."""
+    any_corpus: bool = False
+    """Also replay records of a corpus with another name."""
 
     def settings(self) -> ReplaySettings:
         """Return the settings of the replay. The tokenizer is already loaded."""
@@ -269,21 +253,21 @@ class ReplayOptions:
         return ReplaySettings(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
 
 
-@command
 def replay_check(
-    paths: Annotated[tuple[Path, ...], Argument("FOLDER_OR_TRAJECTORY.jsonl...", click.Path(path_type=Path))],
-    *,
-    out: Annotated[
-        Path | None, Option("Copy the episodes without differences to FOLDER/kept, for `ctx1 train sft`.", FOLDER)
-    ] = None,
-    replay: ReplayOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    *paths: Annotated[Path, REQUIRED],
+    out: Annotated[Path | None, FOLDER] = None,
+    replay: ReplayOptions = ReplayOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Replay recorded episodes on the current index.
 
     Reports which views differ from the record, where and why. The actions come from the record, and no policy runs. The
     exit code is 1 if an episode differs.
+
+    Args:
+        paths: Trajectory files, and folders with trajectory files.
+        out: Copy the episodes without differences to FOLDER/kept, for `ctx1 train sft`.
     """
     from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
 
@@ -294,7 +278,7 @@ def replay_check(
     summary = ReplaySummary.of(results)
     if out is not None:
         _write_equal(out, results, summary.to_json())
-    if as_json:
+    if common.json:
         output.print_json({**summary.to_json(), "episodes": [result.to_json() for result in results]})
     else:
         _show_replays(results, summary.to_json())
@@ -332,44 +316,44 @@ def _show_replays(results: Sequence[ReplayResult], report: dict[str, Any], *, er
     output.echo("\n".join(lines), err=err)
 
 
+@options_in("Demonstrations")
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
     """The options that say which judged trajectories become demonstrations."""
 
-    SECTION: ClassVar[str] = "Demonstrations"
-
-    sft: Annotated[
-        Path | None, Option("Copy well-rated trajectories to FOLDER/kept, for `ctx1 train sft`.", FOLDER)
-    ] = None
-    min_rating: Annotated[
-        float, Option("Minimum mean rating of a trajectory, if it has ratings.", NumberRange(1, 5))
-    ] = 4.0
-    max_bad: Annotated[int, Option("Maximum number of irrelevant documents in its ranking.", COUNT_OR_ZERO)] = 0
-    per_question: Annotated[
-        int, Option("Maximum number of trajectories of a question, the best ones; 0 for all.", COUNT_OR_ZERO)
-    ] = 1
-    keep_changed: Annotated[
-        bool, Option("Skip the replay check: also keep trajectories that the current index shows differently.")
-    ] = False
+    sft: Annotated[Path | None, FOLDER] = None
+    """Copy well-rated trajectories to FOLDER/kept, for `ctx1 train sft`."""
+    min_rating: Annotated[float, Parameter(validator=Number(gte=1, lte=5), metavar="X")] = 4.0
+    """Minimum mean rating of a trajectory, if it has ratings."""
+    max_bad: Annotated[int, COUNT_OR_ZERO] = 0
+    """Maximum number of irrelevant documents in its ranking."""
+    per_question: Annotated[int, COUNT_OR_ZERO] = 1
+    """Maximum number of trajectories of a question, the best ones; 0 for all."""
+    keep_changed: bool = False
+    """Skip the replay check: also keep trajectories that the current index shows differently."""
 
 
-@command
 def from_feedback(
-    log: Annotated[Path, Argument("LOG.jsonl", INPUT)],
+    log: Annotated[Path, DASH],
+    /,
     *,
-    trajectories: Annotated[Path, Option("Folder of the judged trajectories.", EXISTING_FOLDER)],
-    out: Annotated[Path, Option("File for the tasks.", FILE, "FILE.jsonl")],
-    selection: SelectionOptions,
-    replay: ReplayOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    trajectories: Annotated[Path, EXISTING_FOLDER],
+    out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
+    selection: SelectionOptions = SelectionOptions(),
+    replay: ReplayOptions = ReplayOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Make tasks from people's judgments on searches.
 
-    LOG.jsonl is the feedback.jsonl that `ctx1 serve` and `ctx1 feedback` write next to the trajectories. Documents
-    judged relevant are the gold of a question, the others its distractors. If judges disagree, the majority decides.
-    Gold must be in the index. With --sft, well-rated trajectories become demonstrations if the current index and
-    harness reproduce their views (see `ctx1 synth replay-check`). The exit code is 1 if a row could not be read.
+    Documents judged relevant are the gold of a question, the others its distractors. If judges disagree, the majority
+    decides. Gold must be in the index. With --sft, well-rated trajectories become demonstrations if the current index
+    and harness reproduce their views (see `ctx1 synth replay-check`). The exit code is 1 if a row could not be read.
+
+    Args:
+        log: The feedback.jsonl that `ctx1 serve` and `ctx1 feedback` write next to the trajectories.
+        trajectories: Folder of the judged trajectories.
+        out: File for the tasks.
     """
     from context_agent.integrations.feedback import FeedbackLog, load_judgments
     from context_agent.synth_data.demonstrations.feedback_tasks import tasks_from_feedback
@@ -393,7 +377,7 @@ def from_feedback(
     )
     if "sft" in summary:
         text += f"\n{_selection_text(summary['sft'])}"
-    output.result(summary, text, as_json=as_json)
+    output.result(summary, text, as_json=common.json)
     return 1 if problems else 0
 
 

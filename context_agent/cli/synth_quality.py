@@ -12,26 +12,26 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-import click
+from cyclopts import Parameter
 
 from context_agent._support.small_files import parse_json
 from context_agent.cli import options, output
-from context_agent.cli.command import (
+from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
+    DASH,
+    DASH_VALUE,
     EXISTING_FILE,
     EXISTING_FOLDER,
     FILE,
     FOLDER,
-    INPUT,
     POSITIVE_SHARE,
-    Argument,
-    Json,
-    Option,
-    command,
+    REQUIRED,
+    CommonOptions,
     essential,
+    options_in,
 )
 from context_agent.errors import ConfigError, DataError
 
@@ -49,46 +49,40 @@ MANY_DROPPED = 0.1
 """Share of dropped tasks from which `ctx1 synth split` says how to keep more."""
 
 
+@options_in("Attempts")
 @dataclass(frozen=True, slots=True)
 class AttemptOptions:
     """The number of attempts at each task, and the results for which a task is dropped."""
 
-    SECTION: ClassVar[str] = "Attempts"
-
-    passes: Annotated[int, Option("Number of attempts at each task; 0 for none.", COUNT_OR_ZERO)] = 0
+    passes: Annotated[int, COUNT_OR_ZERO] = 0
+    """Number of attempts at each task; 0 for none."""
     vary: Annotated[
-        Literal["seed", "effort", "window"] | None,
-        Option("What varies between attempts.", default="effort for the bridge policy, else seed"),
+        Literal["seed", "effort", "window"] | None, Parameter(show_default="effort for the bridge policy, else seed")
     ] = None
-    drop: Annotated[
-        Literal["always,never", "never,always", "always", "never", "none"],
-        Option("Tasks to drop: those that all attempts solve (always), those that none solves (never), or none."),
-    ] = "always,never"
-    k: Annotated[int, Option("Number of ranked documents that count.", COUNT)] = 10
-    recall: Annotated[float, Option("Minimum recall of an attempt that solves the task.", POSITIVE_SHARE)] = 1.0
+    """What varies between attempts."""
+    drop: Literal["always,never", "never,always", "always", "never", "none"] = "always,never"
+    """Tasks to drop: those that all attempts solve (always), those that none solves (never), or none."""
+    k: Annotated[int, COUNT] = 10
+    """Number of ranked documents that count."""
+    recall: Annotated[float, POSITIVE_SHARE] = 1.0
+    """Minimum recall of an attempt that solves the task."""
 
 
 @essential("out likeness keep_duplicates concurrency base_url model path url collection")
-@command
 def filter_tasks(
-    tasks: Annotated[Path, Argument("TASKS.jsonl", INPUT)],
+    tasks: Annotated[Path, DASH],
+    /,
     *,
-    out: Annotated[
-        Path,
-        Option("File for the tasks that stay; dropped tasks go to FILE.jsonl.dropped.jsonl.", FILE, "FILE.jsonl"),
-    ],
-    likeness: Annotated[
-        float,
-        Option("Minimum Jaccard index of near-duplicates: two questions about the same documents.", POSITIVE_SHARE),
-    ] = 0.7,
-    keep_duplicates: Annotated[bool, Option("Keep near-duplicates.")],
-    concurrency: Annotated[int, Option("Number of tasks at the same time.", COUNT)] = 8,
+    out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
+    likeness: Annotated[float, POSITIVE_SHARE] = 0.7,
+    keep_duplicates: bool = False,
+    concurrency: Annotated[int, COUNT] = 8,
     processes: options.ProcessesOption = None,
     ray: options.RayOption = None,
-    attempts: AttemptOptions,
-    agent: options.AgentOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    attempts: AttemptOptions = AttemptOptions(),
+    agent: options.AgentOptions = options.AgentOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Keep the tasks that are worth training on.
 
@@ -97,6 +91,13 @@ def filter_tasks(
     attempts differ by effort: from one search up to all its searches. Each task that stays is labeled with its attempts
     and its difficulty. To resume an interrupted run, run the same command again. The exit code is 1 if a row could not
     be read or an attempt failed.
+
+    Args:
+        tasks: File of tasks, or - for standard input.
+        out: File for the tasks that stay; dropped tasks go to FILE.jsonl.dropped.jsonl.
+        likeness: Minimum Jaccard index of near-duplicates: two questions about the same documents.
+        keep_duplicates: Keep near-duplicates.
+        concurrency: Number of tasks at the same time.
     """
     from context_agent.synth_data import quality
     from context_agent.synth_data.stages import StageWorker
@@ -130,7 +131,7 @@ def filter_tasks(
         {**report.to_json(), "unreadable": len(problems), "out": str(out)},
         f"{report.kept:,} of {report.inputs:,} tasks kept in {out}{unreadable}. "
         f"Dropped: {output.counts(report.dropped)}.",
-        as_json=as_json,
+        as_json=common.json,
     )
     failed = any(reason.startswith("failed") for reason in report.dropped)
     return 1 if problems or failed or report.halted else 0
@@ -170,56 +171,42 @@ def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptio
     return PassAtN(attempts, vary, k=chosen.k, threshold=chosen.recall, drop=dropped)
 
 
+@options_in("Page")
 @dataclass(frozen=True, slots=True)
 class PageOptions:
     """The tasks that the page shows."""
 
-    SECTION: ClassVar[str] = "Page"
-
-    sample: Annotated[int, Option("Number of tasks on the page.", COUNT)] = 100
-    dropped: Annotated[
-        tuple[Path, ...],
-        Option(
-            "Tasks that the verification dropped, mixed in without a mark; repeatable.",
-            EXISTING_FILE,
-            "FILE.dropped.jsonl",
-        ),
-    ] = ()
-    dropped_sample: Annotated[int, Option("Number of dropped tasks on the page.", COUNT)] = 20
+    sample: Annotated[int, COUNT] = 100
+    """Number of tasks on the page."""
+    dropped: Annotated[tuple[Path, ...], EXISTING_FILE, Parameter(metavar="FILE.dropped.jsonl")] = ()
+    """Tasks that the verification dropped, mixed in without a mark; repeatable."""
+    dropped_sample: Annotated[int, COUNT] = 20
+    """Number of dropped tasks on the page."""
 
 
+@options_in("Judgments")
 @dataclass(frozen=True, slots=True)
 class JudgmentOptions:
     """The judgments, and the rules by which they drop tasks."""
 
-    SECTION: ClassVar[str] = "Judgments"
-
-    judgements: Annotated[
-        tuple[Path, ...],
-        Option(
-            "A judge's download from the page; repeatable, and further files may follow TASKS.jsonl.",
-            EXISTING_FILE,
-            "FILE.jsonl",
-        ),
-    ] = ()
-    reject_by: Annotated[
-        Literal["any", "majority"],
-        Option("Drop a task after one rejection (any), or unless more than half accept it (majority)."),
-    ] = "any"
-    judged_only: Annotated[bool, Option("Keep only accepted tasks, and no tasks without a verdict.")] = False
+    judgements: Annotated[tuple[Path, ...], EXISTING_FILE, Parameter(metavar="FILE.jsonl")] = ()
+    """A judge's download from the page; repeatable, and further files may follow TASKS.jsonl."""
+    reject_by: Literal["any", "majority"] = "any"
+    """Drop a task after one rejection (any), or unless more than half accept it (majority)."""
+    judged_only: bool = False
+    """Keep only accepted tasks, and no tasks without a verdict."""
 
 
-@command
 def review(
-    tasks: Annotated[Path, Argument("TASKS.jsonl", INPUT)],
-    more: Annotated[tuple[Path, ...], Argument("[FILE.jsonl...]", EXISTING_FILE)] = (),
-    *,
-    out: Annotated[Path, Option("File for the page or, with --judgements, for the tasks that stay.", FILE)],
+    tasks: Annotated[Path, DASH],
+    /,
+    *more: Annotated[Path, EXISTING_FILE],
+    out: Annotated[Path, FILE],
     seed: options.SeedOption = 0,
-    index: options.CorpusOptions,
-    page: PageOptions,
-    verdicts: JudgmentOptions,
-    as_json: Json,
+    index: options.CorpusOptions = options.CorpusOptions(),
+    page: PageOptions = PageOptions(),
+    verdicts: JudgmentOptions = JudgmentOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Let people judge a sample of tasks on a web page.
 
@@ -230,11 +217,16 @@ def review(
     reports the agreement between judges (equal verdicts, Cohen's kappa, Krippendorff's alpha) and with the automatic
     verification. The verification passed every task of the file; add tasks that it dropped with --dropped to measure
     both kinds of error.
+
+    Args:
+        tasks: File of tasks, or - for standard input.
+        more: Further files of judgments.
+        out: File for the page or, with --judgements, for the tasks that stay.
     """
     from context_agent.synth_data.task import load_tasks
 
     if more and not verdicts.judgements:
-        raise click.UsageError(
+        raise ConfigError(
             f"{more[0]}: files after TASKS.jsonl contain judgments. Put --judgements before the first of them"
         )
     problems: list[str] = []
@@ -258,7 +250,7 @@ def review(
         report = {"page": str(out), "tasks": len(drawn)}
         text = f"{len(drawn):,} tasks to judge in {out}; open it in a browser"
     output.note_problems(problems)
-    output.result(report, text, as_json=as_json)
+    output.result(report, text, as_json=common.json)
     return 1 if problems else 0
 
 
@@ -337,26 +329,20 @@ def _agreement_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-SetFolder = Annotated[Path, Argument("FOLDER", EXISTING_FOLDER)]
+SetFolder = Annotated[Path, EXISTING_FOLDER]
 
 
+@options_in("Data card")
 @dataclass(frozen=True, slots=True)
 class CardOptions:
     """The facts that a data card states in addition to the counts."""
 
-    SECTION: ClassVar[str] = "Data card"
-
-    stages: Annotated[
-        tuple[Path, ...],
-        Option(
-            "Output of an earlier stage whose counts the card reports; repeatable, in order.",
-            EXISTING_FILE,
-            "FILE.jsonl",
-            flag="--stage",
-        ),
-    ] = ()
-    licence: Annotated[str, Option("License of the set.")] = ""
-    about: Annotated[str, Option("First sentence of the card.")] = ""
+    stages: Annotated[tuple[Path, ...], EXISTING_FILE, Parameter(name="--stage", metavar="FILE.jsonl")] = ()
+    """Output of an earlier stage whose counts the card reports; repeatable, in order."""
+    licence: str = ""
+    """License of the set."""
+    about: Annotated[str, DASH_VALUE] = ""
+    """First sentence of the card."""
 
     def details(self) -> CardDetails:
         """Return the details, with the stages' counts read from their files."""
@@ -365,36 +351,31 @@ class CardOptions:
         return CardDetails(tuple(stage_of(file) for file in self.stages), self.licence, self.about)
 
 
-@command
 def split(
-    tasks: Annotated[tuple[Path, ...], Argument("TASKS.jsonl...", INPUT)],
-    *,
-    out: Annotated[Path, Option("Folder for the set.", FOLDER)],
-    name: Annotated[
-        str | None, Option("Name of the set, the prefix of every id.", metavar="SET", default="the folder's name")
-    ] = None,
-    shares: Annotated[
-        str, Option("The splits and their shares of the tasks, which sum to 1.", metavar="SPLIT=SHARE,…")
-    ] = "train=.8,dev=.1,test=.1",
-    giants: Annotated[
-        Literal["cut", "keep"],
-        Option(
-            "Groups of tasks with shared documents that fit no split: cut them and drop some tasks, or keep them whole."
-        ),
-    ] = "cut",
-    corpus: Annotated[
-        tuple[str, ...],
-        Option("Documents for the set, as `ctx1 index` reads them; repeatable.", metavar="SOURCE"),
-    ] = (),
+    *tasks: Annotated[Path, DASH, REQUIRED],
+    out: Annotated[Path, FOLDER],
+    name: Annotated[str | None, Parameter(metavar="SET", show_default="the folder's name")] = None,
+    shares: Annotated[str, Parameter(metavar="SPLIT=SHARE,…")] = "train=.8,dev=.1,test=.1",
+    giants: Literal["cut", "keep"] = "cut",
+    corpus: Annotated[tuple[str, ...], Parameter(metavar="SOURCE")] = (),
     seed: options.SeedOption = 0,
-    card: CardOptions,
-    as_json: Json,
+    card: CardOptions = CardOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Split tasks into training, dev and test sets.
 
     The splits share no documents: no document that proves a test task is used in training. With --corpus the folder is
     also a benchmark for `ctx1 eval`; identical documents count as one. A data card is written next to the splits. The
     exit code is 1 if a row could not be read.
+
+    Args:
+        tasks: Files of tasks, or - for standard input.
+        out: Folder for the set.
+        name: Name of the set, the prefix of every id.
+        shares: The splits and their shares of the tasks, which sum to 1.
+        giants: Groups of tasks with shared documents that fit no split: cut them and drop some tasks, or keep them
+            whole.
+        corpus: Documents for the set, as `ctx1 index` reads them; repeatable.
     """
     from context_agent.synth_data.sets.card import write_card
     from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_folder
@@ -418,29 +399,33 @@ def split(
     write_card(out, details)
     _note_many_dropped(report["dropped"].get(CROSSING, 0), len(task_list))
     data = {**report, "unreadable": len(problems), "out": str(out)}
-    output.result(data, _split_text(report, out), as_json=as_json)
+    output.result(data, _split_text(report, out), as_json=common.json)
     return 1 if problems else 0
 
 
-@command
-def card(folder: SetFolder, *, card: CardOptions, as_json: Json) -> int:
+def card(folder: SetFolder, /, *, card: CardOptions = CardOptions(), common: CommonOptions = CommonOptions()) -> int:
     """Rewrite the data card of a task set.
 
-    FOLDER was made by `ctx1 synth split`, or has queries.<split>.jsonl. Details that the options omit stay unchanged.
+    Details that the options omit stay unchanged.
+
+    Args:
+        folder: Folder of `ctx1 synth split`, or another with queries.<split>.jsonl.
     """
     from context_agent.synth_data.sets.card import write_card
 
     path = write_card(folder, card.details())
-    output.result({"card": str(path)}, f"{path} written", as_json=as_json)
+    output.result({"card": str(path)}, f"{path} written", as_json=common.json)
     return 0
 
 
-@command
-def check(folder: SetFolder, *, as_json: Json) -> int:
+def check(folder: SetFolder, /, *, common: CommonOptions = CommonOptions()) -> int:
     """Check that the splits of a task set share nothing.
 
     No id, question or document may be shared, and all gold must be in the corpus if there is one. The exit code is 1 if
     a check fails.
+
+    Args:
+        folder: Folder of `ctx1 synth split`, or another with queries.<split>.jsonl.
     """
     from context_agent.retrieval.loaders import load
     from context_agent.synth_data.sets.folder import CORPUS, check_folder, duplicate_documents, tasks_in_corpus
@@ -456,7 +441,9 @@ def check(folder: SetFolder, *, as_json: Json) -> int:
     numbers = {name: len(part) for name, part in splits.items()}
     gold = f", all gold is among {len(documents):,} documents" if documents else ""
     output.result(
-        {"tasks": numbers, "documents": len(documents)}, f"{_sizes(numbers)}: nothing is shared{gold}", as_json=as_json
+        {"tasks": numbers, "documents": len(documents)},
+        f"{_sizes(numbers)}: nothing is shared{gold}",
+        as_json=common.json,
     )
     return 0
 
@@ -536,28 +523,33 @@ def _split_text(report: dict[str, Any], out: Path) -> str:
     )
 
 
-@command
 def export(
-    tasks: Annotated[Path, Argument("FOLDER|TASKS.jsonl", click.Path(path_type=Path))],
+    tasks: Path,
+    /,
     *,
-    to: Annotated[Literal["parquet", "datasets"], Option("Format to write.")] = "parquet",
-    out: Annotated[Path | None, Option("Folder for the export, new or empty.", FOLDER)] = None,
-    push: Annotated[
-        str | None, Option("Upload to the Hugging Face hub under this name, private by default.", metavar="OWNER/SET")
-    ] = None,
-    public: Annotated[bool, Option("With --push: make the upload public.")],
-    as_json: Json,
+    to: Literal["parquet", "datasets"] = "parquet",
+    out: Annotated[Path | None, FOLDER] = None,
+    push: Annotated[str | None, Parameter(metavar="OWNER/SET")] = None,
+    public: bool = False,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Write tasks as parquet or for the datasets library.
 
     Nothing leaves this machine without --push. A folder of `ctx1 synth split` is exported split by split. The tasks of
     a file go to the split in their field `split`, and without one to train. An unreadable row is an error: correct the
     file first.
+
+    Args:
+        tasks: File of tasks, or a folder of `ctx1 synth split`.
+        to: Format to write.
+        out: Folder for the export, new or empty.
+        push: Upload to the Hugging Face hub under this name, private by default.
+        public: With --push: make the upload public.
     """
     if out is None and push is None:
-        raise click.UsageError("no target: pass --out FOLDER, or --push OWNER/SET, or both")
+        raise ConfigError("no target: pass --out FOLDER, or --push OWNER/SET, or both")
     if public and push is None:
-        raise click.UsageError("--public needs --push OWNER/SET")
+        raise ConfigError("--public needs --push OWNER/SET")
     from context_agent.synth_data.sets.export import disable_progress_bars, export_splits, push_splits
     from context_agent.synth_data.sets.folder import CARD
 
@@ -574,7 +566,7 @@ def export(
     output.result(
         {"tasks": numbers, "files": [str(file) for file in files], "pushed": address},
         f"{_sizes(numbers)} written to {targets}",
-        as_json=as_json,
+        as_json=common.json,
     )
     return 0
 

@@ -14,25 +14,24 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import Parameter, Token
 
 from context_agent.cli import options, output
-from context_agent.cli.command import (
+from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
     EXISTING_FILE,
     EXISTING_FOLDER,
     FILE,
     FOLDER,
+    NOT_NEGATIVE,
     OWN,
-    Argument,
-    Json,
-    NumberRange,
-    Option,
-    command,
+    POSITIVE,
+    CommonOptions,
     essential,
+    options_in,
 )
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import WINDOW
@@ -50,66 +49,61 @@ if TYPE_CHECKING:
 
 
 Rows = list[dict[str, Any]]
-StageInput = Annotated[Path, Argument("IN.jsonl", EXISTING_FILE)]
+StageInput = Annotated[Path, EXISTING_FILE]
 
 
+@options_in("Writing with a language model")
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
     """The language model that writes tasks: its domain, prompts, spending limits and concurrency."""
 
-    SECTION: ClassVar[str] = "Writing with a language model"
-
-    domain: Annotated[str, Option("Domain of the corpus: its answer types and hints.", metavar="NAME")] = "documents"
-    prompts: Annotated[
-        Path | None,
-        Option(
-            "Folder with prompt files (explore.md, write.md, ...) that replace those of the package.", EXISTING_FOLDER
-        ),
-    ] = None
-    price_in: Annotated[float, Option("Price of a million input tokens.", NumberRange(0))] = 0.0
-    price_out: Annotated[float, Option("Price of a million output tokens.", NumberRange(0))] = 0.0
-    max_cost: Annotated[
-        float | None,
-        Option("Maximum cost of all calls, in the currency of the prices.", NumberRange(0, min_open=True)),
-    ] = None
-    max_tokens_total: Annotated[int | None, Option("Maximum number of tokens of all calls.", COUNT)] = None
-    concurrency: Annotated[int, Option("Number of rows at the same time.", COUNT)] = 8
+    domain: Annotated[str, Parameter(metavar="NAME")] = "documents"
+    """Domain of the corpus: its answer types and hints."""
+    prompts: Annotated[Path | None, EXISTING_FOLDER] = None
+    """Folder with prompt files (explore.md, write.md, ...) that replace those of the package."""
+    price_in: Annotated[float, NOT_NEGATIVE] = 0.0
+    """Price of a million input tokens."""
+    price_out: Annotated[float, NOT_NEGATIVE] = 0.0
+    """Price of a million output tokens."""
+    max_cost: Annotated[float | None, POSITIVE] = None
+    """Maximum cost of all calls, in the currency of the prices."""
+    max_tokens_total: Annotated[int | None, COUNT] = None
+    """Maximum number of tokens of all calls."""
+    concurrency: Annotated[int, COUNT] = 8
+    """Number of rows at the same time."""
     processes: options.ProcessesOption = None
     ray: options.RayOption = None
-    max_turns: Annotated[int, Option("Maximum number of turns of an exploration.", COUNT)] = 16
-    window: Annotated[int, Option("Context window of an exploration in tokens.")] = WINDOW
+    max_turns: Annotated[int, COUNT] = 16
+    """Maximum number of turns of an exploration."""
+    window: Annotated[int, Parameter(metavar="N")] = WINDOW
+    """Context window of an exploration in tokens."""
 
 
+@options_in(OWN)
 @dataclass(frozen=True, slots=True)
 class StageOptions:
     """The options that every stage has."""
 
-    SECTION: ClassVar[str] = OWN
-
-    writer: WriterOptions
-    language_model: options.ModelOptions
-    index: options.CorpusOptions
-    out: Annotated[
-        Path,
-        Option(
-            "File for the rows. Dropped rows and the journal for resuming are written next to it.", FILE, "OUT.jsonl"
-        ),
-    ]
-    replies: Annotated[
-        Path | None,
-        Option("Cache of the model's replies; stages may share one.", FILE, "FILE.jsonl", "replies.jsonl next to OUT"),
-    ] = None
+    out: Annotated[Path, FILE, Parameter(metavar="OUT.jsonl")]
+    """File for the rows. Dropped rows and the journal for resuming are written next to it."""
+    writer: WriterOptions = WriterOptions()
+    language_model: options.ModelOptions = options.ModelOptions()
+    index: options.CorpusOptions = options.CorpusOptions()
+    replies: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl", show_default="replies.jsonl next to OUT")] = (
+        None
+    )
+    """Cache of the model's replies; stages may share one."""
     seed: options.SeedOption = 0
-    as_json: Json = False
+    common: CommonOptions = CommonOptions()
 
 
-@command
-def explore(
-    *, count: Annotated[int, Option("Number of documents to start from.", COUNT)] = 100, stage: StageOptions
-) -> int:
+def explore(*, count: Annotated[int, COUNT] = 100, stage: StageOptions) -> int:
     """Gather the documents of tasks, starting from random ones.
 
     A language model explores the index from each start document.
+
+    Args:
+        count: Number of documents to start from.
     """
     from context_agent.synth_data.llm_stages import writing
 
@@ -119,33 +113,37 @@ def explore(
     return _run("explore", rows, writing.explore, stage)
 
 
-@command
-def write(source: StageInput, *, stage: StageOptions) -> int:
+def write(source: StageInput, /, *, stage: StageOptions) -> int:
     """Write questions and answers from gathered documents.
 
-    IN.jsonl is the output of `ctx1 synth explore`.
+    Args:
+        source: Output of `ctx1 synth explore`.
     """
     from context_agent.synth_data.llm_stages import writing
 
     return _run("write", _source_rows(source), writing.write, stage)
 
 
-@command
-def verify(source: StageInput, *, stage: StageOptions) -> int:
+def verify(source: StageInput, /, *, stage: StageOptions) -> int:
     """Verify tasks by quotes from their documents.
 
     A language model extracts the quotes, and a rule looks for them in the documents.
+
+    Args:
+        source: Output of `ctx1 synth write`.
     """
     from context_agent.synth_data.llm_stages import verification
 
     return _run("verify", _source_rows(source), verification.verify, stage)
 
 
-@command
-def extend(source: StageInput, *, stage: StageOptions) -> int:
+def extend(source: StageInput, /, *, stage: StageOptions) -> int:
     """Make verified tasks one hop longer.
 
     Verify the tasks again afterwards.
+
+    Args:
+        source: Output of `ctx1 synth verify`.
     """
     from context_agent.synth_data.llm_stages import writing
 
@@ -153,19 +151,26 @@ def extend(source: StageInput, *, stage: StageOptions) -> int:
 
 
 @essential("out distractors without_model base_url model domain path url collection")
-@command
 def distract(
     source: StageInput,
+    /,
     *,
-    without_model: Annotated[bool, Option("Search by the question and its clues, without a model.")],
-    distractors: Annotated[int, Option("Maximum number of distractors of a task.", COUNT_OR_ZERO)] = 10,
-    least_distractors: Annotated[int, Option("Drop tasks with fewer distractors.", COUNT_OR_ZERO)] = 1,
-    check_distractors: Annotated[bool, Option("Let the model judge each distractor, in addition to the rule.")],
+    without_model: bool = False,
+    distractors: Annotated[int, COUNT_OR_ZERO] = 10,
+    least_distractors: Annotated[int, COUNT_OR_ZERO] = 1,
+    check_distractors: bool = False,
     stage: StageOptions,
 ) -> int:
     """Find distractors for tasks.
 
     Distractors are documents that look relevant and do not contain the answer.
+
+    Args:
+        source: Rows with tasks.
+        without_model: Search by the question and its clues, without a model.
+        distractors: Maximum number of distractors of a task.
+        least_distractors: Drop tasks with fewer distractors.
+        check_distractors: Let the model judge each distractor, in addition to the rule.
     """
     from context_agent.synth_data.llm_stages import distractors as distractor_stage
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
@@ -200,7 +205,7 @@ def make_with_model(corpus: Corpus, plan: PipelinePlan, stage: StageOptions) -> 
         context = _context(corpus, model, stage.writer)
         reports = asyncio.run(make_tasks(context, plan, stage.out, pool=pool, watch=watch))
     for report in reports:
-        _show_report(report, as_json=stage.as_json)
+        _show_report(report, as_json=stage.common.json)
     return 1 if reports[-1].halted or not reports[-1].kept else 0
 
 
@@ -233,7 +238,7 @@ def _run(
             advance=advance,
         )
         report = asyncio.run(run)
-    return _show_report(report, as_json=stage.as_json)
+    return _show_report(report, as_json=stage.common.json)
 
 
 def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageOptions) -> int:
@@ -256,7 +261,7 @@ def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageO
             advance=advance,
         )
         report = asyncio.run(run)
-    return _show_report(report, as_json=stage.as_json)
+    return _show_report(report, as_json=stage.common.json)
 
 
 def _show_report(report: StageReport, *, as_json: bool) -> int:
@@ -337,62 +342,48 @@ WORLD_HOPS = (1, 4)
 """The default hops of the questions about a world."""
 
 
-def hop_range(text: Any) -> Hops:
+def hop_range(_: Any, tokens: Sequence[Token]) -> Hops:
     """Return the first and the last number of hops from a text such as `3` or `2-4`.
 
     Raises:
-        click.BadParameter: If the text does not have this form.
+        ValueError: If the text does not have this form.
     """
-    if isinstance(text, tuple):
-        return text
-    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", str(text))
+    text = tokens[0].value
+    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
-        raise click.BadParameter(f"{text!r} is not a range of hops: write one number, or two as in 2-4")
+        raise ValueError(f"{text!r} is not a range of hops: write one number, or two as in 2-4")
     return first, last
 
 
+@options_in("Tasks from links")
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
     """The options that only tasks from links have."""
 
-    SECTION: ClassVar[str] = "Tasks from links"
+    types: Annotated[str, Parameter(metavar="LIST")] = "bridge,comparison,intersection"
+    """Types of questions, separated by commas."""
+    name: Annotated[str, Parameter(metavar="NAME")] = "links"
+    """Prefix of the ids."""
+    report: Annotated[Path | None, FILE, Parameter(metavar="FILE.json")] = None
+    """File for the counts of kept and dropped drafts."""
 
-    types: Annotated[str, Option("Types of questions, separated by commas.", metavar="LIST")] = (
-        "bridge,comparison,intersection"
-    )
-    name: Annotated[str, Option("Prefix of the ids.", metavar="NAME")] = "links"
-    report: Annotated[Path | None, Option("File for the counts of kept and dropped drafts.", FILE, "FILE.json")] = None
 
-
-@command
 def tasks(
     *,
-    out: Annotated[Path, Option("File for the tasks, one per line; replaced once all are made.", FILE, "FILE.jsonl")],
-    count: Annotated[
-        int | None,
-        Option(
-            "Maximum number of tasks; with --model, the number of documents to start from.",
-            COUNT,
-            default=f"all that pass; with --model {DEFAULT_SEEDS}",
-        ),
-    ] = None,
+    out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
+    count: Annotated[int | None, COUNT, Parameter(show_default=f"all that pass; with --model {DEFAULT_SEEDS}")] = None,
     hops: Annotated[
         Hops | None,
-        Option(
-            "Number of documents that a question needs, or a range.",
-            hop_range,
-            "RANGE",
-            default="2-4, or up to the domain's maximum",
-        ),
+        Parameter(converter=hop_range, n_tokens=1, metavar="RANGE", show_default="2-4, or up to the domain's maximum"),
     ] = None,
-    distractors: Annotated[int, Option("Maximum number of distractors of a task.", COUNT_OR_ZERO)] = 10,
+    distractors: Annotated[int, COUNT_OR_ZERO] = 10,
     seed: options.SeedOption = 0,
-    links: LinkOptions,
-    writer: WriterOptions,
-    language_model: options.ModelOptions,
-    index: options.CorpusOptions,
-    as_json: Json,
+    links: LinkOptions = LinkOptions(),
+    writer: WriterOptions = WriterOptions(),
+    language_model: options.ModelOptions = options.ModelOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Make multi-hop tasks from an index.
 
@@ -400,13 +391,19 @@ def tasks(
     question describes the other document instead of naming it, so both must be found. Every task is checked: its quotes
     are in its documents, and its answer is in the last one and in no distractor. The same index and options give the
     same tasks. To resume an interrupted run, run the same command again.
+
+    Args:
+        out: File for the tasks, one per line; replaced once all are made.
+        count: Maximum number of tasks; with --model, the number of documents to start from.
+        hops: Number of documents that a question needs, or a range.
+        distractors: Maximum number of distractors of a task.
     """
     if language_model.model is None and language_model.base_url is not None:
         raise ConfigError(
             "--base-url needs --model, the model that writes the tasks; omit both to make tasks from links"
         )
-    stage = StageOptions(writer, language_model, index, out, None, seed, as_json)
-    if language_model.model is None and (writer.processes or writer.ray):
+    stage = StageOptions(out, writer, language_model, index, None, seed, common)
+    if language_model.model is None and (writer.processes or writer.ray is not None):
         raise ConfigError("--processes and --ray are for the stages of a language model: pass --model, or remove them")
     if language_model.model is None:
         return _link_tasks(stage, links, count, hops or DEFAULT_HOPS, distractors)
@@ -449,7 +446,7 @@ def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops
     if links.report is not None:
         links.report.parent.mkdir(parents=True, exist_ok=True)
         links.report.write_text(json.dumps(tally, indent=2) + "\n", encoding="utf-8")
-    output.result({"out": str(stage.out), **tally}, _tally_text(tally, stage.out), as_json=stage.as_json)
+    output.result({"out": str(stage.out), **tally}, _tally_text(tally, stage.out), as_json=stage.common.json)
     if not tally["tasks"]:
         _note_shortcomings(shortcomings)
     return 0 if tally["tasks"] else 1
@@ -495,29 +492,32 @@ def _tally_text(tally: dict[str, Any], out: Path) -> str:
     return "\n".join([first, *drafts])
 
 
-@command
 def world(
     *,
-    entities: Annotated[int, Option("Number of entities and documents, at least 50.")],
-    out: Annotated[Path, Option("Folder for the corpus and the questions.", FOLDER)],
-    tasks: Annotated[int | None, Option("Number of questions in all splits.", default="two for each entity")] = None,
-    hops: Annotated[
-        Hops, Option("Number of documents that a question needs, or a range.", hop_range, "RANGE", default="1-4")
-    ] = WORLD_HOPS,
-    distractors: Annotated[int, Option("Maximum number of distractors of a task.", COUNT_OR_ZERO)] = 5,
-    vocabulary: Annotated[
-        Literal["full", "small"],
-        Option("small: about 240 words and documents of one sentence, for tiny models; up to about 800 entities."),
-    ] = "full",
-    force: Annotated[bool, Option("Replace the world in FOLDER.")],
+    entities: Annotated[int, Parameter(metavar="N")],
+    out: Annotated[Path, FOLDER],
+    tasks: Annotated[int | None, Parameter(metavar="N", show_default="two for each entity")] = None,
+    hops: Annotated[Hops, Parameter(converter=hop_range, n_tokens=1, metavar="RANGE", show_default="1-4")] = WORLD_HOPS,
+    distractors: Annotated[int, COUNT_OR_ZERO] = 5,
+    vocabulary: Literal["full", "small"] = "full",
+    force: bool = False,
     seed: options.SeedOption = 0,
-    as_json: Json,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Invent a corpus and questions about it.
 
     The answers to the questions, of 1 to 4 hops, follow from the documents alone. FOLDER gets corpus.jsonl.gz (for
     `ctx1 index`), queries.train.jsonl, queries.dev.jsonl and queries.test.jsonl, which share no documents, world.json
     with settings and counts, and a data card.
+
+    Args:
+        entities: Number of entities and documents, at least 50.
+        out: Folder for the corpus and the questions.
+        tasks: Number of questions in all splits.
+        hops: Number of documents that a question needs, or a range.
+        distractors: Maximum number of distractors of a task.
+        vocabulary: small: about 240 words and documents of one sentence, for tiny models; up to about 800 entities.
+        force: Replace the world in FOLDER.
     """
     from context_agent.synth_data.world.closed_world import make_world
     from context_agent.synth_data.world.files import write_world
@@ -529,5 +529,5 @@ def world(
         about = write_world(invented, out, force=force, report=advance)
     splits = ", ".join(f"{numbers['all']} {split}" for split, numbers in about["tasks"].items())
     text = f"{about['documents']} documents and {splits} tasks in {out}\nNext: ctx1 index {out / 'corpus.jsonl.gz'}"
-    output.result({"folder": str(out), **about}, text, as_json=as_json)
+    output.result({"folder": str(out), **about}, text, as_json=common.json)
     return 0

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+from cyclopts import Parameter, validators
 
 from context_agent.cli import options, output
-from context_agent.cli.command import (
+from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
     EXISTING_FOLDER,
@@ -25,11 +25,10 @@ from context_agent.cli.command import (
     FOLDER,
     OWN,
     POSITIVE_SHARE,
-    Argument,
-    Json,
-    Option,
-    command,
+    REQUIRED,
+    CommonOptions,
     essential,
+    options_in,
 )
 from context_agent.errors import ConfigError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
@@ -59,31 +58,23 @@ JUDGE_FIGURES = {
 }
 
 
+@options_in(OWN)
 @dataclass(frozen=True, slots=True)
 class RunFileOptions:
     """The options that both trainers have."""
 
-    SECTION: ClassVar[str] = OWN
-
     run_file: options.RunFile
     changes: options.SetOption = ()
-    start: Annotated[
-        str | None,
-        Option(
-            "Start from what an earlier run trained: its folder; base starts from the model of the run file.",
-            metavar="FOLDER",
-            flag="--from",
-        ),
-    ] = None
-    out: Annotated[str | None, Option("Output folder.", metavar="FOLDER", default="out of the run file")] = None
-    resume: Annotated[
-        bool,
-        Option("Resume from the newest checkpoint in the output folder. rollouts.steps and sft.epochs may be raised."),
-    ] = False
-    dry_run: Annotated[bool, Option("Print the settings and the estimated memory and cost. Needs no GPU.")] = False
-    model_config: Annotated[
-        Path | None, Option("config.json of a model that the estimate does not know.", FILE, "config.json")
-    ] = None
+    start: Annotated[str | None, Parameter(name="--from", metavar="FOLDER")] = None
+    """Start from what an earlier run trained: its folder; base starts from the model of the run file."""
+    out: Annotated[str | None, Parameter(metavar="FOLDER", show_default="out of the run file")] = None
+    """Output folder."""
+    resume: bool = False
+    """Resume from the newest checkpoint in the output folder. rollouts.steps and sft.epochs may be raised."""
+    dry_run: bool = False
+    """Print the settings and the estimated memory and cost. Needs no GPU."""
+    model_config: Annotated[Path | None, FILE, Parameter(metavar="config.json")] = None
+    """config.json of a model that the estimate does not know."""
 
     def load(self, kind: RunKind) -> RunConfig:
         """Return the run from the file, with the changes and the starting model that the options name."""
@@ -101,8 +92,7 @@ class RunFileOptions:
         return config
 
 
-@command
-def sft(*, run: RunFileOptions, as_json: Json) -> int:
+def sft(*, run: RunFileOptions, common: CommonOptions = CommonOptions()) -> int:
     """Fine-tune a language model on demonstrations.
 
     Trains LoRA adapters or all weights on the output of `ctx1 synth trajectories`. Some of the demonstrations are held
@@ -114,16 +104,15 @@ def sft(*, run: RunFileOptions, as_json: Json) -> int:
 
         return sft.train(config, **settings)
 
-    return _run("sft", train, run, as_json=as_json)
+    return _run("sft", train, run, as_json=common.json)
 
 
-@command
 def rl(
     *,
     run: RunFileOptions,
     processes: options.ProcessesOption = None,
     ray: options.RayOption = None,
-    as_json: Json,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Train a language model by reinforcement learning.
 
@@ -142,24 +131,25 @@ def rl(
         with options.worker_pool(setup, processes, ray, concurrency=concurrency) as pool:
             return reinforcement.train(config, pool=pool, **settings)
 
-    return _run("rl", train, run, as_json=as_json)
+    return _run("rl", train, run, as_json=common.json)
 
 
-@command
 def verl(
     *,
     run_file: options.RunFile,
     changes: options.SetOption = (),
-    out: Annotated[Path, Option("Output folder; every machine must see it under this path.", FOLDER)],
-    trainer: Annotated[
-        Literal["fsdp", "megatron"], Option("Training backend of verl; the names of their settings differ.")
-    ] = "fsdp",
-    as_json: Json,
+    out: Annotated[Path, FOLDER],
+    trainer: Literal["fsdp", "megatron"] = "fsdp",
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Write the files for training with verl.
 
     Prepares training on several machines and trains nothing. The folder gets the questions of every step in curriculum
     order, verl's settings, and the agent loop that plays the episodes. verl needs its own environment (docs/verl.md).
+
+    Args:
+        out: Output folder; every machine must see it under this path.
+        trainer: Training backend of verl; the names of their settings differ.
     """
     from context_agent.train.experimental.verl.folder import prepare
     from context_agent.train.experimental.verl.settings import VerlTrainer
@@ -167,7 +157,7 @@ def verl(
 
     prepared = prepare(read_run(run_file, parse_changes(changes)), out, trainer=VerlTrainer(trainer), note=output.note)
     sizes = f"{prepared.rows:,} rows of {prepared.questions:,} questions, {prepared.dev:,} for evaluation"
-    output.result(prepared.to_json(), f"{sizes}, in {prepared.folder}", as_json=as_json)
+    output.result(prepared.to_json(), f"{sizes}, in {prepared.folder}", as_json=common.json)
     return 0
 
 
@@ -216,24 +206,16 @@ def _estimate(config: RunConfig, kind: RunKind, model_config: Path | None, *, as
     return 0
 
 
-@command
 def judge_check(
-    trajectories: Annotated[
-        tuple[Path, ...],
-        Argument("[FOLDER_OR_TRAJECTORY.jsonl...]", click.Path(path_type=Path, exists=True)),
-    ] = (),
-    *,
+    *trajectories: Annotated[Path, Parameter(validator=validators.Path(exists=True))],
     run_file: options.RunFile,
     changes: options.SetOption = (),
-    out: Annotated[
-        Path,
-        Option("File for the report, which judge.calibration names. The judge's replies are stored next to it.", FILE),
-    ] = Path("judge.json"),
-    good: Annotated[float, Option("Minimum recall of a good ranking.", POSITIVE_SHARE)] = 1.0,
-    yes: Annotated[float, Option("Minimum score that counts as the judge's yes.", POSITIVE_SHARE)] = 0.5,
-    questions: Annotated[int, Option("Maximum number of dev questions to use.", COUNT)] = 100,
+    out: Annotated[Path, FILE] = Path("judge.json"),
+    good: Annotated[float, POSITIVE_SHARE] = 1.0,
+    yes: Annotated[float, POSITIVE_SHARE] = 0.5,
+    questions: Annotated[int, COUNT] = 100,
     seed: options.SeedOption = 0,
-    as_json: Json,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Compare a judge with gold before training on its scores.
 
@@ -242,6 +224,13 @@ def judge_check(
     them up. Prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95 % intervals over questions.
     The exit code is 1 if the judge cannot distinguish good rankings from bad ones, or if it always gives the same
     answer.
+
+    Args:
+        trajectories: Trajectory files, and folders with trajectory files.
+        out: File for the report, which judge.calibration names. The judge's replies are stored next to it.
+        good: Minimum recall of a good ranking.
+        yes: Minimum score that counts as the judge's yes.
+        questions: Maximum number of dev questions to use.
     """
     from context_agent.train.data import environment_of, open_data
     from context_agent.train.experimental.judge.calibration import calibrate, save_calibration
@@ -258,7 +247,7 @@ def judge_check(
         judge = stack.enter_context(RankingJudge(run.judge, replies))
         calibration = calibrate(rankings, judge, good=good, yes=yes, seed=seed)
     save_calibration(out, calibration)
-    output.result({"out": str(out), **calibration.to_json()}, _calibration_text(calibration, out), as_json=as_json)
+    output.result({"out": str(out), **calibration.to_json()}, _calibration_text(calibration, out), as_json=common.json)
     return 1 if calibration.problems or calibration.warnings else 0
 
 
@@ -301,35 +290,33 @@ PERCENT = 100
 """Number of steps of the progress bar."""
 
 
-@command
 def bridge(
-    pairs: Annotated[tuple[str, ...], Argument("CORPUS QUESTIONS.jsonl...")],
-    *,
-    out: Annotated[
-        Path, Option("File for the weights, which `ctx1 search --weights` reads.", FILE, "FILE.safetensors")
-    ],
-    weights: Annotated[
-        Path | None, Option("Weights of the first round's policy.", FILE, default="the weights in the package")
-    ] = None,
-    windows: Annotated[
-        tuple[int, ...],
-        Option("Context window to train for, in tokens; repeatable.", flag="--window", default="the policy's own"),
-    ] = (),
-    rounds: Annotated[int, Option("Rounds of playing episodes and fitting.", COUNT)] = 2,
-    epochs: Annotated[
-        int | None, Option("Passes over the questions when fitting.", COUNT, default="the recipe's")
-    ] = None,
-    embedder: Annotated[str, Option("Embedder of a CORPUS of files.", metavar="SPEC")] = "static",
-    collection: Annotated[str, Option("Collection of a CORPUS that is an index.", metavar="NAME")] = DEFAULT_COLLECTION,
+    *pairs: Annotated[str, REQUIRED],
+    out: Annotated[Path, FILE, Parameter(metavar="FILE.safetensors")],
+    weights: Annotated[Path | None, FILE, Parameter(show_default="the weights in the package")] = None,
+    windows: Annotated[tuple[int, ...], Parameter(name="--window", metavar="N", show_default="the policy's own")] = (),
+    rounds: Annotated[int, COUNT] = 2,
+    epochs: Annotated[int | None, COUNT, Parameter(show_default="the recipe's")] = None,
+    embedder: Annotated[str, Parameter(metavar="SPEC")] = "static",
+    collection: Annotated[str, Parameter(metavar="NAME")] = DEFAULT_COLLECTION,
     seed: options.SeedOption = 0,
-    as_json: Json,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Fit the bridge policy to your own questions.
 
-    CORPUS is an index (`ctx1 index`), or a file or folder of documents. Each line of QUESTIONS.jsonl is
-    {"id": ..., "question": ..., "gold": [document ids]}. Give any number of pairs. Prints recall from five-fold
+    Each line of QUESTIONS.jsonl is {"id": ..., "question": ..., "gold": [document ids]}. Prints recall from five-fold
     cross-validation. With few questions, or if the new networks do not rank better, the present ones are kept and only
     the reader is adapted. Also fits the policy's confidence. Needs the extra train, but no GPU.
+
+    Args:
+        pairs: Each CORPUS, an index (`ctx1 index`) or a file or folder of documents, followed by its QUESTIONS.jsonl.
+        out: File for the weights, which `ctx1 search --weights` reads.
+        weights: Weights of the first round's policy.
+        windows: Context window to train for, in tokens; repeatable.
+        rounds: Rounds of playing episodes and fitting.
+        epochs: Passes over the questions when fitting.
+        embedder: Embedder of a CORPUS of files.
+        collection: Collection of a CORPUS that is an index.
     """
     from context_agent.policies.bridge import BridgePolicy
     from context_agent.train.bridge.listwise import FitRecipe
@@ -348,14 +335,14 @@ def bridge(
             seed=seed,
         )
     trained.scorer.save(out, trained.notes())
-    output.result(_to_json(trained, out), _text(trained, out), as_json=as_json)
+    output.result(_to_json(trained, out), _text(trained, out), as_json=common.json)
     return 0
 
 
 def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[BridgeSource]:
     """Return a source for each pair. Indexes stay open until the stack ends."""
     if len(pairs) % 2:
-        raise click.UsageError(
+        raise ConfigError(
             f"got {len(pairs)} arguments: name them in pairs, each CORPUS followed by its QUESTIONS.jsonl"
         )
     from context_agent._support.question_files import load_questions
@@ -420,12 +407,10 @@ def _to_json(trained: TrainedBridge, out: Path) -> dict[str, Any]:
     }
 
 
-@command
 def pruner(
-    records: Annotated[tuple[Path, ...], Argument("RECORD.jsonl...")],
-    *,
-    out: Annotated[Path, Option("File for the adapted reader, which --adapted reads.", FILE, "FILE.safetensors")],
-    as_json: Json,
+    *records: Annotated[Path, REQUIRED],
+    out: Annotated[Path, FILE, Parameter(metavar="FILE.safetensors")],
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Adapt the pruner to the passages that your agents restored.
 
@@ -433,10 +418,14 @@ def pruner(
       ctx1 train pruner restores.jsonl --out pruner.safetensors
       ctx1 proxy --upstream URL --adapted pruner.safetensors
 
-    Each line of a RECORD.jsonl has a task and the text of a passage, and may have its heading as "label". A line with
+    Each line of a record has a task and the text of a passage, and may have its heading as "label". A line with
     "needed": false says that the task did not need the passage. The command fits the last layer of the reader, and
     compares the result with the shipped reader on held-out tasks. If the shipped reader is as good or better, no file
     is written and the exit code is 1.
+
+    Args:
+        records: Files of `ctx1 proxy --restores`, or of your own.
+        out: File for the adapted reader, which --adapted reads.
     """
     from context_agent._support.atomic_files import replace_file
     from context_agent.train.pruner import adapt, read_record
@@ -459,46 +448,25 @@ def pruner(
         f"AUC on {result.held_out} held-out tasks: shipped {result.shipped:.3f}, adapted {result.adapted:.3f}, "
         f"gain {result.gain}\n{outcome}"
     )
-    output.result(figures, text, as_json=as_json)
+    output.result(figures, text, as_json=common.json)
     return 0 if result.reader is not None else 1
 
 
 @essential("out model data demonstrations steps questions quick resume seed")
-@command
 def demo(
     *,
-    out: Annotated[Path, Option("Output folder.", FOLDER)] = Path("runs/demo"),
-    model: Annotated[
-        Literal["tiny", "smollm2"],
-        Option("A model of a few hundred thousand weights from scratch, or SmolLM2-135M with LoRA adapters."),
-    ] = "tiny",
-    data: Annotated[
-        Path | None,
-        Option(
-            "Documents and questions for smollm2: a folder of `ctx1 synth split`.",
-            EXISTING_FOLDER,
-            default="an invented world",
-        ),
-    ] = None,
-    demonstrations: Annotated[
-        int | None,
-        Option("Number of episodes of the expert; with smollm2, of questions.", COUNT, default="the run file's"),
-    ] = None,
-    steps: Annotated[
-        int | None, Option("Number of steps of reinforcement learning.", COUNT, default="the run file's")
-    ] = None,
-    questions: Annotated[
-        int | None, Option("Number of held-out questions to evaluate.", COUNT, default="all; with smollm2 80, or 16")
-    ] = None,
-    threads: Annotated[int | None, Option("Threads of torch; 0 for torch's own default.", COUNT_OR_ZERO)] = None,
-    without_trajectory_reward: Annotated[
-        bool,
-        Option("Ablation: no reward for trajectory recall. With --resume it reuses the demonstrations of a full demo."),
-    ],
-    quick: Annotated[bool, Option("Use less data, a smaller model if possible, and fewer steps.")],
-    resume: Annotated[bool, Option("Resume the demo in FOLDER; finished phases are skipped.")],
-    seed: Annotated[int, Option("Random seed of the training.", COUNT_OR_ZERO)] = 0,
-    as_json: Json,
+    out: Annotated[Path, FOLDER] = Path("runs/demo"),
+    model: Literal["tiny", "smollm2"] = "tiny",
+    data: Annotated[Path | None, EXISTING_FOLDER, Parameter(show_default="an invented world")] = None,
+    demonstrations: Annotated[int | None, COUNT, Parameter(show_default="the run file's")] = None,
+    steps: Annotated[int | None, COUNT, Parameter(show_default="the run file's")] = None,
+    questions: Annotated[int | None, COUNT, Parameter(show_default="all; with smollm2 80, or 16")] = None,
+    threads: Annotated[int | None, COUNT_OR_ZERO] = None,
+    without_trajectory_reward: bool = False,
+    quick: bool = False,
+    resume: bool = False,
+    seed: Annotated[int, COUNT_OR_ZERO] = 0,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Train a small language model on a laptop.
 
@@ -506,6 +474,20 @@ def demo(
     production harness, on a generated toy environment. With --model smollm2, SmolLM2-135M learns from the oracle's
     lessons on questions about text. Held-out questions are evaluated before and after, and in half the window with
     pruning and without. Needs no GPU and no download, only the extra train (and smollm2).
+
+    Args:
+        out: Output folder.
+        model: A model of a few hundred thousand weights from scratch, or SmolLM2-135M with LoRA adapters.
+        data: Documents and questions for smollm2: a folder of `ctx1 synth split`.
+        demonstrations: Number of episodes of the expert; with smollm2, of questions.
+        steps: Number of steps of reinforcement learning.
+        questions: Number of held-out questions to evaluate.
+        threads: Threads of torch; 0 for torch's own default.
+        without_trajectory_reward: Ablation: no reward for trajectory recall. With --resume it reuses the demonstrations
+            of a full demo.
+        quick: Use less data, a smaller model if possible, and fewer steps.
+        resume: Resume the demo in FOLDER; finished phases are skipped.
+        seed: Random seed of the training.
     """
     from context_agent.train.demo.plan import DemoOptions, make_plan
 
@@ -526,7 +508,7 @@ def demo(
     from context_agent.train.demo.course import DemoCourse  # needs torch: after the options are checked
 
     report = DemoCourse(plan, resume=resume, note=output.note, bar=output.progress).run()
-    if as_json:
+    if common.json:
         output.print_json(report.data)
     else:
         _show_demo(report, plan)

@@ -5,51 +5,58 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import Parameter
+
 from context_agent.cli import output
-from context_agent.cli.command import EXISTING_FOLDER, FOLDER, Argument, Json, Option, command
+from context_agent.cli.parameters import EXISTING_FOLDER, FOLDER, CommonOptions
 
 if TYPE_CHECKING:
     from context_agent.train.export import ExportedModel
 
 MEGABYTE = 1e6
 
-Source = Annotated[Path, Argument("RUN", EXISTING_FOLDER)]
-Out = Annotated[Path, Option("New folder for the model.", FOLDER)]
+Source = Annotated[
+    Path,
+    EXISTING_FOLDER,
+    Parameter(
+        help="Folder of a `ctx1 train sft` or `ctx1 train rl` run, whose best model is taken, or of one model in it."
+    ),
+]
+Out = Annotated[Path, FOLDER, Parameter(help="New folder for the model.")]
 
 
-@command
 def merge(
     run: Source,
+    /,
     *,
     out: Out,
     dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        Option("Type of the merged weights.", default="the base model's"),
+        Literal["float32", "bfloat16", "float16"] | None, Parameter(show_default="the base model's")
     ] = None,
-    as_json: Json,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Merge trained adapters into the weights of their base model.
 
-    RUN is the folder of `ctx1 train sft` or `rl`, whose best model is taken, or the folder of a model in it. The new
-    folder has weights, tokenizer and chat template, so that any server of transformers models can load it. Needs the
-    extra train.
+    The new folder has weights, tokenizer and chat template, so that any server of transformers models can load it.
+    Needs the extra train.
+
+    Args:
+        dtype: Type of the merged weights.
     """
     from context_agent.train import export
 
-    return _report(export.merge(run, out, dtype=dtype), as_json=as_json)
+    return _report(export.merge(run, out, dtype=dtype), as_json=common.json)
 
 
-@command
-def export(run: Source, *, out: Out, as_json: Json) -> int:
+def export(run: Source, /, *, out: Out, common: CommonOptions = CommonOptions()) -> int:
     """Export a trained model to a folder that model servers can load.
 
-    RUN is the folder of a `ctx1 train sft` or `ctx1 train rl` run, or the folder of one model in it. If it is a run,
-    its best model is exported. Adapters stay adapters, and name their base model. The new folder also has the tokenizer
-    and the chat template. Needs the extra train.
+    Adapters stay adapters, and name their base model. The new folder also has the tokenizer and the chat template.
+    Needs the extra train.
     """
     from context_agent.train import export
 
-    return _report(export.export(run, out), as_json=as_json)
+    return _report(export.export(run, out), as_json=common.json)
 
 
 def _report(exported: ExportedModel, *, as_json: bool) -> int:

@@ -6,18 +6,20 @@ judgments on searches with saved trajectories.
 
 from __future__ import annotations
 
+import sys
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from context_agent.cli import output
-from context_agent.cli.command import EXISTING_FOLDER, FILE, INPUT, Argument, IntegerRange, Json, Option, command
 from context_agent.cli.options import PruneOptions
+from context_agent.cli.parameters import DASH_VALUE, EXISTING_FOLDER, FILE, REQUIRED, CommonOptions
 from context_agent.cli.prune import read_conversation
-from context_agent.errors import DataError
+from context_agent.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from context_agent.integrations.feedback import FeedbackLog
@@ -29,52 +31,51 @@ PAGE_NAME = "view.html"
 """Name of the page for a folder or for several paths."""
 MAX_NAMES = 4
 """Maximum number of paths in the page's title."""
-OUTPUT = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
-@command
 def view(
-    paths: Annotated[tuple[Path, ...], Argument("PATH...", click.Path(path_type=Path))],
-    *,
+    *paths: Annotated[Path, REQUIRED],
     out: Annotated[
         Path | None,
-        Option(
-            "Write the page to this file (- for stdout).",
-            OUTPUT,
-            "FILE.html",
-            default=f"FILE.html for FILE.jsonl, {PAGE_NAME} in a folder",
-        ),
+        DASH_VALUE,
+        Parameter(metavar="FILE.html", show_default=f"FILE.html for FILE.jsonl, {PAGE_NAME} in a folder"),
     ] = None,
-    open_browser: Annotated[bool, Option("Open the page in the browser.", flag="--open")],
-    gold: Annotated[
-        Path | None, Option("Question file; the page marks its gold documents and facts.", FILE, "FILE.jsonl")
-    ] = None,
-    text: Annotated[bool, Option("Print the trajectories on the terminal instead of writing a page.")],
-    pruning: PruneOptions,
-    as_json: Json,
+    open_browser: Annotated[bool, Parameter(name="--open")] = False,
+    gold: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl")] = None,
+    text: bool = False,
+    pruning: PruneOptions = PruneOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Show trajectories, or what pruning removes from a conversation.
 
-    PATH is a trajectory file or a folder with trajectory files. The page shows the context turn by turn, every call and
-    the ranking. It is a single file that works offline. --json prints a line of JSON for each trajectory and writes a
-    page only with --out. The exit code is 1 if a file could not be shown. The others are shown.
+    The page shows the context turn by turn, every call and the ranking. It is a single file that works offline. --json
+    prints a line of JSON for each trajectory and writes a page only with --out. The exit code is 1 if a file could not
+    be shown. The others are shown.
 
-    PATH may also be one FILE.json with the conversation of any agent, as for ctx1 prune. The page shows what is removed
-    before each call of the model, why, and what this saves and costs. The options under Pruning apply. --json prints a
-    report for each call. Of a long conversation, the latest 100 calls are shown.
+    For a conversation, the page shows what is removed before each call of the model, why, and what this saves and
+    costs. The options under Pruning apply. --json prints a report for each call. Of a long conversation, the latest 100
+    calls are shown.
+
+    Args:
+        paths: Trajectory files, folders with trajectory files, or one FILE.json with a conversation as for
+            ctx1 prune.
+        out: Write the page to this file (- for stdout).
+        open_browser: Open the page in the browser.
+        gold: Question file; the page marks its gold documents and facts.
+        text: Print the trajectories on the terminal instead of writing a page.
     """
-    if text and (out or open_browser or as_json):
-        raise click.UsageError(
+    if text and (out or open_browser or common.json):
+        raise ConfigError(
             "--text prints on the terminal and cannot be combined with --out, --open or --json: remove one of them"
         )
-    if str(out) == "-" and (as_json or open_browser):
-        raise click.UsageError(
+    if str(out) == "-" and (common.json or open_browser):
+        raise ConfigError(
             "--out - writes the page to stdout and cannot be combined with --json or --open: remove one of them"
         )
     if len(paths) == 1 and paths[0].suffix == ".json":
         if gold or text:
-            raise click.UsageError("--gold and --text are for trajectories; for a conversation as text use ctx1 prune")
-        return _view_conversation(paths[0], pruning.open(), out, open_browser=open_browser, as_json=as_json)
+            raise ConfigError("--gold and --text are for trajectories; for a conversation as text use ctx1 prune")
+        return _view_conversation(paths[0], pruning.open(), out, open_browser=open_browser, as_json=common.json)
     data = _load(paths, gold)
     for problem in data.problems:
         output.note(problem)
@@ -84,10 +85,10 @@ def view(
         from context_agent.cli.turns import show
 
         show(output.stdout(), data)
-    if as_json:
+    if common.json:
         for row in data.rows:
             output.print_json(asdict(row))
-    if not text and (out or open_browser or not as_json):
+    if not text and (out or open_browser or not common.json):
         from context_agent.web.viewer import build_page
 
         number = len(data.rows)
@@ -143,7 +144,7 @@ def _write(page: str, out: Path, contents: str, open_browser: bool) -> None:
     from context_agent._support.atomic_files import replace_file
 
     if str(out) == "-":
-        click.echo(page, nl=False)
+        sys.stdout.write(page)
         return
     replace_file(out, page)
     output.echo(f"{out}: {contents}, {len(page) / 1e6:.1f} MB", err=True)
@@ -151,43 +152,49 @@ def _write(page: str, out: Path, contents: str, open_browser: bool) -> None:
         output.note(f"cannot open a browser; open this file: {out.resolve()}")
 
 
-@command
 def feedback(
-    trajectory: Annotated[str | None, Argument("[TRAJECTORY]")] = None,
+    trajectory: str | None = None,
+    /,
     *,
-    trajectories: Annotated[Path, Option("Folder of the trajectories.", EXISTING_FOLDER)],
-    relevant: Annotated[
-        tuple[str, ...], Option("Document or passage that answers the question; repeatable.", metavar="ID")
-    ] = (),
-    irrelevant: Annotated[tuple[str, ...], Option("Document or passage that does not; repeatable.", metavar="ID")] = (),
-    rating: Annotated[int | None, Option("Quality of the answer, 5 is best.", IntegerRange(1, 5))] = None,
-    comment: Annotated[str, Option("Comment in your own words.")] = "",
-    user: Annotated[str, Option("Name of the judge.", metavar="NAME")] = "",
+    trajectories: Annotated[Path, EXISTING_FOLDER],
+    relevant: Annotated[tuple[str, ...], Parameter(metavar="ID")] = (),
+    irrelevant: Annotated[tuple[str, ...], Parameter(metavar="ID")] = (),
+    rating: Annotated[int | None, Parameter(validator=Number(gte=1, lte=5), metavar="N")] = None,
+    comment: Annotated[str, DASH_VALUE] = "",
+    user: Annotated[str, Parameter(metavar="NAME")] = "",
     identifier: Annotated[
-        str | None, Option("Id of the judgment.", metavar="ID", flag="--id", default="a hash of its content")
+        str | None, Parameter(name="--id", metavar="ID", show_default="a hash of its content")
     ] = None,
-    file: Annotated[
-        Path | None,
-        Option("File with a judgment per line, with the fields of feedback.jsonl (- for stdin).", INPUT, "FILE.jsonl"),
-    ] = None,
-    as_json: Json,
+    file: Annotated[Path | None, DASH_VALUE, Parameter(metavar="FILE.jsonl")] = None,
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Judge the result of a search.
 
       ctx1 feedback 5f0c --trajectories runs --relevant d7 --rating 4
       ctx1 feedback --file judgments.jsonl --trajectories runs
 
-    TRAJECTORY is the id of a trajectory, or of the request to `ctx1 serve`. Judgments are appended to
+    Judgments are appended to
     FOLDER/feedback.jsonl, each only once. `ctx1 synth from-feedback` turns them into training tasks. The exit code is 1
     if a row of --file was refused.
+
+    Args:
+        trajectory: Id of a trajectory, or of the request to `ctx1 serve`.
+        trajectories: Folder of the trajectories.
+        relevant: Document or passage that answers the question; repeatable.
+        irrelevant: Document or passage that does not; repeatable.
+        rating: Quality of the answer, 5 is best.
+        comment: Comment in your own words.
+        user: Name of the judge.
+        identifier: Id of the judgment.
+        file: File with a judgment per line, with the fields of feedback.jsonl (- for stdin).
     """
     from context_agent.integrations.feedback import FeedbackLog, judgment
 
     log = FeedbackLog(trajectories)
     if (trajectory is None) == (file is None):
-        raise click.UsageError("give one TRAJECTORY, or a file of judgments with --file")
+        raise ConfigError("give one TRAJECTORY, or a file of judgments with --file")
     if file is not None:
-        return _add_file(log, file, as_json=as_json)
+        return _add_file(log, file, as_json=common.json)
     verdict = judgment(
         trajectory=log.resolve(trajectory or ""),
         relevant=relevant,
@@ -201,7 +208,7 @@ def feedback(
     output.result(
         {"id": verdict.id, "trajectory": verdict.trajectory, "created": created},
         f"judgment {verdict.id} {'written' if created else 'was already written'}",
-        as_json=as_json,
+        as_json=common.json,
     )
     return 0
 

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+
 from context_agent._support.small_files import parse_json
 from context_agent.cli import output
-from context_agent.cli.command import Argument, Json, Option, command, essential
 from context_agent.cli.options import PruneOptions, SavingsOptions
+from context_agent.cli.parameters import CommonOptions, essential
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES
 
@@ -70,22 +72,17 @@ PROVIDERS = (
 
 
 @essential("upstream budget strategy effort report prices")
-@command
 def wrap(
-    agent: Annotated[str, Argument("AGENT")],
-    arguments: Annotated[tuple[str, ...], Argument("[-- ARGS]...")] = (),
-    *,
+    agent: str,
+    /,
+    *arguments: str,
     upstream: Annotated[
         str | None,
-        Option(
-            "Address of the model server for all requests of the agent.",
-            metavar="URL",
-            default="the base address in the environment, else the provider's own",
-        ),
+        Parameter(metavar="URL", show_default="the base address in the environment, else the provider's own"),
     ] = None,
-    pruning: PruneOptions,
-    saved: SavingsOptions,
-    as_json: Json,
+    pruning: PruneOptions = PruneOptions(),
+    saved: SavingsOptions = SavingsOptions(),
+    common: CommonOptions = CommonOptions(),
 ) -> int:
     """Start a coding agent behind a proxy that prunes its conversations.
 
@@ -96,6 +93,11 @@ def wrap(
     AGENT is claude, codex, opencode, aider, gemini or any command that reads OPENAI_BASE_URL, ANTHROPIC_BASE_URL or
     GOOGLE_GEMINI_BASE_URL. The proxy listens on free ports of this machine, and stops when the agent ends. The exit
     code is the agent's. No file is changed. In a wrapped shell, ctx1 unwrap AGENT starts an agent without the proxy.
+
+    Args:
+        agent: The agent's command.
+        arguments: Arguments of the agent, behind --.
+        upstream: Address of the model server for all requests of the agent.
     """
     if WRAPPED in os.environ:
         raise ConfigError('this shell is behind a proxy already: run eval "$(ctx1 unwrap)" first')
@@ -112,7 +114,7 @@ def wrap(
             WRAPPED: json.dumps({name: os.environ.get(name) for name in variables}),
         }
         code = _run([program, *_arguments(agent, addresses), *arguments], environment)
-    if as_json:
+    if common.json:
         output.print_json(savings.to_json())
     elif savings.total.requests:
         for line in savings.lines():
@@ -122,19 +124,17 @@ def wrap(
     return code
 
 
-@command
-def unwrap(
-    arguments: Annotated[tuple[str, ...], Argument("[AGENT [-- ARGS]]...")] = (),
-    *,
-    as_json: Json,
-) -> int:
+def unwrap(*arguments: str, common: CommonOptions = CommonOptions()) -> int:
     """Undo ctx1 wrap inside a wrapped shell.
 
       ctx1 unwrap claude
       eval "$(ctx1 unwrap)"
 
-    With AGENT, only that agent starts without the proxy. Without AGENT, the command prints the lines that restore the
+    With an agent, only that agent starts without the proxy. Otherwise, the command prints the lines that restore the
     environment of the shell. Outside a wrapped shell nothing needs to be undone, because ctx1 wrap changes no file.
+
+    Args:
+        arguments: The agent's command, and its arguments behind --.
     """
     try:
         before: dict[str, str | None] = parse_json(os.environ.get(WRAPPED, "{}"))
@@ -145,7 +145,7 @@ def unwrap(
         if program is None:
             raise ConfigError(f"there is no command {arguments[0]!r}: install it, or write its path")
         return _run([program, *arguments[1:]], _restored(before))
-    if as_json:
+    if common.json:
         output.print_json({"variables": before})
     elif before:
         for name, value in {**before, WRAPPED: None}.items():

@@ -1,6 +1,11 @@
 """What holds for every command: help, errors in one line, exit codes, config files."""
 
+from pathlib import Path
+
 import pytest
+
+from context_agent.cli.app import cli
+from context_agent.cli.options import OpenOptions
 
 COMMANDS = ["index", "search", "demo", "train bridge", "doctor"]
 TRACE = "Traceback"
@@ -28,14 +33,19 @@ def test_version(ctx1):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("serch x", "did you mean 'search'?"),
-        ("search x --kk 3", "'--k'"),
+        ("serch x", 'Did you mean "search"?'),
+        ("search x --kk 3", "Did you mean --k?"),
+        ("search --kk x", "Did you mean --k?"),
+        ("search x y", "put text with spaces in quotes"),
         ("search", "QUESTION"),
+        ("ask", "QUESTION is missing"),
+        ("search x --path", "--path needs a value"),
+        ("train judge-check nowhere --run r.toml", 'TRAJECTORIES: "nowhere" does not exist'),
         ("search x --questions y.jsonl", "--questions"),
         ("search x --k 0", "--k"),
         ("search x --path a --url http://localhost:1", "--path and --url name two indexes"),
         ("index", "SOURCE"),
-        ("train brige", "did you mean 'bridge'?"),
+        ("train brige", 'Did you mean "bridge"?'),
     ],
 )
 def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
@@ -122,3 +132,26 @@ def test_a_server_that_does_not_answer_is_reported_with_what_to_check(inside):
     assert "?." not in process.stderr
     assert ".." not in process.stderr
     assert "--url http://127.0.0.1:9" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "group", "field", "value"),
+    [
+        ("search x --ray", "batch", "ray", ()),
+        ("search x --ray host:1", "batch", "ray", ("host:1",)),
+        ("search x --questions -", "batch", "questions", Path("-")),
+        ("search x --concurrency 2 --concurrency 3", "batch", "concurrency", 3),
+        ("search x --embedder none", "index", "opening", OpenOptions(embedder="none")),
+        ("eval --benchmarks a --benchmark b", "data", "benchmarks", ("a", "b")),
+    ],
+)
+def test_options_have_the_values_that_the_line_says(line, group, field, value):
+    _, bound, _ = cli.parse_args(line.split())
+    assert getattr(bound.arguments[group], field) == value
+
+
+def test_a_text_may_start_with_a_dash():
+    _, bound, _ = cli.parse_args(["feedback", "id", "--trajectories", ".", "--comment", "- too old"])
+    assert bound.arguments["comment"] == "- too old"
+    _, bound, _ = cli.parse_args(["ask", "- what is a list item?"])
+    assert bound.args[0] == "- what is a list item?"

@@ -91,7 +91,7 @@ def test_an_address_is_shown_without_its_password(inside):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("config serch", "did you mean 'search'?"),
+        ("config serch", 'Did you mean "search"?'),
         ("config synth", "name a command of ctx1 synth: tasks"),
         ("config search --k none", "--k"),
         ("config search --kk 3", "--kk"),
@@ -128,7 +128,7 @@ def test_one_command_installs_completion_for_bash(inside, home, monkeypatch):
         assert process.returncode == 0, process.stderr
         assert str(home / ".bashrc") in process.stdout
     assert (home / ".bashrc").read_text(encoding="utf-8") == f'export A=1\n. "{home}/.ctx1-complete.bash"\n'
-    script = f". {home}/.bashrc; COMP_WORDS=({CTX1} sear) COMP_CWORD=1; _ctx1_completion {CTX1}; echo $COMPREPLY"
+    script = f". {home}/.bashrc; COMP_WORDS=({CTX1} sear) COMP_CWORD=1; _ctx1; echo $COMPREPLY"
     completion = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert completion.stdout.strip() == "search"
 
@@ -144,7 +144,7 @@ def test_completion_for_zsh_and_fish_goes_where_they_look(inside, home):
 
 
 def test_completion_can_be_printed(inside, home):
-    assert "_ctx1_completion" in inside("completion", "--shell", "bash").stdout
+    assert "complete -F _ctx1 ctx1" in inside("completion", "--shell", "bash").stdout
     assert list(home.iterdir()) == []
 
 

@@ -59,7 +59,7 @@ def test_a_run_leaves_records_a_summary_and_a_report_and_prints_a_table(evaluate
         ("agent", 4096),
     ]
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "licence not stated" in page
+    assert "license not stated" in page
     other = evaluate(*command, "--k", "3")
     assert other.returncode == 2
     assert "k was 10 and is 3" in other.stderr

@@ -8,7 +8,7 @@ import json
 import openai
 import pytest
 
-from context_agent.cli.prune import prune
+from context_agent.cli.app import cli
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import STRATEGIES
 from tests.support.conversations import rendered
@@ -83,8 +83,7 @@ def test_a_list_of_something_else_is_passed_through_with_exit_code_1(inside, tmp
 
 
 def test_every_strategy_can_be_named():
-    (option,) = (option for option in prune.params if option.name == "strategy")
-    assert set(option.type.choices) == set(STRATEGIES)
+    assert set(cli["prune"].assemble_argument_collection()["--strategy"].get_choices()) == set(STRATEGIES)
 
 
 KEY = "sk-secret-of-the-client"

@@ -222,7 +222,7 @@ def test_a_folder_is_indexed_served_opened_and_kept_current(tmp_path):
 def test_a_folder_without_text_is_an_error(inside, tmp_path):
     process = inside("ui", "nowhere")
     assert process.returncode == 2
-    assert "'nowhere' does not exist" in process.stderr
+    assert '"nowhere" does not exist' in process.stderr
     (tmp_path / "empty").mkdir()
     process = inside("ui", "empty", "--path", "index")
     assert process.returncode == 1

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from context_agent.cli.synth_demonstrations import trajectories
+from context_agent.cli.synth_demonstrations import FilterOptions
 from context_agent.policies.chat.scripted_server import rank_seen, says
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from tests.support.chatting import serving
@@ -120,9 +120,8 @@ def test_tasks_that_cannot_be_played_fail_the_command(inside, tmp_path, index):
 
 
 def test_the_numbers_on_the_command_line_are_those_of_the_filters():
-    flags = {option.name: option.default for option in trajectories.params}
     defaults = {name: value for name, value in asdict(DemonstrationFilters()).items() if name != "seed"}
-    assert {name: flags[name] for name in defaults} == defaults
+    assert asdict(FilterOptions()) == defaults
 
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"

@@ -36,7 +36,7 @@ def _no_base_addresses(monkeypatch):
 def test_an_option_of_the_agent_without_dashes_before_it_gets_the_remedy(tmp_path):
     wrapped = run("wrap", sys.executable, "-c", "print(1)", cwd=tmp_path)
     assert wrapped.returncode == 2
-    assert "No such option" in wrapped.stderr
+    assert "Unknown option" in wrapped.stderr
     assert "wrap codex -- --model NAME" in wrapped.stderr
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
+from cyclopts import App
 
 from context_agent._support.journal import read_log
 from context_agent._support.question_files import load_questions
-from context_agent.cli.command import load_config
+from context_agent.cli.config_file import load_config
 from context_agent.errors import ContextAgentError, DataError, TrajectoryError
 from context_agent.eval.records import read_run as read_evaluation
 from context_agent.eval.scoring import load_prices
@@ -25,7 +25,7 @@ from context_agent.train.run_file import read_run
 
 
 def options(path: Path) -> Any:
-    return load_config(click.Context(click.Group("ctx1")), path)
+    return load_config(App("ctx1"), [], path)
 
 
 READERS: dict[str, Callable[[Path], Any]] = {

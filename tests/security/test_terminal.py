@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import unicodedata
 
-import click
 import pytest
+from cyclopts import CycloptsError
 
 from context_agent.cli import app
 from context_agent.cli import output as printing
@@ -42,7 +42,7 @@ def test_text_and_notes_lose_it(capsys: pytest.CaptureFixture[str]) -> None:
         DataError("bad\x1b[2Jfile\u202e"),
         FileNotFoundError(2, "No such file", "na\x9b2Jme\u202e"),
         RuntimeError("\x1b[2J"),
-        click.UsageError("no \x1b[2J option"),
+        CycloptsError("no \x1b[2J option"),
     ],
 )
 def test_errors_with_hostile_names_lose_it(
@@ -51,7 +51,7 @@ def test_errors_with_hostile_names_lose_it(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(app.cli, "main", fail)
+    monkeypatch.setattr(app, "cli", fail)
     assert app.run(["search", "x"]) != 0
     output = capsys.readouterr().err
     assert output.startswith("ctx1: ")

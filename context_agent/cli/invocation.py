@@ -1,0 +1,43 @@
+"""The command that this process runs, and where the value of each option comes from."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cyclopts.argument import ArgumentCollection
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command, with what the command line, the environment and a config file say about its parameters.
+
+    Attributes:
+        path: The words that name the command, such as `ctx1 synth tasks`.
+        arguments: The parameters. Each has a token for each value that it was given, and the token names its source.
+        config_file: The file of --config.
+    """
+
+    path: str
+    arguments: ArgumentCollection
+    config_file: Path | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """The flags of all options."""
+        return {name for argument in self.arguments for name in argument.names}
+
+
+_CURRENT: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
+current_invocation = _CURRENT.get
+set_invocation = _CURRENT.set
+
+
+def is_set(*fields: str) -> bool:
+    """Return True if one of these parameters got a value, on the command line or from a config file."""
+    invocation = current_invocation()
+    arguments = invocation.arguments if invocation else ()
+    return any(argument.tokens for argument in arguments if argument.field_info.name in fields)
