@@ -19,6 +19,14 @@ from tests.support.conversations import KINDS, Call, Turn, rendered
 from tests.support.long_conversation import ALWAYS, FILM, LONG, TASK, conversation, noise, noises, pruner, search
 
 
+def test_an_adapted_reader_goes_with_the_careful_reader_alone() -> None:
+    for options in ({"strategy": "bm25"}, {"effort": "fast"}):
+        with pytest.raises(ConfigError, match="an adapted reader works with"):
+            ContextPruner(adapted="reader.safetensors", **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"reader\.safetensors"):
+        ContextPruner(adapted="reader.safetensors")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("effort", ["fast", "careful"])
 def test_the_passage_that_the_task_needs_stays(kind: str, effort: str) -> None:
@@ -126,6 +134,7 @@ def test_of_the_last_results_the_small_ones_stay_whole() -> None:
     both = Turn("", "", (Call("a", {"query": "all"}, (large,)), Call("b", {"query": "some"}, (small,))))
     pruned = pruner(1_000, strategy="bm25").prune(rendered("openai", [*LONG, both]))
     assert pruned.messages[-1]["content"] == small
+    assert pruned.report.protected == {"last turn": 6}
     assert "passages pruned" in pruned.messages[-2]["content"]
 
 

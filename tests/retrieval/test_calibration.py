@@ -99,6 +99,15 @@ def test_without_probes_or_without_a_working_retriever_all_weights_are_1() -> No
     assert weights_of(Skilled("good", 0.9), Skilled("dead", 0), probes=known_only) == {"good": 1.0, "dead": 0.0}
 
 
+def test_without_probes_or_retrievers_nothing_is_measured() -> None:
+    assert calibrate([Skilled("a", 1.0)], Probes()) == Calibration({"a": 0.0}, {"a": 1.0})
+    assert calibrate([], PROBES) == Calibration({}, {})
+
+
+def test_a_corpus_is_calibrated_from_64_chunks_on() -> None:
+    assert [len(sample_rows(count)) for count in (0, 63, 64, 300)] == [0, 0, 64, SAMPLED_CHUNKS]
+
+
 def test_odds_stay_finite() -> None:
     assert success_odds(np.array([1.0, 0.5, 0.0, 0.0])) == 1.0
     assert success_odds(np.ones(3)) == 1 / success_odds(np.zeros(3)) == 7.0
