@@ -120,6 +120,14 @@ def test_errors_and_the_last_turn_stay() -> None:
     assert pruned.report.removed[0].call_id == "c2"
 
 
+def test_of_errors_that_do_not_fit_together_the_largest_are_let_go() -> None:
+    errors = [noises(100, 40), noises(200, 20), noises(300, 3)]
+    turns = [*LONG, *(search(50 + number, text, is_error=True) for number, text in enumerate(errors))]
+    pruned = pruner(1_500, strategy="age").prune(rendered("anthropic", [*turns, search(90, "done")]))
+    assert pruned.report.protected == {"error": 23, "last turn": 1}
+    assert [json.dumps(text) in json.dumps(pruned.messages) for text in errors] == [False, True, True]
+
+
 def test_beside_a_large_last_result_older_ones_keep_half_of_the_budget() -> None:
     last = noises(900, 36)
     turns = [*conversation(*(noises(20 * number, 12) for number in range(10))), search(100, last)]
@@ -151,10 +159,14 @@ def test_what_a_later_step_quotes_or_builds_on_stays() -> None:
         ),
         search(8, "done"),
     ]
-    text = str(pruner(20, strategy="random").prune(rendered("openai", turns)).messages[4])
+    pruned = pruner(20, strategy="random").prune(rendered("openai", turns))
+    text = str(pruned.messages[4])
     assert "zq_engine.toml" in text
     assert "copper lamps" in text
     assert "region 31 " not in text
+    assert pruned.report.outcome == "over budget"
+    assert pruned.report.removed
+    assert f"{pruned.report.tokens_after:,} tokens of tool results stay, 20 fit" in pruned.report.warnings[0]
 
 
 def test_of_copies_the_first_stays() -> None:
