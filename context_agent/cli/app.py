@@ -20,7 +20,7 @@ from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, Unused
 from context_agent.cli import output
 from context_agent.cli.config_file import apply_config_file
 from context_agent.cli.help import TwoColumns
-from context_agent.cli.invocation import set_invocation
+from context_agent.cli.invocation import record_invocation, set_invocation
 from context_agent.cli.parameters import OWN
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError
 from context_agent.version import __version__
@@ -126,7 +126,7 @@ cli = App(
     "ctx1",
     help=HELP,
     version=f"ctx1 {__version__}",
-    config=apply_config_file,
+    config=(record_invocation, apply_config_file),
     group_parameters=OWN,
     default_parameter=Parameter(negative=(), allow_repeating=True, show_default=_default_text),
     help_format="plaintext",

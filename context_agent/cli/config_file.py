@@ -24,7 +24,6 @@ from cyclopts import Token
 from context_agent._support.small_files import read_toml
 from context_agent._support.suggest import closest
 from context_agent.cli.help import commands_of
-from context_agent.cli.invocation import Invocation, set_invocation
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,20 +34,18 @@ NOT_IN_FILE = {"--config", "--debug"}
 
 
 def apply_config_file(command: App, words: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Record the invocation, and set the options that the file of --config sets and that have no value yet.
+    """Set the options that the file of --config sets and that have no value yet.
 
-    cyclopts calls this function after it has assigned the words of the command line to `arguments`, and before it
-    converts them.
+    cyclopts calls this function after `record_invocation`.
 
     Raises:
         ConfigError: If the file cannot be read or is not TOML, if no command has one of its tables or keys, or if a
             value has the wrong type.
     """
     given = arguments["--config"].tokens
-    path = Path(given[-1].value) if given else None
-    set_invocation(Invocation(" ".join(("ctx1", *words)), arguments, path))
-    if path is None:
+    if not given:
         return
+    path = Path(given[-1].value)
     options = _options(arguments)
     for key, value in load_config(command.app_stack.current_frame[0], words, path).items():
         if key not in options:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cyclopts import App
     from cyclopts.argument import ArgumentCollection
 
 
@@ -18,12 +18,10 @@ class Invocation:
     Attributes:
         path: The words that name the command, such as `ctx1 synth tasks`.
         arguments: The parameters. Each has a token for each value that it was given, and the token names its source.
-        config_file: The file of --config.
     """
 
     path: str
     arguments: ArgumentCollection
-    config_file: Path | None = None
 
     @property
     def names(self) -> set[str]:
@@ -34,6 +32,15 @@ class Invocation:
 _CURRENT: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
 current_invocation = _CURRENT.get
 set_invocation = _CURRENT.set
+
+
+def record_invocation(_: App, words: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Make the command that these words name the current invocation.
+
+    cyclopts calls this function after it has assigned the words of the command line to `arguments`, and before it
+    converts them.
+    """
+    set_invocation(Invocation(" ".join(("ctx1", *words)), arguments))
 
 
 def is_set(*fields: str) -> bool:

@@ -1,5 +1,4 @@
-"""What the parameters of commands have in common: rules for values, headings in the help, and the options of every
-command.
+"""Rules for the values of parameters, headings of the help, and the options of every command.
 
 A command is a function, and cyclopts reads its parameters. A positional parameter is an argument, and a keyword is an
 option. If the annotation is a dataclass with `@options_in("Heading")`, each field is an option. The help of an option
@@ -33,7 +32,7 @@ FOLDER = Parameter(validator=validators.Path(file_okay=False), metavar="FOLDER")
 EXISTING_FILE = Parameter(validator=validators.Path(exists=True, dir_okay=False), metavar="FILE")
 EXISTING_FOLDER = Parameter(validator=validators.Path(exists=True, file_okay=False), metavar="FOLDER")
 REQUIRED = Parameter(required=True)
-"""At least one value of a repeated argument."""
+"""A repeated argument that needs at least one value."""
 _OPTION = re.compile(r"--?\w[\w-]*")
 
 
