@@ -52,6 +52,21 @@ def test_a_stub_says_how_many_how_large_and_which() -> None:
     assert pruned.report.removed[0].preview.startswith("Item 0 The weather")
 
 
+def test_where_stubs_would_fill_the_budget_the_first_of_neighbors_names_them_all() -> None:
+    texts = [FILM if number == 1 else noise(number) for number in range(9)]
+    messages = rendered("openai", [*conversation(*texts), search(90, "done")])
+    keeper = pruner(160, strategy="bm25")
+    pruned = keeper.prune(messages)
+    results = [message["content"] for message in pruned.messages if message["role"] == "tool"]
+    sizes = {item.id: item.tokens for item in pruned.report.removed}
+    neighbors = sum(sizes[name] for name in ("p2", "p3", "p4", "p5"))
+    stubs = [f"[4 results pruned, {neighbors} tokens; restore: p2-p5]", "p3", "p4", "p5"]
+    assert results == ["[p1 pruned]", FILM, *stubs, *texts[6:], "done"]
+    # From the first stub on, the server reads everything again: results, and eight calls of 9 tokens.
+    assert pruned.report.cached_lost == sum(map(CharCounter().count, results[:-1])) + 8 * 9
+    assert keeper.restore(pruned.messages, sizes) == messages
+
+
 def test_json_stays_json() -> None:
     items = [{"title": f"T{n}", "url": "u", "text": noise(n)} for n in range(12)]
     items[5]["text"] = FILM
