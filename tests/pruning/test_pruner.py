@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.passages import Passage
+from context_agent.pruning.pruner import _shared_prefix as shared_prefix
 from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
 from tests.support.conversations import KINDS, Call, Turn, rendered
@@ -65,6 +68,13 @@ def test_where_stubs_would_fill_the_budget_the_first_of_neighbors_names_them_all
     # From the first stub on, the server reads everything again: results, and eight calls of 9 tokens.
     assert pruned.report.cached_lost == sum(map(CharCounter().count, results[:-1])) + 8 * 9
     assert keeper.restore(pruned.messages, sizes) == messages
+
+
+@given(st.text("ab", max_size=40), st.text("ab", max_size=40))
+def test_what_two_texts_share_at_the_start_is_still_in_the_cache(before: str, after: str) -> None:
+    shared = shared_prefix(before, after)
+    assert before[:shared] == after[:shared]
+    assert before[shared : shared + 1] != after[shared : shared + 1] or before == after
 
 
 def test_json_stays_json() -> None:
