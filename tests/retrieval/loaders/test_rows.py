@@ -1,0 +1,74 @@
+"""A row becomes a document: its id, the bounds of its metadata, and what is said of a row that cannot be one."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from context_agent.retrieval.document_checks import MOST_ENTRIES
+from context_agent.retrieval.loaders import LoadOptions, LoadReport
+from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.rows import LARGEST_METADATA, LONGEST_ID, from_row
+from context_agent.types import Document
+
+
+def read(row: Any, **options: Any) -> tuple[list[Document], list[str]]:
+    report = LoadReport()
+    reading = Reading("rows", "rows", io.BytesIO(), LoadOptions(**options), report)
+    documents = list(from_row(reading, 1, row))
+    return documents, [notice.reason for notice in report.notices]
+
+
+def test_a_row_of_many_fields_keeps_one_more_than_is_stored_so_that_this_is_reported() -> None:
+    (document,), _ = read({"text": "t", **{f"field {number}": number for number in range(400)}})
+    assert len(document.metadata) == MOST_ENTRIES + 1
+
+
+@pytest.mark.parametrize(("numbers", "kept"), [(2, 6), (3, 6)])
+def test_the_metadata_of_a_row_is_bounded_by_characters_and_a_number_counts_as_one(numbers: int, kept: int) -> None:
+    quarter = LARGEST_METADATA // 4
+    texts = {"a": "x" * quarter, "b": "x" * quarter, "c": "x" * quarter, "d": "x" * (quarter - 2)}
+    (document,), reasons = read({"text": "t", **texts, **{f"n{number}": number for number in range(numbers)}})
+    assert len(document.metadata) == kept
+    assert len(reasons) == (numbers > 2)
+    assert all("more than 32,768 characters of metadata" in reason for reason in reasons)
+
+
+def test_a_long_id_is_shortened_and_stays_distinct() -> None:
+    ids = ["x" * LONGEST_ID, "x" * (LONGEST_ID + 1), "x" * (LONGEST_ID + 2)]
+    whole, first, second = (read({"id": name, "text": "t"})[0][0] for name in ids)
+    assert whole.id == ids[0]
+    assert len(first.id) == len(second.id) == 200 + 1 + 16
+    assert first.id != second.id
+    assert (whole.metadata, first.metadata) == ({}, {"source_id": ids[1]})
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "said"),
+    [
+        ([], {}, "a list, not an object with fields"),
+        ({}, {}, "no field text, content, body or contents; there are none"),
+        ({"x": 1, "a": 2}, {"text_key": "story"}, "no field 'story'; there are 'a', 'x'"),
+        (
+            {f"f{n:02}": n for n in range(12)},
+            {"text_key": "s"},
+            f"are {', '.join(repr(f'f{n:02}') for n in range(12))}",
+        ),
+        ({f"f{n:02}": n for n in range(13)}, {"text_key": "s"}, "'f11' ..."),
+        ({"text": " "}, {}, "field 'text' is empty"),
+        ({"text": "t", "id": True}, {}, "field 'id' is a boolean, not a string or a number"),
+    ],
+)
+def test_a_row_that_is_no_document_is_reported(row: Any, options: dict[str, Any], said: str) -> None:
+    documents, (reason,) = read(row, **options)
+    assert documents == []
+    assert reason.endswith(said)
+
+
+def test_a_field_that_is_nested_too_deeply_costs_its_row_alone() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert read({"text": "t", "deep": deep}) == ([], ["a field is nested too deeply"])
