@@ -257,7 +257,7 @@ def _parse(data: bytes | bytearray, allowance: Allowance, redactor: Redactor) ->
         value = json.loads(data)
     except (ValueError, RecursionError):
         start = redactor.text(data[:ERROR_BYTES].decode("utf-8", "replace"))[:EXCERPT]
-        raise MalformedResponse(f"the server sent no JSON (it begins with {start!r})") from None
+        raise MalformedResponse(f"the server did not send JSON; its response begins with {start!r}") from None
     redactor.redact_json(value)
     return value
 

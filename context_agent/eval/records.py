@@ -165,7 +165,7 @@ def _turn_from_json(row: Mapping[str, Any]) -> TurnState:
 def _score(value: float | None) -> float | None:
     number = None if value is None else float(value)
     if number is not None and not math.isfinite(number):
-        raise ValueError(f"a score is {value}")
+        raise ValueError(f"a score must be a finite number; got {value}")
     return number
 
 

@@ -277,7 +277,7 @@ def _find_system(name: str) -> System:
     if not at:
         return system
     if not system.keeps_context or not rollouts.isdecimal() or int(rollouts) < 1:
-        raise ConfigError(f"unknown system {name!r}: only agents have rollouts, at least 1, as in agent@4")
+        raise ConfigError(f"unknown system {name!r}: only agents take rollouts, at least 1, as in agent@4")
     about = f"{system.about}, {rollouts} rollouts fused"
     return replace(system, name=name, about=about, rollouts=int(rollouts))
 

@@ -170,5 +170,5 @@ def _checked(view: View, event: Event) -> View:
     except KeyError as error:
         raise TrajectoryError(f"an edit names block {error}, which no result showed") from None
     if isinstance(event, TurnClosed) and after.tokens != event.total:
-        raise TrajectoryError(f"turn {event.turn}: replay counts {after.tokens} tokens, the record says {event.total}")
+        raise TrajectoryError(f"turn {event.turn}: replay counts {after.tokens} tokens; the record has {event.total}")
     return after

@@ -265,7 +265,7 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
     schema = data.get("schema")
     if isinstance(schema, int) and schema > LOG_SCHEMA:
         raise DataError(
-            f"{location}: the judgment has schema {schema}; this version reads up to {LOG_SCHEMA}: update context-agent"
+            f"{location}: the judgment has schema {schema}; this version reads up to {LOG_SCHEMA}. Update context-agent"
         )
     texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
     ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}

@@ -39,7 +39,7 @@ class RestoreLog:
             with self._lock:
                 self._log.append(record)
         except DataError as error:
-            LOGGER.warning("a restore is not recorded: %s", error)
+            LOGGER.warning("a restore was not recorded: %s", error)
 
     def close(self) -> None:
         """Close the file."""

@@ -107,7 +107,7 @@ def compile_where(where: Where) -> Predicate:
 
 def _compiled(where: object) -> Predicate:
     if not isinstance(where, Mapping) or len(where) != 1 or not all(isinstance(key, str) for key in where):
-        raise ConfigError(f"a metadata filter has exactly one key; join several filters with $and: got {brief(where)}")
+        raise ConfigError(f"a metadata filter has exactly one key; got {brief(where)}. Join filters with $and")
     ((key, condition),) = where.items()
     if key in ("$and", "$or"):
         return _junction(key, condition)
@@ -118,14 +118,14 @@ def _compiled(where: object) -> Predicate:
     if not isinstance(condition, Mapping):
         condition = {"$eq": condition}
     if len(condition) != 1:
-        raise ConfigError(f"metadata key {key!r} needs exactly one operator: got {brief(condition)}")
+        raise ConfigError(f"metadata key {key!r} needs exactly one operator; got {brief(condition)}")
     ((name, value),) = condition.items()
     return _comparison(key, name, value)
 
 
 def _junction(name: str, parts: Any) -> Predicate:
     if not isinstance(parts, list) or len(parts) < 2:
-        raise ConfigError(f"{name} takes a list of at least two filters: got {brief(parts)}")
+        raise ConfigError(f"{name} takes a list of at least two filters; got {brief(parts)}")
     tests = [_compiled(part) for part in parts]
     join = all if name == "$and" else any
     return lambda metadata: join(test(metadata) for test in tests)
@@ -161,14 +161,14 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
         return lambda metadata: key in metadata and _identity(metadata[key]) in listed
     if name in _ORDER_OPERATORS:
         if not _is_number(value):
-            raise ConfigError(f"{name} compares numbers: got {brief(value)}")
+            raise ConfigError(f"{name} compares numbers; got {brief(value)}")
         compare = _ORDER_OPERATORS[name]
         return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
     if name not in ("$eq", "$contains"):
         operators = ", ".join(("$eq", "$in", "$contains", *_NEGATED_OPERATORS, *_ORDER_OPERATORS))
         raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {operators}")
     if not isinstance(value, _SCALAR_TYPES):
-        raise ConfigError(f"{name} takes a string, a number or a boolean: got {brief(value)}")
+        raise ConfigError(f"{name} takes a string, a number or a boolean; got {brief(value)}")
     if name == "$eq":
         target = _identity(value)
         return lambda metadata: key in metadata and _identity(metadata[key]) == target
@@ -177,9 +177,9 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
 
 def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
     if not isinstance(values, list) or not values:
-        raise ConfigError(f"$in and $nin take a list with at least one value: got {brief(values)}")
+        raise ConfigError(f"$in and $nin take a list with at least one value; got {brief(values)}")
     if not isinstance(values[0], _SCALAR_TYPES) or any(type(value) is not type(values[0]) for value in values):
-        raise ConfigError(f"$in and $nin take a list of strings, of numbers or of booleans: got {brief(values)}")
+        raise ConfigError(f"$in and $nin take a list of strings, numbers or booleans; got {brief(values)}")
     return {_identity(value) for value in values}
 
 

@@ -41,15 +41,15 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
     found = trained_model(source)
     if found.about.renderer != run.model.renderer.value:
         raise ConfigError(
-            f"{found.folder} was trained with model.renderer = {found.about.renderer!r}, this run has "
-            f"{run.model.renderer.value!r}: use the same"
+            f"{found.folder} was trained with model.renderer = {found.about.renderer!r}, but this run has "
+            f"{run.model.renderer.value!r}. Use the same renderer"
         )
     if not found.is_adapter:
         return replace(run, model=replace(run.model, name=str(found.folder), revision=None, tiny=None, adapter=None))
     if base_name(run.model.name) != found.about.base:
         raise ConfigError(
-            f"the adapters in {found.folder} were trained on {found.about.base!r}, and this run has model.name = "
-            f"{run.model.name!r}: use the same"
+            f"the adapters in {found.folder} were trained on {found.about.base!r}, but this run has model.name = "
+            f"{run.model.name!r}. Use the same model"
         )
     return replace(run, model=replace(run.model, adapter=str(found.folder)))
 

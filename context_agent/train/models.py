@@ -67,8 +67,8 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
     size = model.config.get_text_config().vocab_size
     if len(tokenizer) > size:
         raise ConfigError(
-            f"the tokenizer has {len(tokenizer)} tokens, the model {size}: "
-            f"{run.model.name or 'the tiny model'} was trained with another one"
+            f"the tokenizer has {len(tokenizer)} tokens, but {run.model.name or 'the tiny model'} has {size}: it was "
+            "trained with another tokenizer. Use that one"
         )
     if run.model.name and run.model.renderer is RendererKind.WORDS:
         _check_words(run.model.name, tokenizer)
@@ -233,7 +233,7 @@ def _check_words(folder: str, tokenizer: Any) -> None:
     check_model(folder)
     saved = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if saved.get_vocab() != tokenizer.get_vocab():
-        raise ConfigError(f"{folder} was trained on another world than data.world describes: their vocabularies differ")
+        raise ConfigError(f"{folder} was trained on another world. Set data.world to the world that it was trained on")
 
 
 def _with_adapter(model: Any, folder: str) -> Any:

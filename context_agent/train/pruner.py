@@ -129,8 +129,8 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
     tasks = {example.task for example in record if example.is_needed}
     if len(tasks) < MIN_TASKS or needed < MIN_PASSAGES:
         raise DataError(
-            f"the record has {needed} needed passages of {len(tasks)} tasks; training takes at least {MIN_PASSAGES} of "
-            f"{MIN_TASKS}. Go on recording restores, or add labels"
+            f"the record has {needed} needed passages of {len(tasks)} tasks; training needs at least {MIN_PASSAGES} of "
+            f"{MIN_TASKS}. Record more restores, or add labels"
         )
     model = reader or shipped_reader()
     rows = model.encode_pairs([reader_pair(example.task, example.passage) for example in examples])
@@ -147,7 +147,9 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
             if 0 < labels[own].sum() < own.sum():
                 pairs.append((_auc(rows[own], labels[own], None), _auc(rows[own], labels[own], correction)))
     if not pairs:
-        raise DataError("no task of the record has both needed passages and others: all passages have the same text")
+        raise DataError(
+            "no task of the record has both needed and other passages. Add labels of passages that a task does not need"
+        )
     gain = Figure.of([after - before for before, after in pairs])
     adapted_reader = AdaptedReader(_fitted(rows, labels, group), model) if gain.low > 0 else None
     shipped, adapted = (float(np.mean([pair[side] for pair in pairs])) for side in (0, 1))

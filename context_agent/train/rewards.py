@@ -324,7 +324,7 @@ def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None
     }
     before = sum(gains.values())
     if not isfinite(before):
-        raise DataError(f"the reward is {before}: recall {outcome.recall}, precision {outcome.precision}")
+        raise DataError(f"the reward is {before}, not finite: recall {outcome.recall}, precision {outcome.precision}")
     penalties = {"cost": -settings.cost * outcome.spent * before}
     penalties |= {name: -term(outcome, settings) for name, term in PENALTIES.items()}
     terms = gains | penalties

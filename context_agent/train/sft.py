@@ -48,7 +48,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
         DataError: If there are no rows, a row is too long, or an id is outside the vocabulary.
     """
     if not folder.rows:
-        raise DataError(f"there is no row to train on in {folder.path}")
+        raise DataError(f"{folder.path} has no rows to train on")
     if longest is not None and folder.longest > longest:
         raise DataError(
             f"the longest row in {folder.path} has {folder.longest} ids, but the model takes {longest}: "
@@ -60,7 +60,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
     if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
         raise DataError(
             f"the rows in {folder.path} have the id {most}, but the model's vocabulary ends at {vocabulary - 1}: "
-            "they were made by another tokenizer"
+            "make them again with the model's tokenizer"
         )
     return dataset
 

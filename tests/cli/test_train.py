@@ -50,7 +50,7 @@ def test_few_questions_adapt_the_reader_and_the_weights_are_searched_with(inside
 def test_questions_of_another_corpus_are_refused(inside, tmp_path, questions, index):
     process = inside("train", "bridge", index, questions, "--out", "own.safetensors")
     assert process.returncode == 1
-    assert "the corpus has none of" in process.stderr
+    assert "none of the gold documents" in process.stderr
     assert not (tmp_path / "own.safetensors").exists()
 
 

@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_shown_is_named_with_the_reason_and_stops_nothing(
     ("kind", "change", "reason"),
     [
         ("edit", {"pruned": [99]}, "names block 99"),
-        ("usage", {"total": 1}, "the record says 1"),
+        ("usage", {"total": 1}, "the record has 1"),
         ("end", {"digest": "x"}, "differs from the recorded one"),
     ],
 )

@@ -245,8 +245,8 @@ def test_the_text_of_a_message_is_found(message: bytes, text: str) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"<w:x>" * 1_001, "its XML has more than 1,000 elements inside each other"),
-        (b"<w:tbl><w:tr><w:tc>" * 400, "its XML has more than 1,000 elements inside each other"),
+        (b"<w:x>" * 1_001, "its XML is nested more than 1,000 levels deep"),
+        (b"<w:tbl><w:tr><w:tc>" * 400, "its XML is nested more than 1,000 levels deep"),
         (b"".join(b"<x%d/>" % number for number in range(20_000)), "its XML has more than 10,000 different names"),
         (b'<w:p x="%b"/>' % (b"a" * (MB // 2)), "its XML has a tag of more than 262,144 bytes"),
     ],

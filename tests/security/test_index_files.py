@@ -215,7 +215,7 @@ def test_a_table_of_equal_hashes_makes_no_look_up_read_everything(folder: Path) 
     snapshot = load_snapshot(file.parent.parent, file.parent.name)
     assert snapshot is not None
     key = int(snapshot.rows.segments[0].hashes[0])
-    with pytest.raises(CorpusCorruptError, match="not one of hashes"):
+    with pytest.raises(CorpusCorruptError, match="has wrong hashes"):
         list(snapshot.rows.segments[0].find("chunk", "nobody", key))
 
 

@@ -57,9 +57,9 @@ def test_the_best_model_of_a_run_is_taken_unless_a_model_is_named(tmp_path: Path
 
 def test_adapters_of_another_base_or_another_spelling_are_refused(tmp_path: Path) -> None:
     lessons = finished(tmp_path / "lessons")
-    with pytest.raises(ConfigError, match=r"were trained on 'some/model', and this run has model\.name = 'other'"):
+    with pytest.raises(ConfigError, match=r"were trained on 'some/model', but this run has model\.name = 'other'"):
         started_from(run_in(tmp_path / "rewards", name="other"), lessons)
-    with pytest.raises(ConfigError, match=r"model\.renderer = 'template', this run has 'harmony'"):
+    with pytest.raises(ConfigError, match=r"model\.renderer = 'template', but this run has 'harmony'"):
         started_from(run_in(tmp_path / "rewards", renderer="harmony"), lessons)
     with pytest.raises(ConfigError, match="no model"):
         started_from(run_in(tmp_path / "rewards"), tmp_path)

@@ -118,7 +118,7 @@ def qmsum(tables: SourceTables) -> BenchmarkContent:
 
 def _asked(question: object) -> str:
     if not isinstance(question, str) or not question.strip():
-        raise ValueError("a question is empty or not a text")
+        raise ValueError("a question must be a string with text")
     return question
 
 

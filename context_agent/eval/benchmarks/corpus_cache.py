@@ -98,7 +98,7 @@ def cached_corpus(
         CorpusEmptyError: If there are no documents, or if none has text.
     """
     if not documents:
-        raise CorpusEmptyError("the benchmark's corpus has no document")
+        raise CorpusEmptyError("the benchmark's corpus has no documents")
     folder = cache / corpus_digest(documents, embedder)
     if not folder.is_dir():
         with file_lock(folder.with_name(f"{folder.name}.lock"), timeout=-1):

@@ -154,9 +154,9 @@ def read_rows(path: Path, problems: list[str]) -> Iterator[LocatedRow]:
             yield from _READERS[suffix](path, cast("IO[bytes]", stream), problems)
     except KeyError:
         formats = ", ".join([*_READERS, "parquet"])
-        raise DataError(f"{path}: unknown file format {suffix!r}: convert it to one of {formats}") from None
+        raise DataError(f"{path} has the unknown file format {suffix!r}. Convert it to one of {formats}") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: {error}") from error
+        raise DataError(f"{path} is not UTF-8 ({error}). Convert it to UTF-8") from error
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
@@ -176,7 +176,7 @@ def _json(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[Locate
     try:
         rows = json.load(stream)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON: {error}") from error
+        raise DataError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(rows, list):
         raise DataError(f"{path} contains a {type(rows).__name__} instead of a list of rows")
     for number, row in enumerate(rows, 1):

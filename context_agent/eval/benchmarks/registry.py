@@ -442,9 +442,9 @@ def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
     graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
     if not graded:
         count, problems = len(benchmark.questions), benchmark.problems
-        why = f"none of the {count} questions has gold or an answer" if count else "it has no question"
+        why = f"none of the {count} questions has gold or an answer" if count else "there are no questions"
         first = f"; {len(problems)} rows could not be read, the first: {problems[0]}" if problems else ""
-        raise DataError(f"{benchmark.name}: nothing to score in {source}: {why}{first}")
+        raise DataError(f"nothing to score for {benchmark.name} in {source}: {why}{first}")
     return replace(benchmark, questions=graded, ungraded=len(benchmark.questions) - len(graded))
 
 
@@ -457,7 +457,7 @@ def _local_folder(name: str, data: Path | None) -> Path:
         raise DataError(f"the data of {name} does not ship with this package: {fix}")
     folder = data / name
     if not folder.is_dir():
-        raise DataError(f"no data for {name}: {folder} does not exist: {fix}")
+        raise DataError(f"no data for {name}, because {folder} does not exist: {fix}")
     return folder
 
 

@@ -74,7 +74,7 @@ class PriceTable(BaseModel):
         except OSError as error:
             raise ConfigError(f"cannot read the prices in {name}: {error.strerror}") from error
         except ValidationError as error:
-            raise ConfigError(f"{name}: {explain(error)}. Write prices as in the docs of ctx1 proxy") from error
+            raise ConfigError(f"{name}: {explain(error)}. The docs of `ctx1 proxy` show a price file") from error
         except ValueError as error:
             raise ConfigError(f"{name} is not valid TOML: {error}") from error
 

@@ -259,9 +259,9 @@ def _calibration(tensors: Mapping[str, Floats]) -> ScoreCalibration:
     evidence, relevance = tensors["calibration.evidence"], tensors["calibration.relevance"]
     stopping = tensors.get("calibration.stopping")
     if evidence.shape != (2, 1 + len(EVIDENCE)) or relevance.shape != (3,):
-        raise ValueError("the calibration does not fit its features")
+        raise ValueError("the calibration has the wrong number of features")
     if stopping is not None and stopping.shape != (2, 1 + len(STOPPING)):
-        raise ValueError("the decision to stop does not fit its features")
+        raise ValueError("the decision to stop has the wrong number of features")
     return ScoreCalibration(evidence, relevance, stopping)
 
 
@@ -303,12 +303,12 @@ def _network(tensors: Mapping[str, Floats], name: str, inputs: int) -> Network:
 def _check_shapes(name: str, inputs: int, scaling: Scaling, members: Sequence[Layers]) -> None:
     parts = (scaling.mean, scaling.spread, scaling.optional)
     if not members or any(part.shape != (inputs,) for part in parts):
-        raise ValueError(f"the network {name!r} has no members, or not {inputs} inputs")
+        raise ValueError(f"the network {name!r} must have members with {inputs} inputs")
     for layers in members:
         width = inputs + int(np.count_nonzero(scaling.optional > 0))
         for weight, bias in layers:
             if weight.ndim != 2 or weight.shape[0] != width or bias.shape != weight.shape[1:]:
-                raise ValueError(f"a layer of the network {name!r} does not fit the one before")
+                raise ValueError(f"a layer of the network {name!r} does not fit the output of the layer before")
             width = weight.shape[1]
         if not width:
             raise ValueError(f"the network {name!r} has no output")

@@ -356,7 +356,7 @@ class Trees:
         values = {name: np.asarray(tensors[name], dtype=np.float32) for name in ("threshold", "value")}
         depth = int(np.asarray(tensors["depth"]).sum())
         if len(shape) != 2 or any(part.shape != shape for part in (*parts.values(), *values.values())):
-            raise ValueError("the trees of the ranking differ in size")
+            raise ValueError("the arrays of the ranking's trees have different shapes")
         within = (parts["feature"].min() >= 0) and (parts["feature"].max() < inputs)
         nodes = min(parts[name].min() for name in ("left", "right")) >= 0
         nodes = nodes and max(parts[name].max() for name in ("left", "right")) < shape[1]
@@ -367,7 +367,7 @@ class Trees:
             and 0 < depth <= MOST_DEPTH
             and np.isfinite(values["value"]).all()
         ):
-            raise ValueError("a tree of the ranking does not fit its inputs")
+            raise ValueError("a tree of the ranking is too large, or has a number outside of its range")
         return cls(
             feature=parts["feature"].astype(np.int16),
             threshold=values["threshold"],

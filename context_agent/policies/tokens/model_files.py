@@ -92,7 +92,9 @@ def check_adapter(folder: str | Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
     if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
-        raise ConfigError(f"{path} has no LoRA adapter ({ADAPTER_CONFIG} does not say LORA). Name another folder.")
+        raise ConfigError(
+            f"{path} has no LoRA adapter ({ADAPTER_CONFIG} does not set peft_type to LORA). Name another folder."
+        )
     if not (path / ADAPTER_WEIGHTS).is_file():
         raise ConfigError(
             f"{path} has no LoRA adapter in {ADAPTER_WEIGHTS}, and pickled weights are not read: save it with PEFT"
@@ -152,7 +154,7 @@ def _check_code(folder: Path, settings: Mapping[str, Any]) -> None:
             raise ConfigError(f"{folder} has code of its own ({key}), which is never run. Name another model.")
     for key in _ATTENTION_KEYS:
         if "/" in json.dumps(settings.get(key)):
-            raise ConfigError(f"{folder} names a kernel to download ({key}). Remove the setting from {MODEL_CONFIG}")
+            raise ConfigError(f"{folder} names a kernel to download ({key}). Remove it from {MODEL_CONFIG}.")
 
 
 def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Path]) -> None:
@@ -167,7 +169,9 @@ def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Pat
     numbers = {key: value for key, value in shape.items() if isinstance(value, int | float) and "token_id" not in key}
     layers, width, height = (max(numbers.get(key, 0) for key in keys) for keys in _SHAPE_KEYS)
     if layers > tensors or width * height > most or not all(-(2**63) < value < 2**63 for value in numbers.values()):
-        raise ConfigError(f"{folder / MODEL_CONFIG} describes a larger model than its weights. Name another model.")
+        raise ConfigError(
+            f"{folder / MODEL_CONFIG} does not describe the weights, but a larger model. Name another model."
+        )
 
 
 def _header(file: Path) -> Mapping[str, Any]:
@@ -179,7 +183,7 @@ def _header(file: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"the weights {file} cannot be read ({error}). Copy them again.") from error
     if not isinstance(header, dict):
-        raise ConfigError(f"the weights {file} have no header that fits the file. Copy them again.")
+        raise ConfigError(f"the weights {file} have a damaged header. Copy them again.")
     return header
 
 

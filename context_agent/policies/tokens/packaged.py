@@ -106,7 +106,7 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
     if base is not None and trained_on != base:
-        raise ConfigError(f"the adapter in {folder} was trained on {trained_on}, not on {base}. Use one of that model.")
+        raise ConfigError(f"the adapter in {folder} was trained on {trained_on}. Name an adapter of {base}.")
     check_adapter(folder)
     try:
         from peft import PeftModel
@@ -134,7 +134,7 @@ def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
     try:
         tensors = load_file(source / ADAPTER_WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ConfigError(f"{folder} has no LoRA adapter ({error})") from error
+        raise ConfigError(f"{folder} has no LoRA adapter ({error}). Name a folder with {ADAPTER_WEIGHTS}.") from error
     target.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}, target / ADAPTER_WEIGHTS)
     config |= {"base_model_name_or_path": base, "inference_mode": True}
@@ -150,7 +150,7 @@ def weights_file(model: PackagedModel) -> Path:
         raise ConfigError(f"{model.name} needs the package {model.package}: {model.install}")
     version = importlib.metadata.version(model.package)
     if version != model.version:
-        raise ConfigError(f"{model.package} {version} is installed, and this version needs another: {model.install}")
+        raise ConfigError(f"{model.package} must be {model.version}, but {version} is installed: {model.install}")
     path = Path(spec.origin).parent / model.file
     try:
         with path.open("rb") as stream:

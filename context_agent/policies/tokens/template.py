@@ -231,7 +231,7 @@ class LinesRenderer(TemplateRenderer):
         If the profile shows ids, raise `ConfigError`, because lines cannot name ids.
         """
         if not profile.numbered:
-            raise ConfigError(f"the profile {profile.name!r} is not for replies in lines. Use the profile lean.")
+            raise ConfigError(f"the profile {profile.name!r} shows ids, which lines cannot name. Use the profile lean.")
         before, after = self._parts(self._first(profile.instructions().strip()))
         return Opening(before, after, self.decode(before))
 

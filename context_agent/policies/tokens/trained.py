@@ -96,7 +96,9 @@ def _described(folder: Path, *, is_adapter: bool) -> PolicyDescription:
         try:
             return _DESCRIPTION.validate_python(_read(folder / POLICY_FILE))
         except ValidationError as error:
-            raise ConfigError(f"{folder / POLICY_FILE} does not describe a policy: {explain(error)}") from None
+            raise ConfigError(
+                f"{folder / POLICY_FILE} does not describe a policy ({explain(error)}). Name another folder."
+            ) from None
     if is_adapter:
         base = str(_read(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
         # A local base says how to prompt it. One on the hub is assumed to use its chat template.

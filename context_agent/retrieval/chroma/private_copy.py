@@ -45,8 +45,8 @@ def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]
                 return
         time.sleep(0.1 * 2**attempt)
     raise CorpusCorruptError(
-        f"the vector index of the collection in {folder} is damaged, or changes all the time: stop the program that "
-        "writes to it and try again; if that does not help, restore the folder from a backup"
+        f"the vector index of the collection in {folder} is damaged, or a program keeps changing it. Stop programs "
+        "that write to it, and try again. If that does not help, restore the folder from a backup"
     )
 
 

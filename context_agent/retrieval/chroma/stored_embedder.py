@@ -97,8 +97,8 @@ def check_writable(collection: str, configuration: object, schema: object) -> No
     for function in _functions(configuration, schema):
         if function.get("name") not in CHROMA_LOCAL:
             raise ConfigError(
-                f"collection {_quoted(collection)} stores Chroma's embedding function {_described(function)}, which "
-                "Chroma would create, with the credentials it names, to add records. Index into another collection: "
+                f"collection {_quoted(collection)} stores Chroma's embedding function {_described(function)}. To add "
+                "records, Chroma would create it with the credentials that it names. Index into another collection: "
                 "pass --collection NAME"
             )
 
@@ -124,7 +124,7 @@ def json_value(text: str | None) -> object:
     if text is None:
         return None
     if len(text) > LONGEST_JSON:
-        raise ValueError(f"{len(text):,} characters, at most {LONGEST_JSON:,} are read")
+        raise ValueError(f"it has {len(text):,} characters; at most {LONGEST_JSON:,} are read")
     return pydantic_core.from_json(text)
 
 

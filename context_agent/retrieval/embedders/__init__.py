@@ -129,7 +129,7 @@ def _minilm(rest: str) -> Embedder:
     from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
 
     if rest:
-        raise ConfigError(f"minilm takes no argument, but got {rest!r}. Name another model: sentence-transformers:NAME")
+        raise ConfigError(f"minilm takes no argument; got {rest!r}. For another model, pass sentence-transformers:NAME")
     return MiniLMEmbedder()
 
 
@@ -164,7 +164,7 @@ def _chroma_default(rest: str) -> Embedder:
     from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 
     if rest:
-        raise ConfigError(f"chroma-default takes no argument: got {rest!r}")
+        raise ConfigError(f"chroma-default takes no argument; got {rest!r}")
     return ChromaEmbedder.default()
 
 

@@ -351,7 +351,7 @@ def _check_files(path: Path) -> None:
     read_bytes(path / ".managed.json", MAX_LIST_BYTES)
     segments = [segment["segment_id"] for segment in read_json(path / "meta.json", MAX_LIST_BYTES)["segments"]]
     if len(segments) > MAX_SEGMENTS or len(set(segments)) < len(segments):
-        raise ValueError("meta.json names a segment twice, or too many")
+        raise ValueError("meta.json names too many segments, or names a segment twice")
 
 
 _SMALL_SET = 1_000

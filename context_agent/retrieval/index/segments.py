@@ -127,7 +127,7 @@ class Segment:
             if getattr(row, kind) != value:
                 collisions += 1
                 if collisions > MAX_COLLISIONS:
-                    raise CorpusCorruptError.of(self.path, ValueError("its table of ids is not one of hashes"))
+                    raise CorpusCorruptError.of(self.path, ValueError("its table of ids has wrong hashes"))
             elif not self.is_removed(number):
                 yield number, row
 
@@ -224,13 +224,13 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
         version, sizes = header[7], SegmentSizes(*SEGMENT_HEADER.unpack(header)[2:])
         if version != SEGMENT_VERSION:
             raise CorpusCorruptError(
-                f"{path} has format {version}, and this version of context-agent reads {SEGMENT_VERSION}: install a "
+                f"{path} has format {version}; this version of context-agent reads format {SEGMENT_VERSION}. Install a "
                 "newer version, or index the documents again"
             )
         columns = list(sizes.columns())
         plausible = sizes.rows <= MAX_ROWS and sizes.dimension == dimension <= MAX_DIMENSION
         if size != columns[-1][2] or not plausible or is_hollow(path, os.fstat(file.fileno())):
-            raise CorpusCorruptError(f"{path} was cut, or belongs to another index: index the documents again")
+            raise CorpusCorruptError(f"{path} is truncated, or belongs to another index: index the documents again")
         buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {column: np.frombuffer(buffer, dtype, count, offset) for column, dtype, offset, count in columns}
     _check_columns(path, arrays, {column: offset for column, _, offset, _ in columns}, sizes)
@@ -261,7 +261,7 @@ def _check_columns(
             first, last = offsets[column], offsets[column] + getattr(sizes, column)
             blocks = (array[at : at + BLOCK_BYTES + 1] for at in range(0, len(array), BLOCK_BYTES))
             if array[0] != first or array[-1] != last or any((block[1:] <= block[:-1]).any() for block in blocks):
-                raise CorpusCorruptError.of(path, ValueError(f"its rows do not fill the column {column}"))
+                raise CorpusCorruptError.of(path, ValueError(f"its rows do not cover the column {column}"))
     numbers = arrays["hashed_rows"]
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < sizes.rows):
         raise CorpusCorruptError.of(path, ValueError("its table of ids names rows that it does not have"))

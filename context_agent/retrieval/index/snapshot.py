@@ -179,7 +179,7 @@ def read_snapshot(folder: Path) -> Snapshot:
     if not (type(dimension) is int and 0 <= dimension <= MAX_DIMENSION and type(documents) is int):
         raise CorpusCorruptError(f"{folder / HEAD_FILE} has impossible counts")
     if len(names) > MAX_SEGMENTS or len(set(names)) < len(names) or not all(map(_SEGMENT_NAME.fullmatch, names)):
-        raise CorpusCorruptError(f"{folder / HEAD_FILE} names files that are not segments, one twice, or too many")
+        raise CorpusCorruptError(f"{folder / HEAD_FILE} names too many segments, a segment twice, or another file")
     rows = SegmentRows([load_segment(folder, name, dimension) for name in names])
     bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"], mixed=stored["mixed"] is True)
     if bm25.count() != len(rows) or not 0 <= documents <= len(rows):

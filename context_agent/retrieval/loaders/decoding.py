@@ -63,7 +63,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
         try:
             return Decoded(data.decode(encoding), encoding)
         except (UnicodeError, ValueError) as error:
-            raise DataError(f"not text: no valid {encoding} ({error})") from error
+            raise DataError(f"not valid {encoding} text ({error})") from error
     if b"\0" in data:
         raise DataError("not text: contains NUL bytes")
     try:

@@ -53,7 +53,7 @@ def _fields(front: str) -> Mapping[Any, Any] | None:
     depth = 0
     for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):
         if number > MOST_FRONT_EVENTS:
-            raise ValueError(f"it has more than {MOST_FRONT_EVENTS:,} values and marks of lists and fields")
+            raise ValueError(f"it has more than {MOST_FRONT_EVENTS:,} values, lists and fields")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST_FRONT:
             raise ValueError(f"nested too deeply (more than {DEEPEST_FRONT} levels)")

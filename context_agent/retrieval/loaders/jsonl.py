@@ -72,7 +72,7 @@ def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tup
                 return
             yield number, None if _pass_rest(text, line, longest) else line
     except UnicodeError as error:
-        raise DataError(f"not text: no valid {encoding} ({error})") from error
+        raise DataError(f"not valid {encoding} text ({error})") from error
     finally:
         text.detach()
 

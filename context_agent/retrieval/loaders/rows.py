@@ -39,9 +39,9 @@ def check_columns(names: Iterable[str], options: LoadOptions) -> None:
     present = set(names)
     for key in (options.text_key, options.id_key, options.title_key):
         if key is not None and key not in present:
-            raise DataError(f"no column {key!r}; there are {_listed(present)}")
+            raise DataError(f"no column {key!r}; the columns are {_listed(present)}")
     if options.text_key is None and not present.intersection(TEXT_KEYS):
-        raise DataError(f"no column {_alternatives(TEXT_KEYS)}; there are {_listed(present)}: pass --text-key")
+        raise DataError(f"no column {_alternatives(TEXT_KEYS)}; the columns are {_listed(present)}. Pass --text-key")
 
 
 def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
@@ -95,7 +95,7 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
         if key in row:
             kind = "empty" if value is None or isinstance(value, str) else f"{json_type(value)}, not a string"
             reason = f"field {key!r} is {kind}"
-    raise DataError(reason or f"no field {_alternatives(keys)}; there are {_listed(row)}")
+    raise DataError(reason or f"no field {_alternatives(keys)}; the fields are {_listed(row)}")
 
 
 def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:

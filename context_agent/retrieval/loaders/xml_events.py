@@ -117,7 +117,7 @@ class _Handler:
             self._events.append(Event(Kind.START, local, attributes=attributes))
             if len(self._open) <= MAX_DEPTH:
                 return
-        raise DataError(f"its XML has more than {MAX_DEPTH:,} elements inside each other: it is not a document")
+        raise DataError(f"its XML is nested more than {MAX_DEPTH:,} levels deep: it is not a document")
 
     def end(self, _: str) -> None:
         if self._skipped:

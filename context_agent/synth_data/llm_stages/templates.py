@@ -99,9 +99,9 @@ def _read_template(name: str, folder: Path | None, placeholders: frozenset[str])
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the prompt {path}: {error}") from error
     if not template.is_valid():
-        raise ConfigError(f"{path}: a $ that starts no placeholder; write $$ for a dollar sign")
+        raise ConfigError(f"{path} has a $ that does not start a placeholder: write $$ for a dollar sign")
     unknown = sorted(set(template.get_identifiers()) - placeholders)
     if unknown:
         allowed = ", ".join(f"${name}" for name in sorted(placeholders)) or "none"
-        raise ConfigError(f"{path}: unknown placeholder ${unknown[0]}; this prompt has {allowed}")
+        raise ConfigError(f"{path} has the unknown placeholder ${unknown[0]}; its placeholders are {allowed}")
     return template

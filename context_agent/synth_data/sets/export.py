@@ -72,7 +72,7 @@ def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
             }
         )
     except UnicodeEncodeError as error:
-        raise ConfigError(f"a text cannot be encoded as UTF-8: {error}") from error
+        raise ConfigError(f"a text cannot be encoded as UTF-8 ({error}). Remove its lone surrogates") from error
 
 
 def features() -> Features:

@@ -191,11 +191,13 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
     """
     answerable = np.array([episode.answerable for episode in episodes])
     if not answerable.any():
-        raise DataError("nothing to calibrate with: no episode found anything; give questions that the corpus answers")
+        raise DataError(
+            "nothing to calibrate with: the corpus answers no question. Add questions that the corpus answers"
+        )
     if answerable.all():
         raise DataError(
-            "nothing to calibrate with: no question is without an answer. For such questions the gold documents are "
-            "left out, and the corpus has no other passage to show: add documents that are not gold to every question"
+            "nothing to calibrate with: every episode can find an answer. To make a question without an answer, "
+            "calibration hides its gold documents, but the corpus has no others. Add documents that are not gold"
         )
     weights = np.array([episode.weight for episode in episodes])
     unread = np.stack([episode.unread[:-1] for episode in episodes])

@@ -220,12 +220,15 @@ def check_source(source: BridgeSource) -> BridgeSource:
     with_gold = [question for question in source.questions if question.gold]
     if not with_gold:
         if not source.questions:
-            raise DataError(f"there is no question about {source.name}: write some, or run `ctx1 synth tasks`")
+            raise DataError(f"there are no questions about {source.name}: write some, or run `ctx1 synth tasks`")
         raise DataError(
             f"none of the {len(source.questions)} questions about {source.name} has gold: add `gold`, the ids of the "
             "documents that answer it"
         )
     for question in with_gold:
         if not any(source.corpus.read(document) for document in question.gold):
-            raise DataError(f"{source.name}: question {question.id!r}: the corpus has none of {list(question.gold)}")
+            raise DataError(
+                f"the corpus of {source.name} has none of the gold documents {list(question.gold)} of question "
+                f"{question.id!r}. Index them, or remove the question"
+            )
     return replace(source, questions=with_gold)

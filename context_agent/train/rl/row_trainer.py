@@ -350,10 +350,10 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         if not measured.mismatch <= self.mismatch:
             raise PolicyError(
                 f"update {self.state.global_step}: the newest weights sampled {measured.sums['fresh']:,.0f} tokens, "
-                f"and their log-probabilities differ from the trainer's by {measured.mismatch:.3g} on average, "
-                f"{measured.largest:.3g} at most; the bound is {self.mismatch:g} (loss.mismatch). The sampler has "
-                "other weights than the trainer, or computes them differently: compare the adapter that the server has "
-                "loaded, its type and its --logprobs-mode (processed_logprobs for other temperatures than 1)"
+                f"and their log-probabilities differ from the trainer's by {measured.mismatch:.3g} on average and "
+                f"{measured.largest:.3g} at most. The bound is {self.mismatch:g} (loss.mismatch). The sampler has "
+                "other weights than the trainer, or computes differently. Check the adapter that the server has "
+                "loaded, its number type, and --logprobs-mode (processed_logprobs if the temperature is not 1)"
             )
 
     def floating_point_ops(self, inputs: Any) -> int:
@@ -367,12 +367,12 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             if longest is not None and item.length > longest:
                 raise DataError(
                     f"a row of episode {item.row.episode_id} has {item.length} ids, but the model takes {longest}: "
-                    "roll out with a smaller window"
+                    "use a smaller window"
                 )
             if max(item.row.input_ids) >= self.vocabulary:
                 raise DataError(
                     f"a row of episode {item.row.episode_id} has the id {max(item.row.input_ids)}, but the model's "
-                    f"vocabulary ends at {self.vocabulary - 1}: the rows were made by another tokenizer"
+                    f"vocabulary ends at {self.vocabulary - 1}. Sample with the model's own tokenizer"
                 )
 
     def _over_ranks(self, items: Sequence[WeightedRow], passes: int) -> UpdateSize:

@@ -186,7 +186,7 @@ def test_a_calibration_that_does_not_fit_is_refused(tmp_path: Path, part: str) -
     assert scorer.calibration is not None
     damaged = dataclasses.replace(scorer.calibration, **{part: np.zeros((1, 2), dtype=np.float32)})
     dataclasses.replace(scorer, calibration=damaged).save(tmp_path / "weights")
-    with pytest.raises(ConfigError, match="does not fit its features"):
+    with pytest.raises(ConfigError, match="has the wrong number of features"):
         Scorer.load(tmp_path / "weights")
 
 

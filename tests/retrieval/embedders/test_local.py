@@ -343,5 +343,5 @@ def test_a_missing_or_cut_file_is_an_error_of_ours(tmp_path: Path) -> None:
 
 
 def test_it_takes_no_argument() -> None:
-    with pytest.raises(ConfigError, match="minilm takes no argument, but got 'large'"):
+    with pytest.raises(ConfigError, match="minilm takes no argument; got 'large'"):
         load_embedder("minilm:large")

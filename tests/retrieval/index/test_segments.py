@@ -140,9 +140,9 @@ def test_a_segment_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     folder = snapshot.folder
     content = (folder / segment.name).read_bytes()
     cases = {
-        "cut": content[:-64],
+        "is truncated": content[:-64],
         "not a segment": b"x" * 200,
-        "format 2.*install a newer version": content[:7] + b"\2" + content[8:],
+        "has format 2.*Install a newer version": content[:7] + b"\2" + content[8:],
     }
     for message, damaged in cases.items():
         (tmp_path / "damaged.bin").write_bytes(damaged)

@@ -188,7 +188,7 @@ def test_the_encoding_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Привет".encode("cp1251"))
     assert only(tmp_path / "a.txt", encoding="cp1251").text == "Привет"
     _, report = drawn(tmp_path / "a.txt", encoding="ascii")
-    assert said(report)[0][2].startswith("not text: no valid ascii")
+    assert said(report)[0][2].startswith("not valid ascii text")
 
 
 @given(st.binary(max_size=300))
@@ -277,7 +277,7 @@ def test_bad_rows_are_reported_with_line_and_reason_and_the_rest_is_kept(tmp_pat
     assert [(line, reason.partition(":")[0]) for _, line, reason in said(report)] == [
         (3, "not valid JSON at character 20"),
         (4, "a list, not an object with fields"),
-        (5, "no field text, content, body or contents; there are 'id', 'title'"),
+        (5, "no field text, content, body or contents; the fields are 'id', 'title'"),
         (6, "field 'text' is empty"),
         (7, "field 'text' is a list, not a string"),
         (8, "field 'id' is a list, not a string or a number"),
@@ -348,7 +348,7 @@ def test_bad_csv_rows_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert [d.id for d in documents] == ["1", "5"]
     assert [(line, reason.partition(":")[0]) for _, line, reason in said(report)] == [
         (4, "not valid CSV"),
-        (5, "no field text, content, body or contents; there are 'id'"),
+        (5, "no field text, content, body or contents; the fields are 'id'"),
         (6, "4 cells where the header names 2"),
         (8, "not valid CSV"),
     ]
@@ -403,12 +403,14 @@ def test_tables_without_a_text_column_or_damaged_are_reported_once(tmp_path: Pat
     documents, report = drawn(tmp_path)
     assert documents == []
     reasons = [reason for _, _, reason in said(report)]
-    assert reasons[0] == "no column text, content, body or contents; there are 'key', 'words': pass --text-key"
+    assert reasons[0] == "no column text, content, body or contents; the columns are 'key', 'words'. Pass --text-key"
     assert reasons[1].startswith("no column text")
     assert reasons[2].startswith("damaged parquet after 0 rows")
     assert reasons[3:] == ["contains no rows", "not text: contains NUL bytes"]
     assert [d.id for d in drawn(tmp_path / "a.csv", text_key="words", id_key="key")[0]] == ["1", "2"]
-    assert said(drawn(tmp_path / "a.csv", text_key="word")[1])[0][2] == "no column 'word'; there are 'key', 'words'"
+    assert (
+        said(drawn(tmp_path / "a.csv", text_key="word")[1])[0][2] == "no column 'word'; the columns are 'key', 'words'"
+    )
 
 
 # Duplicates.

@@ -252,8 +252,8 @@ def test_prompts_that_are_missing_are_those_that_ship_and_the_digest_tells(tmp_p
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("$hint and $secret", r"verify.md: unknown placeholder \$secret; this prompt has \$hint"),
-        ("costs $ 5", r"verify.md: a \$ that starts no placeholder"),
+        ("$hint and $secret", r"verify.md has the unknown placeholder \$secret; its placeholders are \$hint"),
+        ("costs $ 5", r"verify.md has a \$ that does not start a placeholder"),
     ],
 )
 def test_a_prompt_that_cannot_work_is_refused(tmp_path, text, words):

@@ -96,7 +96,7 @@ def test_the_calibration_tells_questions_without_an_answer(films: BridgeSource) 
 
 def test_episodes_of_one_kind_calibrate_nothing() -> None:
     episode = AssessedEpisode(True, *(np.zeros(size, np.float32) for size in (5, 5, 2, 2)))
-    with pytest.raises(DataError, match="nothing to calibrate with: no question is without an answer"):
+    with pytest.raises(DataError, match="nothing to calibrate with: every episode can find an answer"):
         fit_calibration([episode])
-    with pytest.raises(DataError, match="nothing to calibrate with: no episode found anything"):
+    with pytest.raises(DataError, match="nothing to calibrate with: the corpus answers no question"):
         fit_calibration([])

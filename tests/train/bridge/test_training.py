@@ -101,7 +101,7 @@ def test_a_correction_of_the_reader_is_learned_only_if_it_helps_on_other_questio
 
 def test_gold_of_another_corpus_is_refused_with_the_question_s_id(source):
     strange = [Question(f"q{number}", "who", gold=("elsewhere",)) for number in range(30)]
-    with pytest.raises(DataError, match=r"question 'q0': the corpus has none of \['elsewhere'\]"):
+    with pytest.raises(DataError, match=r"none of the gold documents \['elsewhere'\] of question 'q0'"):
         train([BridgeSource("films", source.corpus, strange)])
 
 

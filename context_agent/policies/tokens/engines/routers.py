@@ -109,7 +109,7 @@ class ExpertReplay:
         own = output[2]
         recorded = self._experts[:, :, layer].reshape(-1, own.shape[-1])
         if len(recorded) != len(own):
-            raise DataError(f"{len(recorded)} positions have recorded experts, but the pass reads {len(own)}")
+            raise DataError(f"{len(recorded)} positions have recorded experts, but the model reads {len(own)}")
         known = recorded[:, :1] >= 0
         chosen = torch.where(known, recorded, own)
         differs = (chosen.sort(-1).values != own.sort(-1).values).any(-1)
@@ -166,9 +166,9 @@ def check_experts(experts: Experts, found: Sequence[Any], positions: int) -> Non
     top_k, count = found[0].top_k, found[0].num_experts
     if experts.shape != (positions - 1, len(found), top_k) or experts.max(initial=0) >= count:
         raise DataError(
-            f"recorded experts have the shape {experts.shape} and numbers up to {experts.max(initial=0)}; a row of "
-            f"{positions} ids takes ({positions - 1}, {len(found)}, {top_k}) and numbers below {count}: the sampler "
-            "and the trainer must run the same model"
+            f"the recorded experts of {positions} ids need the shape ({positions - 1}, {len(found)}, {top_k}) and "
+            f"numbers below {count}; got the shape {experts.shape} and numbers up to {experts.max(initial=0)}. Use "
+            "the same model in the sampler and the trainer"
         )
 
 

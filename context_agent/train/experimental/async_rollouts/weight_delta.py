@@ -114,10 +114,10 @@ def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) ->
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DataError(f"cannot read the weights {path} ({error.strerror}): all weights must be sent") from error
+        raise DataError(f"cannot read {path} ({error.strerror}). Send all weights instead of the changes.") from error
     digest, content = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != digest:
-        raise DataError(f"{path} does not have its digest, so it was not written to its end: all weights must be sent")
+        raise DataError(f"{path} is incomplete, because its digest differs. Send all weights instead of the changes.")
     try:
         about, tensors = _metadata(content), load(content)
         before = bytes.fromhex(about["base"])
@@ -127,8 +127,8 @@ def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) ->
         raise DataError(f"{path} does not fit the model ({error}). Send all weights instead of the changes.") from error
     if before not in (WHOLE, base):
         raise DataError(
-            f"{path} builds on the weights {before.hex()[:8]}, but these are {base.hex()[:8]}: a version is missing, "
-            "and all weights must be sent"
+            f"{path} changes the weights {before.hex()[:8]}, but the model has {base.hex()[:8]}. A version is missing, "
+            "so send all weights instead of the changes."
         )
     for tensor, (is_whole, values) in zip(weights, changes, strict=True):
         found = values.to(tensor.device)
@@ -166,7 +166,7 @@ def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) 
     values = tensors.get(f"{index}")
     if values is not None:
         if len(values) != tensor.numel() or values.dtype != tensor.dtype:
-            raise ValueError(f"weight {index} has another shape or type")
+            raise ValueError(f"weight {index} has a different shape or type in the model")
         return True, _bits(values)
     count, width = tensor.numel(), tensor.element_size()
     differing = np.zeros((count, width), dtype=np.uint8)
@@ -178,7 +178,7 @@ def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) 
         if raw is None:
             continue
         if len(raw) != count:
-            raise ValueError(f"weight {index} has another shape")
+            raise ValueError(f"weight {index} has a different shape in the model")
         differing[:, place] = raw.numpy()
     return False, torch.from_numpy(differing.reshape(-1)).view(_BITS[width])
 

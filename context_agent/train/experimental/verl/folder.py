@@ -78,8 +78,8 @@ class VerlQuestion:
             return VerlQuestion(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"a row of the data verl trains on has no question of this package in extra_info ({error!r}): "
-                "write the file by `ctx1 train verl`"
+                f"a row of verl's training data has no question of this package in extra_info ({error!r}): "
+                "write the file with `ctx1 train verl`"
             ) from None
 
 

@@ -156,12 +156,12 @@ def test_a_file_on_top_of_a_missed_version_is_refused(tmp_path: Path) -> None:
     change(pair.trained, seed=2)
     write_changes(tmp_path / "2", selected(pair.trained, range(5)), between, version="2", base=first.digest)
     target = selected(pair.sampling, range(5))
-    with pytest.raises(DataError, match="a version is missing"):
+    with pytest.raises(DataError, match="A version is missing"):
         read_changes(tmp_path / "2", target, base=START)
     assert read_changes(tmp_path / "1", target, base=START) == ("1", first.digest)
     read_changes(tmp_path / "2", target, base=first.digest)
     assert pair.equal()
-    with pytest.raises(DataError, match="a version is missing"):
+    with pytest.raises(DataError, match="A version is missing"):
         read_changes(tmp_path / "1", target, base=first.digest)
 
 
@@ -192,7 +192,7 @@ def test_weights_of_another_model_are_refused_before_anything_changes(tmp_path: 
     assert written.size == (tmp_path / "changes").stat().st_size > DIGEST_BYTES
     model = small_model()
     before = model[0].weight.clone()
-    with pytest.raises(DataError, match="weight 0 has another shape or type"):
+    with pytest.raises(DataError, match="weight 0 has a different shape or type"):
         read_changes(tmp_path / "changes", selected(model, range(5)), base=START)
     assert torch.equal(model[0].weight, before)
 
@@ -200,7 +200,7 @@ def test_weights_of_another_model_are_refused_before_anything_changes(tmp_path: 
 def test_changes_of_another_model_are_refused_before_anything_changes(tmp_path: Path) -> None:
     narrow, wide = torch.ones(1), torch.ones(7)
     write_changes(tmp_path / "changes", [narrow + 1], [narrow], version="1", base=START)
-    with pytest.raises(DataError, match="weight 0 has another shape"):
+    with pytest.raises(DataError, match="weight 0 has a different shape"):
         read_changes(tmp_path / "changes", [wide], base=START)
     assert torch.equal(wide, torch.ones(7))
 
