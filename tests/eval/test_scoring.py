@@ -13,10 +13,10 @@ from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.metrics import METRICS, MetricKind, find_metric, metric_table
 from context_agent.eval.scoring import Price, failure, load_prices, rollout_errors, score
-from context_agent.harness.profile import Profile
-from context_agent.pruning.view import ActionTaken
+from context_agent.harness.profile import Profile, summary
+from context_agent.pruning.view import ActionTaken, EditApplied
 from context_agent.swarm import Swarm
-from context_agent.testing.actions import call, prune, rank, restore, search
+from context_agent.testing.actions import call, prune, rank, restore, search, summarize
 from context_agent.types import Question, RankedChunk, RankedDocument
 
 GOLD = ("d1", "d2")
@@ -60,6 +60,7 @@ def test_found_pruned_and_ranked(corpus: MemoryCorpus) -> None:
     assert scores["turns"] == scores["calls"] == 5
     assert scores["critical_steps"] == 6
     assert [turn.seen for turn in curve] == [0.5, 0.5, 0.5, 1, 1]
+    assert [turn.held for turn in curve] == [0.5, 0.5, 0.5, 1, 1]
     assert [turn.pruned for turn in curve] == [0, 0, 1, 1, 1]
 
 
@@ -112,6 +113,29 @@ def test_an_edit_loses_the_cache_behind_it(corpus: MemoryCorpus) -> None:
     shared = [views[number].tokens + action.tokens for number, action in enumerate(_actions(result)[:2])]
     assert scores["cached_tokens"] == sum(shared) + prefix
     assert scores["lost_tokens"] == views[2].tokens + _actions(result)[2].tokens - block.tokens - prefix
+
+
+def test_each_edit_of_an_episode_counts_and_so_does_what_a_summary_places(corpus: MemoryCorpus) -> None:
+    first, second, third = (chunk_of(corpus, f"d{number}") for number in (1, 2, 3))
+    steps = [grep(1), grep(2), grep(3), prune(first), summarize("Two comets.", second), prune(third), rank("d2")]
+    agent = SearchAgent(corpus, ScriptedPolicy(steps), budget=Budget(8192), profile=summary())  # type: ignore[arg-type]
+    result = agent.search("comets?")
+    trajectory = result.trajectories[0]
+    edits = [event for event in trajectory.events if isinstance(event, EditApplied)]
+    scores, _ = score(make_question(*GOLD), result)
+    assert len(edits) == 3
+    assert scores["lost_tokens"] == sum(edit.cost.recomputed for edit in edits)
+    assert scores["freed_tokens"] == sum(edit.cost.freed for edit in edits)
+    assert trajectory.end is not None
+    assert scores["tokens"] == trajectory.end.tokens
+
+
+def test_a_record_without_events_has_costs_of_0(corpus: MemoryCorpus) -> None:
+    result = run(corpus, grep(1), rank("d1"))
+    empty = replace(result, trajectories=(replace(result.trajectories[0], events=()),))
+    scores, curve = score(make_question("d1"), empty, error="cut")
+    assert (scores["context_end"], scores["context_peak"], scores["tokens"], scores["turns"]) == (0, 0, 0, 0)
+    assert (scores["trajectory_recall"], scores["held_recall"], curve) == (0, 0, ())
 
 
 def _actions(result: SearchResult) -> list[ActionTaken]:
