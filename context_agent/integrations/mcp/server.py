@@ -6,9 +6,10 @@ import hmac
 import inspect
 from typing import Any
 
-from pydantic import AnyHttpUrl
+from pydantic import AnyHttpUrl, ValidationError
 
 from context_agent._support.extras import extra
+from context_agent._support.validation import explain
 from context_agent.agent import SearchAgent
 from context_agent.integrations.mcp.tools import Tools
 from context_agent.integrations.server.service import Service
@@ -19,8 +20,10 @@ with extra("mcp"):
     from mcp.server import MCPServer
     from mcp.server.auth.provider import AccessToken, TokenVerifier
     from mcp.server.auth.settings import AuthSettings
+    from mcp.server.mcpserver import Context
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.mcpserver.resources import ResourceSecurity
-    from mcp.types import ToolAnnotations
+    from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 
 SERVER_NAME = "context-agent"
@@ -53,7 +56,7 @@ def make_server(agent: SearchAgent, settings: Settings | None = None) -> MCPServ
 def server_on(service: Service) -> MCPServer[Any]:
     """Return an MCP server on a service. The caller follows the service's index and closes it."""
     token = service.settings.token
-    server: MCPServer[Any] = MCPServer(
+    server = AgentServer(
         SERVER_NAME,
         title="Context agent",
         instructions=SERVER_INSTRUCTIONS,
@@ -83,6 +86,28 @@ def server_on(service: Service) -> MCPServer[Any]:
         security=ResourceSecurity(exempt_params={"document_id"}),
     )(tools.document)
     return server
+
+
+class AgentServer(MCPServer[Any]):
+    """A server of the SDK that explains invalid arguments in one sentence, without the values that it got."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool.
+
+        Raises:
+            ToolError: If the tool is unknown, if the arguments are invalid, or if the tool refuses the call.
+        """
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            invalid = error.__cause__
+            if not isinstance(invalid, ValidationError):
+                raise
+            tools = {tool.name: tool for tool in await self.list_tools()}
+            known = ", ".join(tools[name].input_schema["properties"])
+            raise ToolError(f"{name}: {explain(invalid)}. The arguments of {name} are {known}.") from invalid
 
 
 class SharedToken(TokenVerifier):
