@@ -224,6 +224,8 @@ def proxy_application(proxy: Proxy) -> ASGIApp:
     table = [
         Route(f"{OWN_PATHS}/report", proxy.show_report, methods=["GET"]),
         Route(f"{OWN_PATHS}/{{path:path}}", no_such_path, methods=sorted(KNOWN_METHODS)),
+        # These routes give the paths of conversations their names in the log.
+        *(Route(path, proxy.relay, methods=sorted(KNOWN_METHODS)) for path in CONVERSATION_FIELDS),
         Route("/{path:path}", proxy.relay, methods=sorted(KNOWN_METHODS)),
     ]
     app = Starlette(routes=table, lifespan=lambda _: proxy.connected(), exception_handlers=ERROR_HANDLERS)

@@ -226,7 +226,7 @@ class SavingsReport:
 
     def _money_line(self, total: Mapping[str, Any]) -> str:
         if total["requests"] and total["without_price"] == total["requests"]:
-            return "money: the price table has no price for these models; --prices FILE names one that has"
+            return "money: unknown, because there is no price for these models; --prices FILE.toml adds prices"
         unpriced = f", {_count(total['without_price'], 'request')} without a price" if total["without_price"] else ""
         verb = "saved" if total["money"] >= 0 else "lost"
         return f"about {abs(total['money']):,.2f} {self.prices.currency} {verb}{unpriced}; prices change"

@@ -305,6 +305,14 @@ def test_no_key_and_no_text_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "tides" not in text
 
 
+def test_the_log_names_the_paths_of_conversations_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), upstream() as server, proxy_client(server.url) as client:
+        for path in (CHAT, "/v1/messages", "/v1/responses", f"/v1/models/{KEY}"):
+            client.post(path, json={})
+    logged = [record.fields["path"] for record in caplog.records if "path" in getattr(record, "fields", {})]
+    assert logged == [CHAT, "/v1/messages", "/v1/responses", "other"]
+
+
 def test_the_official_client() -> None:
     with ScriptedServer([says("Twelve hours.")] * 2, key=KEY) as server, proxy_client(server.url) as client:
         official_client = openai.OpenAI(base_url=str(client.base_url.join("/v1")), api_key=KEY, max_retries=0)
