@@ -123,8 +123,8 @@ class IndexReport:
         resumed: The number of chunks that an interrupted run had stored.
         language: The language that the caller named, or the language of most texts (see `text.languages`).
         languages: The number of chunks in each language, the most frequent language first.
-        warning: A warning if the embedder does not know the language of the texts, or if a package for faster searches
-            is missing. Otherwise, it is empty.
+        warning: A warning if the embedder does not know the language of the texts, if a package for faster searches is
+            missing, or if searches now read this collection in place of another one. Otherwise, it is empty.
         seconds: The duration of the run.
         embedding_seconds: The time spent on embedding.
         chunking_seconds: The time spent on chunking.
@@ -236,6 +236,7 @@ def index_documents(
         repair_vectors(location, collection, cache, embedder)
         first = Manifest(embedder.name, embedder.dimension, chunking, spec)
         with closing(cast("Any", connect(location))) as client:
+            replaced = _replaced_default(client, location, collection)
             target = _collection(client, location, collection, first)
             root = own_folder(location, str(target.id), cache)
             run = _IndexingRun(
@@ -250,6 +251,7 @@ def index_documents(
                 batch_size=batch_size,
             )
             report = run.index(documents, remove_missing=remove_missing, calibration=calibration)
+            report = replace(report, warning="; ".join(filter(None, (report.warning, replaced))))
         if location.path is not None:
             remember_vectors(location.path, collection, root)
         (root / UNFINISHED_MARK).unlink(missing_ok=True)
@@ -537,6 +539,20 @@ def _without_graph(snapshot: Snapshot) -> str:
     )
 
 
+def _replaced_default(client: ClientAPI, location: Location, name: str) -> str:
+    """Return a warning if making the collection changes what a search without a name reads. Otherwise, return "".
+
+    Without a name, a search reads the default collection. If there is none, it reads the only collection that exists.
+    """
+    names = [collection.name for collection in client.list_collections()]
+    if name != DEFAULT_COLLECTION or name in names or len(names) != 1:
+        return ""
+    return (
+        f"{location} also holds the collection {names[0]!r}, which stays as it is. From now on, a search that names no "
+        f"collection reads {name!r}. To search the other one, pass --collection {names[0]} (in Python: collection=)"
+    )
+
+
 def _collection(client: ClientAPI, location: Location, name: str, first: Manifest) -> ChromaCollection:
     """Return the collection. If it does not exist, make it.
 
@@ -549,7 +565,8 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
     if manifest is None and count:
         raise CorpusError(
             f"collection {name!r} in {location} was made by another program: it can be searched, but not indexed into. "
-            "Name another collection: pass --collection NAME (in Python: collection=)"
+            "To change it, use that program; the next search reads the change. To make an index beside it, pass another "
+            "--collection NAME (in Python: collection=)"
         )
     check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
     if manifest is None or not count:

@@ -218,6 +218,24 @@ def test_a_failing_function_is_named(owner: Owner, monkeypatch: pytest.MonkeyPat
             corpus.search("anything new")
 
 
+def test_an_index_that_searches_read_in_place_of_the_only_collection_says_so(owner: Owner) -> None:
+    owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 5)
+    with ChromaCorpus.open(owner.path, embedder=OWNERS) as corpus:
+        assert corpus.count() == 5  # the only collection is read
+    first = index_documents(people(4), owner.path, embedder=HashEmbedder())
+    assert "'notes'" in first.warning
+    assert "--collection notes" in first.warning
+    with ChromaCorpus.open(owner.path, embedder=HashEmbedder()) as corpus:
+        assert corpus.count() == 4
+    assert index_documents(people(4), owner.path, embedder=HashEmbedder()).warning == ""
+
+
+def test_an_index_that_no_search_reads_by_itself_has_no_warning(owner: Owner) -> None:
+    owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 5)
+    assert index_documents(people(4), owner.path, collection="ours", embedder=HashEmbedder()).warning == ""
+    assert index_documents(people(4), owner.path, embedder=HashEmbedder()).warning == ""
+
+
 def test_our_collection_and_his_live_in_one_folder(owner: Owner) -> None:
     owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 5)
     index_documents(people(4), owner.path, collection="ours", embedder=HashEmbedder())
