@@ -304,9 +304,10 @@ def bridge(
 ) -> int:
     """Fit the bridge policy to your own questions.
 
-    Each line of QUESTIONS.jsonl is {"id": ..., "question": ..., "gold": [document ids]}. Prints recall from five-fold
-    cross-validation. With few questions, or if the new networks do not rank better, the present ones are kept and only
-    the reader is adapted. Also fits the policy's confidence. Needs the extra train, but no GPU.
+    Each line of QUESTIONS.jsonl is {"id": ..., "question": ..., "gold": [document ids]}. Prints the recall of the
+    present weights, and of the new ones from five-fold cross-validation. With few questions, or if the new networks do
+    not rank better, the present ones are kept and only the reader is adapted. Also fits the policy's confidence. Needs
+    the extra train, but no GPU.
 
     Args:
         pairs: Each CORPUS, an index (`ctx1 index`) or a file or folder of documents, followed by its QUESTIONS.jsonl.
@@ -335,7 +336,8 @@ def bridge(
             seed=seed,
         )
     trained.scorer.save(out, trained.notes())
-    output.result(_to_json(trained, out), _text(trained, out), as_json=common.json)
+    questions = sum(bool(question.gold) for source in sources for question in source.questions)
+    output.result(_to_json(trained, out), _text(trained, questions, out), as_json=common.json)
     return 0
 
 
@@ -384,15 +386,19 @@ def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:
         return calibrate(train(sources, report=report, **settings), sources, report)
 
 
-def _text(trained: TrainedBridge, out: Path) -> str:
+def _text(trained: TrainedBridge, questions: int, out: Path) -> str:
+    from context_agent.train.bridge.training import MIN_QUESTIONS
+
     lines = [
-        f"{name}: recall@5 {recall}, {trained.unread[name].mean:.3f} without the reader, of "
-        f"{trained.seen[name].mean:.3f} that the episodes saw"
+        f"{name}: recall@5 {trained.before[name]} with the present weights, {recall} with the new ones "
+        f"({trained.unread[name].mean:.3f} without the reader); the searches saw {trained.seen[name].mean:.3f} of the gold"
         for name, recall in trained.recall.items()
     ]
     if trained.kept:
-        adapted = "the reader is adapted" if trained.scorer.head is not None else "nothing is adapted"
-        lines.append(f"The present networks rank these questions best and are kept; {adapted}.")
+        few = f"New networks need {MIN_QUESTIONS} questions with gold, and there are {questions}"
+        reason = few if questions < MIN_QUESTIONS else "The new networks do not rank better"
+        adapted = "the confidence" if trained.scorer.head is None else "the reader and the confidence"
+        lines.append(f"{reason}: the present networks are kept. The training adapted {adapted}.")
     return "\n".join([*lines, f"weights {trained.scorer.digest} written to {out}"])
 
 
@@ -401,6 +407,7 @@ def _to_json(trained: TrainedBridge, out: Path) -> dict[str, Any]:
         "weights": str(out),
         "digest": trained.scorer.digest,
         "kept": trained.kept,
+        "recall_at_5_before": {name: asdict(recall) for name, recall in trained.before.items()},
         "recall_at_5": {name: asdict(recall) for name, recall in trained.recall.items()},
         "without_reader": {name: asdict(recall) for name, recall in trained.unread.items()},
         "seen": {name: asdict(recall) for name, recall in trained.seen.items()},

@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from context_agent.cli.train import _text
+from context_agent.eval.statistics import Figure
+from context_agent.policies.bridge import Scorer
+from context_agent.train.bridge.training import TrainedBridge
 from tests.support.demo_corpus import passages
 
 
@@ -36,7 +40,8 @@ def test_few_questions_adapt_the_reader_and_the_weights_are_searched_with(inside
     report = json.loads(process.stdout)
     assert report["kept"] is True
     assert report["weights"] == "own.safetensors"
-    assert 0 <= report["recall_at_5"][str(corpus)]["mean"] <= 1
+    for recall in ("recall_at_5_before", "recall_at_5"):
+        assert 0 <= report[recall][str(corpus)]["mean"] <= 1
     assert (tmp_path / "own.safetensors").stat().st_size > 1_000
     assert inside("index", corpus, "--path", "i").returncode == 0
     search = inside(
@@ -45,6 +50,25 @@ def test_few_questions_adapt_the_reader_and_the_weights_are_searched_with(inside
     assert search.returncode == 0, search.stderr
     header = json.loads((tmp_path / json.loads(search.stdout)["trajectory"]).read_text().splitlines()[0])
     assert report["digest"] in json.dumps(header)
+
+
+def test_the_text_compares_the_weights_and_says_why_the_networks_are_kept(tmp_path):
+    figure = Figure(0.5, 0.25, 0.75)
+    trained = TrainedBridge(
+        Scorer.shipped(), {"notes": figure}, {"notes": figure}, {"notes": figure}, kept=True, before={"notes": figure}
+    )
+    few, many = (_text(trained, questions, tmp_path / "own.safetensors") for questions in (24, 60))
+    for text in (few, many):
+        assert f"{figure} with the present weights, {figure} with the new ones" in text
+    assert "need 60 questions with gold, and there are 24" in few
+    assert "do not rank better" in many
+
+
+def test_a_file_without_questions_is_refused(inside, tmp_path, index):
+    (tmp_path / "none.jsonl").touch()
+    process = inside("train", "bridge", index, "none.jsonl", "--out", "own.safetensors")
+    assert process.returncode == 1
+    assert "is empty: write questions with `gold`" in process.stderr
 
 
 def test_questions_of_another_corpus_are_refused(inside, tmp_path, questions, index):

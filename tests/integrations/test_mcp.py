@@ -238,7 +238,11 @@ async def test_documents_are_resources(agent: SearchAgent) -> None:
         ("retrieve", {"question": ""}, "at least 1 character"),
         ("retrieve", {"question": QUESTION, "k": 0}, "greater than or equal to 1"),
         ("retrieve", {"question": QUESTION, "where": {"year": {"$near": 1}}}, "$near"),
-        ("retrieve", {}, "retrieve: question: Field required. The arguments of retrieve are question, k, where, detail."),
+        (
+            "retrieve",
+            {},
+            "retrieve: question: Field required. The arguments of retrieve are question, k, where, detail.",
+        ),
         ("read", {"id": "d0"}, "document_id: Field required. The arguments of read are document_id, first_chunk"),
         ("search", {"query": "\n"}, "the query is empty"),
         ("search", {"query": "Rope", "where": {"$and": [{"year": 1}]}}, "filter"),

@@ -220,7 +220,10 @@ def check_source(source: BridgeSource) -> BridgeSource:
     with_gold = [question for question in source.questions if question.gold]
     if not with_gold:
         if not source.questions:
-            raise DataError(f"there are no questions about {source.name}: write some, or run `ctx1 synth tasks`")
+            raise DataError(
+                f"the file of questions about {source.name} is empty: write questions with `gold`, or make some with "
+                "`ctx1 synth tasks` (pass it --model if it finds too few links)"
+            )
         raise DataError(
             f"none of the {len(source.questions)} questions about {source.name} has gold: add `gold`, the ids of the "
             "documents that answer it"

@@ -71,6 +71,7 @@ class TrainedBridge:
         seen: Share of the gold documents that occurred in the episodes, by source.
         folds: For each fold, a policy that did not learn from the fold's questions.
         kept: True if the networks are those of the fallback.
+        before: Recall at `CUTOFF` by source, with the fallback and the reader as they were. Empty without a fallback.
     """
 
     scorer: Scorer
@@ -79,6 +80,7 @@ class TrainedBridge:
     seen: Mapping[str, Figure]
     folds: Mapping[int, BridgePolicy] = field(default_factory=dict)
     kept: bool = False
+    before: Mapping[str, Figure] = field(default_factory=dict)
 
     def mean_recall(self) -> float:
         """Return the mean recall over the sources."""
@@ -169,7 +171,7 @@ def train(
     if fallback is None:
         return trained
     kept = _keep(fallback, experiences, partial(report, "reading with the present weights"))
-    return max(trained, kept, key=TrainedBridge.mean_recall)
+    return replace(max(trained, kept, key=TrainedBridge.mean_recall), before=kept.before)
 
 
 def _keep(fallback: Scorer, episodes: Sequence[BridgeEpisode], progress: Callable[[float], None]) -> TrainedBridge:
@@ -178,12 +180,14 @@ def _keep(fallback: Scorer, episodes: Sequence[BridgeEpisode], progress: Callabl
     for episode in episodes:
         episode.first = networks["first"](episode.direct)
     _read(episodes, dict.fromkeys(range(FOLDS), networks), {}, progress)
+    before = _by_source(episodes, lambda e: e.recall(networks[READING](e.reading(fallback.head))))
     head, heads = fit_heads(episodes, head_penalty(episodes))
     measured = _by_source(episodes, lambda e: e.recall(networks[READING](e.reading(heads[e.fold]))))
     unread = _by_source(episodes, lambda e: e.recall(e.odds))
     seen = _by_source(episodes, lambda e: e.recall(e.labels, len(e.labels)))
     scorer = Scorer.of(networks, head=head, ranker=fallback.ranker)
-    return TrainedBridge(scorer, measured, unread, seen, dict.fromkeys(range(FOLDS), BridgePolicy(scorer)), kept=True)
+    folds = dict.fromkeys(range(FOLDS), BridgePolicy(scorer))
+    return TrainedBridge(scorer, measured, unread, seen, folds, kept=True, before=before)
 
 
 def _read(
