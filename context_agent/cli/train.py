@@ -391,7 +391,8 @@ def _text(trained: TrainedBridge, questions: int, out: Path) -> str:
 
     lines = [
         f"{name}: recall@5 {trained.before[name]} with the present weights, {recall} with the new ones "
-        f"({trained.unread[name].mean:.3f} without the reader); the searches saw {trained.seen[name].mean:.3f} of the gold"
+        f"({trained.unread[name].mean:.3f} without the reader); the searches saw {trained.seen[name].mean:.3f} of the "
+        "gold"
         for name, recall in trained.recall.items()
     ]
     if trained.kept:

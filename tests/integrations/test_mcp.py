@@ -241,7 +241,7 @@ async def test_documents_are_resources(agent: SearchAgent) -> None:
         (
             "retrieve",
             {},
-            "retrieve: question: Field required. The arguments of retrieve are question, k, where, detail.",
+            "retrieve: question: Field required. The arguments of retrieve are question, k, where",
         ),
         ("read", {"id": "d0"}, "document_id: Field required. The arguments of read are document_id, first_chunk"),
         ("search", {"query": "\n"}, "the query is empty"),

@@ -565,8 +565,8 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
     if manifest is None and count:
         raise CorpusError(
             f"collection {name!r} in {location} was made by another program: it can be searched, but not indexed into. "
-            "To change it, use that program; the next search reads the change. To make an index beside it, pass another "
-            "--collection NAME (in Python: collection=)"
+            "To change it, use that program; the next search reads the change. To make an index beside it, pass "
+            "another --collection NAME (in Python: collection=)"
         )
     check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
     if manifest is None or not count:
