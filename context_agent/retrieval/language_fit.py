@@ -18,6 +18,8 @@ MULTILINGUAL_EMBEDDER = "sentence-transformers:paraphrase-multilingual-MiniLM-L1
 """An embedder of the same size that knows 50 languages (Apache License 2.0)."""
 LEAST_LETTERS = 3.0
 """The minimum mean number of letters in a word piece with which an embedder fits."""
+MOST_WHOLE_WORDS = 0.75
+"""The maximum share of word pieces that are whole words with which an embedder may not fit."""
 _UNKNOWN_PIECE = "[UNK]"
 _CAPITALIZED_WORD = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
 MISFIT_CHARACTERS = 1_000
@@ -31,12 +33,15 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
     English, the pieces have 3.5 (code) to 4.8 letters on average. In other languages in Latin script they have 2.0 to
     2.6 letters, and in other scripts 1. Two kinds of words are left out. Words with a capital are mostly names, which
     are split in every language. Latin words of more than 100 letters are not split at all.
+
+    Short English words lower the mean, too, but they stay whole. So texts fit if most of their pieces are whole words:
+    75 % (code) to 100 % in English, at most 50 % in sentences of other languages.
     """
     if not embedder.startswith(ENGLISH_EMBEDDERS):
         return ""
     sample = [well_formed(text[:MISFIT_CHARACTERS]) for text in texts]
     encodings = _english_tokenizer().encode_batch(sample, add_special_tokens=False)
-    lengths = []
+    lengths, whole_words = [], 0
     for text, encoding in zip(sample, encodings, strict=True):
         named = {place for name in _CAPITALIZED_WORD.finditer(text) for place in range(*name.span())}
         for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
@@ -44,9 +49,11 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
             letters = sum(map(str.isalpha, spelling))
             too_long = piece == _UNKNOWN_PIECE and spelling.isascii()
             if letters and start not in named and not too_long:
-                lengths.append(0 if piece == _UNKNOWN_PIECE else letters)
+                known = piece != _UNKNOWN_PIECE
+                lengths.append(letters if known else 0)
+                whole_words += known and not (text[start - 1 : start].isalpha() or text[end : end + 1].isalpha())
     mean = sum(lengths) / len(lengths) if lengths else LEAST_LETTERS
-    if mean >= LEAST_LETTERS:
+    if mean >= LEAST_LETTERS or whole_words >= MOST_WHOLE_WORDS * len(lengths):
         return ""
     return (
         f"the embedder {embedder} knows English only: it splits these texts into pieces of {mean:.1f} letters, "

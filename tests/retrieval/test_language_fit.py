@@ -22,3 +22,11 @@ def test_only_known_models_and_texts_with_letters_are_judged() -> None:
     assert "pieces of 0.0 letters" in misfit("minilm-384@1a2b3c4d", ["ขาย" * 400])
     assert misfit("minilm-384@1a2b3c4d", ["Alda Brunner was born in Brasko.", "The weir at Corran, Tessel."]) == ""
     assert misfit("minilm-384@1a2b3c4d", ["def load(path): return json.loads(path.read_text())"]) == ""
+
+
+def test_short_english_sentences_about_invented_names_fit() -> None:
+    names = ("Ashford", "Belwick", "Corvale", "Dunmere")
+    towns = [f"{name} is a town on the Lume. It is by the sea." for name in names]
+    assert misfit("static-minilm-380@b832660a", towns) == ""
+    orte = [f"{name} ist ein Ort an der Lume. Er liegt bei der alten Brennerei am Fluss." for name in names]
+    assert "knows English only" in misfit("static-minilm-380@b832660a", orte)
