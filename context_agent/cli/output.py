@@ -40,6 +40,11 @@ KINDS = 8
 """Maximum number of kinds of files that are named in one line."""
 NOTHING_RELEVANT = "Nothing relevant found."
 """The line above the nearest documents if the evidence does not suffice."""
+NO_RANKING_HINT = (
+    "The model gave no valid ranking. Pass --save and read its replies with ctx1 view, or use a larger model. "
+    "If the model knows no tool calls, pass --tools text."
+)
+"""The line below a search that a model ended without a ranking."""
 _DOUBLE_STOP = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
 """A full stop after another mark, where the message of a library is part of a sentence."""
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
@@ -223,6 +228,7 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
     """Print the ranked documents, each with its best sentence, and a line that says how the search ended."""
     from rich.text import Text
 
+    from context_agent.harness.episode import StopReason
     from context_agent.text.highlights import best_sentences
 
     if result.sufficient is False:
@@ -231,6 +237,8 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
     for rank, (document, sentence) in enumerate(zip(result.documents, sentences, strict=True), start=1):
         _show_document(console, rank, document, "" if sentence is None else excerpt(sentence.text, result.question))
     console.print(Text(summary(result, seconds), style="dim"))
+    if result.stop_reason == StopReason.NO_RANKING and not result.error:
+        console.print(Text(NO_RANKING_HINT, style="yellow"), soft_wrap=True)
     if result.trajectory is not None:
         paths = ", ".join(str(path) for path in result.paths)
         console.print(Text(printable(f"trajectory: {paths}"), style="dim"), soft_wrap=True)

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from context_agent.agent import Progress
 from context_agent.cli.output import count, one_line
+from context_agent.harness.episode import StopReason
 from context_agent.harness.tools import SPAWN
 from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.view import (
@@ -49,6 +50,8 @@ HEAD = 10
 """Width of the first column."""
 LIVE_TEXT, MAX_TEXT = 48, 72
 """Maximum length of an argument: live, and in recorded trajectories."""
+MAX_REPLY = 240
+"""Maximum length of a model's last reply, if it had no valid ranking."""
 MAX_TITLES = 4
 """Maximum number of titles after a call."""
 NOTHING = "nothing new"
@@ -309,6 +312,8 @@ def _ranking(detail: TrajectoryDetail) -> list[Text]:
     if end is None:
         return []
     lines = []
+    if end["stop_reason"] == StopReason.NO_RANKING and detail["turns"]:
+        lines.append(Text(f"last reply: {_short(detail['turns'][-1]['text'], MAX_REPLY) or 'empty'}", style="yellow"))
     for rank, document in enumerate(end["documents"], start=1):
         star = "★ " if document["gold"] else ""
         line = Text(f"{rank:>2}. {star}{one_line(document['title'] or document['id'])}")

@@ -75,6 +75,15 @@ def test_rollouts_run_at_once_and_are_fused(ask):
     assert json.loads(process.stdout)["turns"] == 3
 
 
+def test_a_model_that_only_talks_is_told_with_what_to_do(ask, inside, tmp_path):
+    with ScriptedServer([says("Marta Quill is a character of a film.")] * 2) as server:
+        process = ask(server, "--model", "scripted", "--save", tmp_path / "episodes")
+    assert "no ranking" in process.stdout
+    assert "--tools text" in process.stdout
+    shown = inside("view", tmp_path / "episodes", "--text")
+    assert "last reply: Marta Quill is a character of a film." in shown.stdout
+
+
 def test_a_failure_in_the_middle_keeps_what_was_found(ask):
     with ScriptedServer([STEP, fails(400, "out of luck")]) as server:
         process = ask(server, "--model", "scripted", "--json")
