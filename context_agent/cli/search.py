@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 FILTER_EXAMPLES = 20
 """Number of passages whose metadata are shown if a filter matches nothing."""
+MAX_FILTER_VALUE = 60
+"""Maximum number of characters of a metadata value that is shown."""
 
 KOption = Annotated[int, COUNT, Parameter(help="Number of documents to return.", name=("--k", "--top-k", "-k"))]
 
@@ -183,11 +185,13 @@ def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: Sh
 
 
 def _note_empty_filter(corpus: Corpus, where: Where) -> None:
-    """If no passage matches the filter, print the metadata of some passages."""
+    """If no passage matches the filter, print the metadata of some passages, with a value of each entry."""
     if corpus.grep(".", limit=1, where=where):
         return
-    keys = {key for hit in corpus.grep(".", limit=FILTER_EXAMPLES) for key in hit.chunk.metadata}
-    known = f"Passages have, for example: {', '.join(sorted(keys))}" if keys else "Passages have no metadata"
+    passages = [hit.chunk for hit in corpus.grep(".", limit=FILTER_EXAMPLES)]
+    entries = {key: str(value) for passage in passages for key, value in passage.metadata.items()}
+    examples = (f"{key}={value[:MAX_FILTER_VALUE]}" for key, value in sorted(entries.items()))
+    known = f"Passages have, for example: {', '.join(examples)}" if entries else "Passages have no metadata"
     output.note(output.one_line(f"no passage matches --where {json.dumps(where)}. {known}"))
 
 

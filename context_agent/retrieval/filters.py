@@ -161,7 +161,10 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
         return lambda metadata: key in metadata and _identity(metadata[key]) in listed
     if name in _ORDER_OPERATORS:
         if not _is_number(value):
-            raise ConfigError(f"{name} compares numbers; got {brief(value)}")
+            raise ConfigError(
+                f"{name} compares numbers; got {brief(value)}. Write numbers without quotes. For dates, compare `day`, "
+                "such as 20251031"
+            )
         compare = _ORDER_OPERATORS[name]
         return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
     if name not in ("$eq", "$contains"):

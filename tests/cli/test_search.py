@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -166,7 +167,7 @@ def test_a_filter_that_matches_nothing_is_named_with_the_metadata_that_there_are
     process = inside("search", "tons", "--where", "yaer=2020", "--path", dated)
     assert process.returncode == 0
     assert 'no passage matches --where {"yaer": 2020}' in process.stderr
-    assert "kind, year" in process.stderr
+    assert re.search(r"kind=report, year=20\d\d", process.stderr)
     found = inside("search", "tons", "--where", "year=2020", "--path", dated)
     assert "--where" not in found.stderr
 
@@ -178,6 +179,7 @@ def test_a_filter_that_matches_nothing_is_named_with_the_metadata_that_there_are
         ("=2020", "Write KEY=VALUE, or JSON"),
         ('{"year": ', "not valid JSON"),
         ('{"year": {"$near": 2020}}', "$near"),
+        ('{"date": {"$gte": "2020-01"}}', "compare `day`"),
         ('{"year": 2020, "kind": "report"}', "exactly one key"),
     ],
 )

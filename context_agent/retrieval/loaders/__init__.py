@@ -28,7 +28,7 @@ from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.document_checks import with_storable_metadata
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.readers import READERS, Reader, read_any
-from context_agent.retrieval.loaders.reading import LeftOutError, Reading
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, with_day
 from context_agent.retrieval.loaders.report import LoadReport, Notice, kind_of
 from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, opened
 from context_agent.types import Document
@@ -84,7 +84,8 @@ def _read(
             reading = Reading(source.name, source.path, stream, options, report, found=source.folder is not None)
             for document in readers.get(source.extension, read_any)(reading):
                 count += 1
-                yield with_storable_metadata(document, reading.note_once)
+                dated = replace(document, metadata=with_day(document.metadata))
+                yield with_storable_metadata(dated, reading.note_once)
     except MissingExtraError as error:
         problem, kind = str(error), kind_of(source.path)
     except LeftOutError as error:

@@ -75,6 +75,7 @@ def _document(mail: MailMessage, raw: bytes) -> Document:
     """
     identifier = mail.id or blake2b(raw, digest_size=16).hexdigest()
     metadata: dict[str, MetadataValue] = {
+        "from": mail.sender,
         "message_id": identifier,
         "references": " ".join(mail.references),
         "participants": "; ".join(mail.people[:MOST_NAMES]),

@@ -98,6 +98,22 @@ def metadata_value(reading: Reading, key: str, value: object) -> MetadataValue |
     return None
 
 
+def with_day(metadata: Mapping[str, MetadataValue]) -> Mapping[str, MetadataValue]:
+    """Return the metadata with the day of its `date` as the number YYYYMMDD, unless it has a `day` already.
+
+    Filters compare numbers only, so without the day no filter could ask for a period. A `date` that is not in ISO 8601
+    gives no day.
+    """
+    stated = metadata.get("date")
+    if not isinstance(stated, str) or "day" in metadata:
+        return metadata
+    try:
+        day = date.fromisoformat(stated[:10])
+    except ValueError:
+        return metadata
+    return {**metadata, "day": day.year * 10_000 + day.month * 100 + day.day}
+
+
 def _as_text(value: object) -> str:
     if isinstance(value, str):
         return value

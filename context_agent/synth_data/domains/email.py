@@ -17,6 +17,7 @@ from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, l
 from context_agent.retrieval.loaders.mail import MOST_NAMES
 from context_agent.retrieval.loaders.mailbox import message_digest, read_mail
 from context_agent.retrieval.loaders.readers import Reader
+from context_agent.retrieval.loaders.reading import with_day
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
@@ -82,7 +83,7 @@ def _thread_document(thread: list[Document]) -> Document:
         f"thread/{message_digest(str(ordered[0].metadata['message_id']))}",
         "\n\n----\n\n".join(message.text for message in ordered),
         _REPLY.sub("", ordered[0].title) or ordered[0].title,
-        {name: value for name, value in metadata.items() if value},
+        with_day({name: value for name, value in metadata.items() if value}),
     )
 
 

@@ -66,6 +66,7 @@ def test_an_export_of_claude_is_a_document_for_each_conversation(tmp_path: Path)
         [],
     )
     assert (documents[0].title, documents[0].metadata["date"]) == ("A weir", "2026-01-02T03:04:05Z")
+    assert documents[0].metadata["day"] == 20260102
     assert turns(documents[0]) == [
         ("A weir: human, 2026-01-02T03:04:05Z", "human (2026-01-02T03:04:05Z):\nHow high\nis it?\n\n"),
         ("A weir: assistant, 2026-01-02T03:04:09Z", "assistant (2026-01-02T03:04:09Z):\nTwo.\n\n"),

@@ -141,6 +141,7 @@ def test_a_message_gives_its_own_text_and_header(tmp_path: Path) -> None:
             "from": "Ada <ada@example.org>",
             "participants": "Ada <ada@example.org>; bo@example.org",
             "date": "2024-05-02T10:00:00+00:00",
+            "day": 20240502,
             "path": "a.eml",
         },
     )

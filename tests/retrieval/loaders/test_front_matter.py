@@ -22,6 +22,7 @@ def test_front_matter_becomes_metadata_and_leaves_the_text(tmp_path: Path) -> No
         "The Weir",
         {
             "date": "2024-03-05",
+            "day": 20240305,
             "tags": '["river", "dam"]',
             "draft": False,
             "level": 3,
@@ -29,6 +30,22 @@ def test_front_matter_becomes_metadata_and_leaves_the_text(tmp_path: Path) -> No
             "path": "note.md",
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("front", "day"),
+    [
+        ("date: 2024-05-02", 20240502),
+        ("date: '2024-05-02T10:00'", 20240502),
+        ("date: 2024-05-02\nday: Friday", "Friday"),
+        ("date: May 2024", None),
+        ("date: '2024-13-01'", None),
+        ("date: 2024", None),
+    ],
+)
+def test_a_date_gives_the_day_as_a_number_that_filters_can_compare(tmp_path: Path, front: str, day: object) -> None:
+    (tmp_path / "a.md").write_text(f"---\n{front}\n---\n\nThe weir was raised.\n")
+    assert only(tmp_path / "a.md").metadata.get("day") == day
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,7 @@ def test_mail_by_thread():
     assert lamps.title == "Lamps for the bridge"
     assert lamps.metadata["messages"] == 3
     assert lamps.metadata["date"] < lamps.metadata["until"]
+    assert str(lamps.metadata["day"]) == lamps.metadata["date"][:10].replace("-", "")
     assert lamps.text.index("4,000 crowns") < lamps.text.index("in May") < lamps.text.index("Prell Light")
     assert lamps.text.count("4,000 crowns") == 1, "a quoted line is not said again"
     assert "\nFrom my side that is enough." in lamps.text, "the mark that an mbox puts before From is gone"
@@ -170,6 +171,7 @@ def test_mail_by_message():
     assert len(documents) == 4
     reply = next(document for document in documents.values() if document.metadata["message_id"] == "a2@example.org")
     assert reply.metadata["references"] == "a1@example.org"
+    assert reply.text.startswith(f"From: {reply.metadata['from']}\n")
     assert reply.text.endswith("Agreed. We order them in May.")
 
 
