@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
-from context_agent import Action, Episode, MemoryCorpus
-from context_agent.errors import ConfigError
+from context_agent import Action, Document, Episode, MemoryCorpus
+from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.profile import context_1, default, profile
 from context_agent.harness.tools import ToolCallError, check_call, flatten_calls, schemas
 from context_agent.harness.tools.prune import PruneArguments
-from context_agent.pruning.view import ToolResult
-from context_agent.types import ToolCall
+from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import Source, ToolResult
+from context_agent.testing.actions import call, search
+from context_agent.types import Hit, ToolCall
 
 
 def test_the_published_profile_declares_the_published_tools() -> None:
@@ -92,6 +97,43 @@ async def test_arguments_that_are_no_object_are_a_mistake_on_record(corpus: Memo
     await episode.step(Action(calls=(ToolCall("search_corpus", ["comets"]),)))  # type: ignore[arg-type]
     (result,) = (event for event in episode.trajectory.events if isinstance(event, ToolResult))
     assert (result.mistake, result.arguments) == ("invalid_call", {"raw": ["comets"]})
+
+
+async def test_a_document_that_does_not_fit_is_read_where_the_search_found_it_and_in_its_order() -> None:
+    parts = [
+        f"Part {number}. " + f"Rain fell on hill {number} all day, and the wind rose. " * 12 for number in range(40)
+    ]
+    parts[30] += "The copper lamp was hung in the chapel in 1868."
+    corpus = MemoryCorpus([Document("log", "\n\n".join(parts)), Document("other", "A lamp is a lamp.")])
+    episode = Episode("Where does it hang?", corpus, budget=Budget(8_192))
+    view = await episode.step(search("copper lamp chapel 1868", limit=1))
+    (found,) = (block.hit.chunk.index for block in view.blocks)
+    view = await episode.step(call("read_document", doc_id="log"))
+    read = [block.hit.chunk.index for block in view.blocks if block.source is Source.READ]
+    assert 1 < len(read) < 30
+    assert read == sorted(read)
+    assert found not in read, "it is in view"
+    await episode.step(call("read_document", doc_id="logs"))
+    assert "Similar ids: log." in episode.view.text()
+
+
+async def test_an_error_of_the_corpus_waits_for_the_other_calls_of_the_turn() -> None:
+    ended: list[str] = []
+
+    class HalfBroken(MemoryCorpus):
+        blocking = True
+
+        def search(self, query: str, **options: Any) -> list[Hit]:
+            if query == "broken":
+                raise CorpusError("the disk is gone")
+            time.sleep(0.2)
+            ended.append(query)
+            return super().search(query, **options)
+
+    episode = Episode("Which comets?", HalfBroken([Document("d", "Comets have tails.")]))
+    with pytest.raises(CorpusError, match="the disk is gone"):
+        await episode.step(search("broken", "comets"))
+    assert ended == ["comets"]
 
 
 def test_an_unknown_profile_names_the_known_ones() -> None:
