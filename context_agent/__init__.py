@@ -5,7 +5,7 @@
     for document in agent.search("Which award did the director of Rope receive?").documents:
         print(document.score, document.title)
 
-The names below are loaded when first used, so that importing the package costs next to nothing.
+The names below are loaded when first used, so importing the package takes almost no time.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Code that every subpackage uses and that belongs to none: HTTP, files that survive a kill, help for typos."""
+"""Code that several subpackages use, such as the HTTP client, crash-safe files and suggestions for misspelled names."""

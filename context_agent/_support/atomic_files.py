@@ -1,4 +1,4 @@
-"""Atomic replacement of files and folders. If a process is killed, the old one or the new one remains, whole."""
+"""Atomic replacement of files and folders. If a process is killed, the whole old one or the whole new one remains."""
 
 from __future__ import annotations
 

@@ -104,7 +104,10 @@ def checked_variable(name: str) -> str:
 
 
 def read_key(variable: str | None) -> str:
-    """Return the key in an environment variable, or the key that was lent under this name. Without a key, return ""."""
+    """Return the key in an environment variable, or the key that was lent under this name.
+
+    If there is no key, return "".
+    """
     return (_lent.get(variable) or os.environ.get(variable, "")).strip() if variable else ""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
-    """Return the given folder. Without one, return the platform's cache folder for this package."""
+    """Return the given folder. If none is given, return the platform's cache folder for this package."""
     if cache is not None:
         return Path(cache).expanduser()
     from platformdirs import user_cache_path

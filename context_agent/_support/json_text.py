@@ -1,4 +1,4 @@
-"""Changes of values inside a JSON text. Every byte outside the changed values stays the same."""
+"""Changes to values inside a JSON text. Every byte outside the changed values stays the same."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class PairModel(Protocol):
         """The length of each row."""
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
-        """Return a row for each pair, shape (n_pairs, width)."""
+        """Return the model's output row for each pair, shape (n_pairs, width)."""
 
 
 class OnnxModel:

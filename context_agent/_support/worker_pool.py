@@ -108,7 +108,7 @@ class PooledJob:
 
 @dataclass(slots=True)
 class Worker:
-    """A running process and its jobs, by number."""
+    """A running process, and its jobs by their numbers."""
 
     child: ChildProcess
     jobs: dict[int, PooledJob] = field(default_factory=dict)

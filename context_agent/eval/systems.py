@@ -254,9 +254,9 @@ class Answerer:
 
 
 def without_pruning(policy: Policy) -> Policy:
-    """Return the policy with its pruning switched off. It then plans its searches without pruning too.
+    """Return the policy with its pruning switched off. It also plans its searches without pruning.
 
-    A policy without such a switch is returned unchanged.
+    If the policy has no such switch, return it unchanged.
     """
     return policy.without_pruning() if isinstance(policy, BridgePolicy) else policy
 

@@ -26,7 +26,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline, never negative. Infinite if only `expire` ends the searches."""
+        """The seconds until the deadline, never negative. If only `expire` ends the searches, they are infinite."""
         return max(0.0, self._ends - self._clock())
 
     def expire(self) -> None:

@@ -75,7 +75,7 @@ class EvidenceAssessor(Protocol):
 
 
 class Policy(Protocol):
-    """A policy opens actors. It holds weights, connections and settings, and concurrent episodes share it.
+    """An object that opens actors. It holds weights, connections and settings, and concurrent episodes share it.
 
     Example:
         A policy that searches the question once and ranks what it finds:

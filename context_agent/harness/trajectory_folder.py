@@ -121,7 +121,7 @@ def _read(path: Path, is_argument: bool, files: _Files) -> None:
 
 
 def is_trajectory(path: Path) -> bool:
-    """Return whether the first line is a trajectory's header, or the start of one that was cut."""
+    """Return True if the first line is a trajectory's header, or the beginning of a truncated header."""
     try:
         with path.open("rb") as stream:
             line = stream.readline(MAX_BYTES)

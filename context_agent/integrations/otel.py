@@ -113,7 +113,8 @@ def with_remote_traces(app: AsgiApp) -> AsgiApp:
 class _Episode:
     """The spans of one episode.
 
-    The open spans are current in the episode's task, so the spans of its calls nest in them.
+    The open spans are the current spans of the asyncio task that runs the episode. The spans of its calls are therefore
+    nested in them.
     """
 
     def __init__(self, tracer: Tracer, header: Header, name: str, *, content: bool) -> None:

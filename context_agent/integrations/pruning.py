@@ -217,7 +217,7 @@ class ConversationPruners:
 
     @property
     def memory(self) -> int:
-        """The bytes that the pruners remember."""
+        """The number of bytes that all pruners together hold in memory."""
         with self._lock:
             return sum(conversation.memory for conversation in self._conversations.values())
 

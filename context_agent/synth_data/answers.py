@@ -137,9 +137,9 @@ def _without_article(form: str) -> Iterator[str]:
 
 
 def _numbers(form: str) -> Iterator[str]:
-    """Yield other notations of the number at the start, such as `12` for `twelve` or `12th` for `twelfth`.
+    """Yield other notations of an answer that begins with a number, such as `12` for `twelve` or `12th` for `twelfth`.
 
-    A unit after the number stays.
+    A unit after the number is kept.
     """
     first, _, rest = form.partition(" ")
     tail = f" {rest}" if rest else ""

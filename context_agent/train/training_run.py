@@ -180,7 +180,7 @@ class TrainingRun:
 
         Args:
             trainer: A Trainer with `TrainerMixin`.
-            more: Writes further files into each checkpoint.
+            more: A function that writes further files into each checkpoint.
 
         Returns:
             The result of the run.

@@ -370,7 +370,10 @@ _SPEAKER = re.compile(r"^\|\w+\|:[ \t]*", re.MULTILINE)
 
 
 def mtrag(tables: SourceTables) -> BenchmarkContent:
-    """Read the format of MTRAG. It is that of BEIR, but a line of a query starts with its speaker, as in `|user|: `."""
+    """Read the format of MTRAG, which is that of BEIR with one difference.
+
+    Each line of a query starts with its speaker, as in `|user|: `.
+    """
     content = beir(tables)
     questions = (replace(question, question=_SPEAKER.sub("", question.question)) for question in content.questions)
     return replace(content, questions=tuple(questions))

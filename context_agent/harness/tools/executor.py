@@ -235,7 +235,7 @@ class ToolExecutor:
         return f"({'; '.join(notes)})" if notes and (self.context.profile.notes or not blocks) else ""
 
     def _text(self, view: View, index: int, text: str) -> Text:
-        """Return the text as the result of a call, cut to what the window still holds."""
+        """Return the text as the result of a call, cut to the room that is left in the window."""
         count, room = self.context.renderer.counter.count, view.result_room
         text = f"{text}\n"
         tokens = count(text)

@@ -128,7 +128,7 @@ class ToolOutput:
 
 @dataclass(frozen=True, slots=True)
 class EditContext:
-    """What an edit call may use: the view as the turn's earlier edits leave it, and the call's index in the turn."""
+    """The state that an edit call sees: the view after the turn's earlier edits, and the call's index in the turn."""
 
     view: View
     call: int
@@ -140,7 +140,7 @@ class EditContext:
 
 @dataclass(frozen=True, slots=True)
 class EditReply:
-    """What an edit call changes, and the message to the policy. `mistake` names what the policy did wrong."""
+    """The change that an edit call makes, and the message to the policy. `mistake` names the policy's mistake."""
 
     edit: Edit
     message: str
@@ -150,7 +150,8 @@ class EditReply:
 def edit_reply(edit: Edit, sentences: Sequence[str], unchanged: str, selection: Selection) -> EditReply:
     """Return the reply to an edit.
 
-    The message has the `sentences`, then how many ids changed nothing and why (`unchanged`), then the unknown ids.
+    The message has the `sentences`. Then it says how many ids changed nothing and why (`unchanged`), and lists the
+    unknown ids.
     Unknown ids are a mistake of the policy.
     """
     parts = list(sentences)
@@ -174,8 +175,8 @@ class ReadTool(Generic[ArgumentsT]):
     """A tool that adds chunks.
 
     The calls of a turn run at the same time. Past the hard cutoff they are refused. `run` takes the arguments, a
-    context, and how many reads stand before this one in the turn. `published` are the arguments as the published format
-    declares them, if those are fewer.
+    context, and the number of reads before this one in the turn. If the published format declares fewer arguments,
+    `published` has them.
     """
 
     name: str

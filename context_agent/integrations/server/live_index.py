@@ -1,4 +1,4 @@
-"""The agent on the current state of an index. If the index changes, it is reloaded without losing a request.
+"""An agent that always searches the current state of an index. A changed index is reloaded without losing a request.
 
 If the index is on a server, it is opened a second time while the first stays open. Running searches finish on the state
 that they started with. If the index is a folder, a process can open it only once. Its reload waits for running

@@ -197,7 +197,7 @@ class BodyPruner:
 def _cache_ttl(body: bytes) -> str:
     """Return the lifetime of cache entries that the body's `cache_control` asks for.
 
-    Without one, return an empty string. Inside a JSON string the quotes would be escaped, so no text can imitate a
+    If there is none, return an empty string. Inside a JSON string the quotes would be escaped, so no text can imitate a
     `cache_control`.
     """
     if not re.search(rb'"cache_control"\s*:\s*\{', body):

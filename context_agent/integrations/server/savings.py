@@ -213,7 +213,7 @@ class SavingsReport:
         replace_file(file, json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n")
 
     def lines(self) -> Iterator[str]:
-        """Yield the sums in three lines."""
+        """Yield the totals as three lines of text."""
         total = self.to_json()["total"]
         requests, conversations = _count(total["requests"], "request"), _count(total["conversations"], "conversation")
         yield (

@@ -1,6 +1,7 @@
-"""Calibration of scores into probabilities.
+"""Calibration of scores into two probabilities.
 
-One says that the corpus answers the question, the other that a candidate belongs to the evidence.
+The first is the probability that the corpus answers the question. The second is the probability that a candidate
+belongs to the evidence.
 
 Scores can be compared within a question but not between questions. Logistic models, fitted by
 `train.bridge.calibration`, turn them into probabilities (Platt, 1999). The first model uses a few features of the
@@ -75,7 +76,7 @@ class Evidence:
 
     Attributes:
         weight: The weight of each term of the question, shape (n_terms,).
-        in_name: Which terms are in names, shape (n_terms,).
+        in_name: True for a term that is in a name, shape (n_terms,).
         coverage: How well each candidate covers each term, shape (n_candidates, n_terms).
         scores: The scores of the candidates, shape (n_candidates,).
         cosines: The candidates' cosine similarities to the question, shape (n_candidates,). An unknown value is NaN.

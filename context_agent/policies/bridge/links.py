@@ -123,7 +123,7 @@ NO_LINK = (0.0, math.nan, 0.0, 0.0)
 def link(
     question: AnalyzedQuestion, parent: AnalyzedPassage, child: AnalyzedPassage
 ) -> tuple[float, float, float, float]:
-    """Return four facts about the link.
+    """Return four numbers that describe the link.
 
     They are its strength (0 to 1), its position in the text (0 to 1), the weight of the question's terms near it, and
     the number of links.
@@ -142,7 +142,7 @@ def link(
 
 
 def _shared(name_words: dict[str, float], target: AnalyzedPassage) -> float:
-    """Return the scaled weight of the rarest words that both have."""
+    """Return the scaled weight of the rarest words that both passages have."""
     weights = sorted((weight for word, weight in name_words.items() if word in target.vocabulary), reverse=True)
     return sum(weights[:_SHARED]) / 20
 

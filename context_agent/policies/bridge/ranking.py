@@ -1,8 +1,9 @@
 """The final ranking. Regression trees weigh all evidence about the candidates of an episode.
 
 The networks judge a candidate by its text and its links. The trees also see the retrievers' scores, and the reader's
-log-odds with the question alone. They see which retriever to trust for this question: a retriever that orders the texts
-as the reader does. No single retriever is necessary, because training leaves out whole retrievers.
+log-odds with the question alone. They also see which retriever to trust for this question. It
+is the one that orders the texts as the reader does. No single retriever is necessary, because training leaves out whole
+retrievers.
 
 The trees are gradient-boosted regression trees for ranking (LambdaMART; Burges, "From RankNet to LambdaRank to
 LambdaMART", 2010). `scripts/build_ranker.py` trains them.

@@ -1,12 +1,12 @@
-"""The token policy: it sends token ids and receives token ids, so that what is trained is what was sampled.
+"""The token policy, which sends and receives token ids. Training therefore uses exactly the ids that were sampled.
 
 The policy makes four promises:
 
-1. What was sampled stays verbatim in all later prompts. Nothing is decoded and encoded again.
+1. Sampled ids stay the same in all later prompts. No text is decoded and encoded again.
 2. The engine receives exactly the ids of the prompt. Without an edit, a prompt begins with the previous prompt and the
    reply to it.
 3. Prompt and sampled ids together never exceed the window, because the prompt's exact length limits `max_tokens`.
-4. Each action carries its `TokenCall`: prompt, output, log-probabilities, version.
+4. Each action has its `TokenCall`, with the prompt, the output, the log-probabilities and the version of the weights.
 
 The view counts the tokens of the prompt. `instructions` are the system and developer messages with the tools. They
 count as all of the first prompt except the question. An action counts as the sampled ids and the framing of its
@@ -73,9 +73,10 @@ class TokenPolicy:
 
     Args:
         engine: The engine that runs the model. The caller closes it.
-        renderer: The renderer that spells prompts and reads replies. Defaults to harmony with gpt-oss's vocabulary.
-        temperature: Sampling temperature. The defaults are the settings that the published weights were trained with.
-        top_p: Probability mass for nucleus sampling.
+        renderer: The renderer that writes prompts and reads replies. Defaults to harmony with gpt-oss's vocabulary.
+        temperature: The sampling temperature. The defaults of this and of `top_p` are the settings that the published
+            weights were trained with.
+        top_p: The probability mass for nucleus sampling.
         max_tokens: The most tokens of one reply.
         record_experts: If true, record the experts that a mixture of experts chooses.
 
@@ -216,9 +217,29 @@ def served(
 ) -> TokenPolicy:
     """Return the policy for a model behind vLLM.
 
-    It uses harmony, or the chat template of `tokenizer` if that is given: a folder or a model's name, read by
-    transformers. `reasoning_effort` and `parallel` belong to harmony. Raise `ConfigError`, and `MissingExtraError` for
-    a tokenizer without transformers.
+    Args:
+        model: The name of the model on the server.
+        base_url: The address of the server.
+        api_key_env: The environment variable with the key.
+        tokenizer: A folder or a model's name. Prompts then have the chat template of its tokenizer. By default they
+            have the harmony format.
+        reasoning_effort: The reasoning effort, in the harmony format.
+        parallel: True if a reply may have several calls, in the harmony format.
+        temperature: The sampling temperature.
+        top_p: The probability mass for nucleus sampling.
+        max_tokens: The most tokens of one reply.
+        seeded: As in `VllmEngine`.
+        cache_salt: As in `VllmEngine`.
+        timeout: The seconds that a response may take.
+        retries: The number of times that a failed request is repeated.
+        concurrency: The most requests at a time.
+
+    Returns:
+        The policy.
+
+    Raises:
+        ConfigError: If a setting is not valid, or if the tokenizer cannot be loaded.
+        MissingExtraError: If `tokenizer` is given and transformers is not installed.
     """
     from context_agent.policies.tokens.engines.vllm import VllmEngine
 
@@ -252,11 +273,11 @@ def local(
         model: A packaged model, which plays in the profile `lean`, or a folder: of a run of `ctx1 train`, of one of its
             models, or of any model of transformers.
         adapter: A folder of LoRA adapters for the model. By default a packaged model has the adapter that ships.
-        temperature: Sampling temperature. If it is 0, sampling is greedy.
-        top_p: Probability mass for nucleus sampling.
-        max_tokens: Longest reply. By default as in training, 128 for a packaged model.
-        threads: Threads of torch. If it is 0, torch's own default applies.
-        batch: Episodes that may sample together.
+        temperature: The sampling temperature. If it is 0, sampling is greedy.
+        top_p: The probability mass for nucleus sampling.
+        max_tokens: The most tokens of one reply. Defaults to the limit in training, or to 128 for a packaged model.
+        threads: The number of threads of torch. If it is 0, torch's own default applies.
+        batch: The most episodes that sample together.
 
     Returns:
         The policy. Its engine runs on the GPU if there is one.
@@ -314,7 +335,7 @@ def local(
 
 
 def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tuple[Any, TokenRenderer]:
-    """Load the tokenizer of a model in a folder, and the renderer that it was trained with."""
+    """Return the tokenizer of a model in a folder, and the renderer that the model was trained with."""
     from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
 
     _, transformers = import_libraries()
@@ -343,8 +364,12 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
 def templated(tokenizer: str) -> TokenRenderer:
     """Return the renderer for a tokenizer's chat template.
 
-    The tokenizer is a folder, a packaged model or a model's name. Raise `ConfigError` if it cannot be loaded, and
-    `MissingExtraError`.
+    Args:
+        tokenizer: A folder, a packaged model or a model's name.
+
+    Raises:
+        ConfigError: If the tokenizer cannot be loaded.
+        MissingExtraError: If transformers is not installed.
     """
     from context_agent.policies.tokens.template import TemplateRenderer
 

@@ -75,12 +75,12 @@ class HarmonyMessage:
 
     @property
     def channel(self) -> str:
-        """The channel that the header names. A message without one counts as reasoning, which has no effect."""
+        """The channel that the header names. A message without a channel counts as reasoning, which has no effect."""
         return next((name for name in _CHANNELS if name in self.header), "analysis")
 
     @property
     def recipient(self) -> str:
-        """The tool that the message calls. It is empty if it calls none."""
+        """The tool that the message calls. If the message calls no tool, it is empty."""
         match = _RECIPIENT.search(self.header)
         name = match[1] if match else ""
         return "" if name in _HUMAN_RECIPIENTS else name
@@ -182,8 +182,14 @@ class HarmonyRenderer(VocabularyRenderer):
     ) -> None:
         """Create the renderer.
 
-        `effort` is the reasoning effort, and `identity` replaces the first line of the system message. Raise
-        `ConfigError` for an unknown effort, or if the vocabulary lacks special tokens of harmony.
+        Args:
+            vocabulary: The vocabulary. Defaults to gpt-oss's own.
+            effort: The reasoning effort.
+            parallel: True if a reply may have several calls.
+            identity: A text that replaces the first line of the system message.
+
+        Raises:
+            ConfigError: If the effort is unknown, or if the vocabulary lacks harmony's special tokens.
         """
         if effort not in EFFORTS:
             raise ConfigError(f"the reasoning effort must be one of {', '.join(EFFORTS)}; got {effort!r}")
@@ -232,7 +238,7 @@ class HarmonyRenderer(VocabularyRenderer):
         return tuple(token for message in messages for token in message)[head:]
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """Return the action of a sampled reply. All channels are read."""
+        """Return the action of a sampled reply. The method reads all channels."""
         return parse_reply(ids, self.vocabulary, self._marks)
 
     def _message(self, channel: str, text: str, last: int) -> Ids:
@@ -326,9 +332,9 @@ def harmony_renderer(tokenizer: Any, *, effort: str = "high", parallel: bool = F
     """Return the renderer for a model that speaks harmony.
 
     Args:
-        tokenizer: The model's tokenizer, of transformers. A smaller one than gpt-oss's brings its own vocabulary.
+        tokenizer: The model's tokenizer from transformers. If it is smaller than gpt-oss's, its own vocabulary is used.
         effort: The reasoning effort.
-        parallel: Whether a reply may have several calls.
+        parallel: True if a reply may have several calls.
 
     Returns:
         The renderer.

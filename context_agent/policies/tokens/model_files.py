@@ -105,7 +105,7 @@ def check_adapter(folder: str | Path) -> Mapping[str, Any]:
 
 
 def _adapter_problem(settings: Mapping[str, Any]) -> str:
-    """Return why the settings are not those of a plain adapter. Return an empty text if they are."""
+    """Return the reason why the settings are not those of a plain adapter. If they are, return an empty text."""
     for key, value in settings.items():
         if value and key not in _ADAPTER_SETTINGS and not _harmless(key, value):
             return f"{ascii(key)[:60]} is not a setting of a plain adapter"
@@ -126,7 +126,7 @@ def _adapter_problem(settings: Mapping[str, Any]) -> str:
 
 
 def _harmless(key: str, value: object) -> bool:
-    """Return whether PEFT writes the setting for every adapter, with this default."""
+    """Return True if PEFT writes this setting, with this default, for every adapter."""
     match key, value:
         case "auto_mapping", {"parent_library": str(library)}:
             return library.startswith("transformers.")
@@ -175,7 +175,7 @@ def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Pat
 
 
 def _header(file: Path) -> Mapping[str, Any]:
-    """Return the header of a safetensors file. Raise `ConfigError` for one that does not fit the file."""
+    """Return the header of a safetensors file. If the header does not fit the file, raise `ConfigError`."""
     try:
         with file.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")

@@ -35,9 +35,12 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The prompt of a first turn without its question: `before`, the question's ids, then `after`.
+    """The prompt of a first turn around its question.
 
-    `after` ends where the model's reply begins. `text` is `before` as text, for people and for the view.
+    Attributes:
+        before: The ids before the question.
+        after: The ids from the question to the model's reply.
+        text: The text of `before`, for people and for the view.
     """
 
     before: Ids
@@ -51,7 +54,7 @@ class Opening:
 
 
 class TokenRenderer(Protocol):
-    """A renderer that spells prompts and reads replies for one kind of model.
+    """A renderer that writes prompts and reads replies for one kind of model.
 
     It has no state of an episode, so concurrent episodes share it.
     """
@@ -76,15 +79,16 @@ class TokenRenderer(Protocol):
         """Return content as token ids. They contain no special token, whatever the text spells."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the ids as text for people, with special tokens spelled out. Nothing is raised."""
+        """Return the ids as text for people, with special tokens spelled out. The method raises no error."""
 
     def opening(self, profile: Profile) -> Opening:
         """Return the system and developer messages with the profile's instructions and tools."""
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """Return the tokens around the results of a reply's calls: one part more than there are calls.
+        """Return the tokens before, between and after the results of a reply's calls.
 
-        The first part closes the reply if sampling left it open. The last part begins the next reply.
+        There is one part more than there are calls. If sampling left the reply open, the first part closes it. The last
+        part begins the next reply.
         """
 
     def reply(self, action: Action) -> Ids:
@@ -93,7 +97,7 @@ class TokenRenderer(Protocol):
     def parse(self, ids: Sequence[int]) -> Action:
         """Return the action of a sampled reply.
 
-        Nothing is raised: a mistake becomes a call that the episode answers.
+        The method raises no error. A mistake becomes a call that the episode answers.
         """
 
 
@@ -103,13 +107,21 @@ KEY = "sampled"
 
 @dataclass(frozen=True, slots=True)
 class TokenCall:
-    """The record of a call. The prompt is the first `reused` ids of the previous call's prompt and output, then `new`.
+    """The record of a call.
 
-    `logprobs` has a natural logarithm for each id of `output`, of the model's own distribution before temperature and
-    top-p. `version` names the weights. `finish` is `stop` or `length`. `cached` counts the prompt ids from the server's
-    prefix cache, or is None if the server does not report them. `experts` are packed, for a mixture whose routing is
-    recorded. They begin at the last reused id, which the previous call may not have read, and end before the last
-    sampled id.
+    The prompt has the first `reused` ids of the previous call's prompt and output, and then the ids in `new`.
+
+    Attributes:
+        reused: The number of ids that the prompt repeats.
+        new: The further ids of the prompt.
+        output: The sampled ids.
+        logprobs: A natural logarithm of a probability for each sampled id, by the model's own distribution before
+            temperature and top-p.
+        version: The version of the weights.
+        finish: `stop` or `length`.
+        cached: The number of prompt ids from the server's prefix cache. None if the server does not report it.
+        experts: The packed experts, if the routing of a mixture of experts is recorded. They begin at the last reused
+            id, which the previous call may not have read. They end before the last sampled id.
     """
 
     reused: int
@@ -166,10 +178,14 @@ def first_recorded(reused: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WholeCall:
-    """A call with its whole prompt. `extends` is true if the prompt continues the previous call's output.
+    """A call with its whole prompt.
 
-    `experts` are those of the prompt and all but the last id of the output. They are None if none were recorded. An id
-    keeps the experts that it was first read with.
+    Attributes:
+        prompt: The ids of the whole prompt.
+        call: The record of the call.
+        extends: True if the prompt continues the previous call's output.
+        experts: The experts of the prompt and of the output except its last id. An id keeps the experts that it was
+            first read with. None if no experts were recorded.
     """
 
     prompt: tuple[int, ...]
@@ -236,7 +252,12 @@ Piece = tuple[Key, Ids]
 class Turn:
     """An action of the view in the form that the prompt has.
 
-    `owner` maps each flattened call to the call that holds it.
+    Attributes:
+        index: The number of the turn.
+        action: The action.
+        reply: The ids of the reply.
+        frame: The ids before, between and after the results.
+        owner: For each unwrapped call, the index of the call in the reply that contains it.
     """
 
     index: int
@@ -269,7 +290,7 @@ class Prompt:
         """How many ids the last `show` reused of the previous prompt and reply."""
 
     def show(self, view: View) -> list[int]:
-        """Return the prompt for the view. The next call changes the list: copy it to keep it."""
+        """Return the prompt for the view. The next call changes this list, so copy the list to keep it."""
         pieces = list(self._pieces(view))
         same = 0
         while same < min(len(self._keys), len(pieces)) and self._keys[same] == pieces[same][0]:
@@ -289,7 +310,7 @@ class Prompt:
         return self._renderer.reply(self._writable(action))
 
     def framing(self, reply: Sequence[int], action: Action) -> int:
-        """Return the number of tokens that the messages of the action's results take without their content."""
+        """Return the number of tokens that the messages of the action's results take in addition to their content."""
         if not action.calls:
             return 0
         return sum(map(len, self._renderer.frame(reply, [call.name for call in action.calls])))
@@ -345,7 +366,7 @@ class Prompt:
         return ("content", index, 0), self._contents[index]
 
     def _writable(self, action: Action) -> Action:
-        """Return the action with its calls wrapped in one if the renderer's replies hold only one."""
+        """Return the action. If the renderer's replies hold only one call, several calls are wrapped in one."""
         if len(action.calls) < 2 or self._renderer.parallel or BATCH not in self._profile.tools:
             return action
         flat = flatten_calls(action.calls, self._profile.tools)
@@ -372,12 +393,12 @@ class Vocabulary(Protocol):
         """The name, as a `TokenCounter` has it, such as `o200k_harmony`."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of the text as ordinary text, never of special tokens. Nothing is raised."""
+        """Return the ids of the text as ordinary text, never of special tokens. The method raises no error."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids, with special tokens spelled.
 
-        Invalid UTF-8 and unknown ids become U+FFFD. Nothing is raised.
+        Invalid UTF-8 and unknown ids become U+FFFD. The method raises no error.
         """
 
     def special(self, spelling: str) -> int:
@@ -461,7 +482,7 @@ class TokenizerVocabulary:
         return int(token)
 
     def reserves(self, token: int) -> bool:
-        """Return whether the id is that of an added token, which content never has."""
+        """Return True if the id belongs to an added token, which content never has."""
         return token in self._reserved
 
     def spelled(self, text: str) -> list[int]:

@@ -23,7 +23,7 @@ UNRECORDED = -1
 
 
 def unrecorded(positions: int, like: Experts) -> Experts:
-    """Return positions without a record, for the layers and the top k of another array."""
+    """Return unrecorded positions with the same numbers of layers and choices as another array."""
     return np.full((positions, *like.shape[1:]), UNRECORDED, dtype=np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Any model with a chat template: prompts by the tokenizer's own template, calls as `<tool_call>` JSON or as lines.
+"""Renderers for any model with a chat template. Calls are written as `<tool_call>` JSON or as lines.
 
 The template is rendered with placeholders for content, and cut there. Its own text is encoded with special tokens.
 Content is encoded as ordinary text and inserted. A document therefore cannot close a message, whatever special tokens
@@ -132,7 +132,7 @@ class TemplateRenderer(VocabularyRenderer):
         return Action(calls, text=text.strip(), reasoning=thoughts.strip())
 
     def _renders_tools(self) -> bool:
-        """Return whether the template declares tools in the format that is read here."""
+        """Return True if the template declares tools in the format that `parse` reads."""
         probe = [{"name": "probe", "description": "A probe.", "parameters": {"type": "object", "properties": {}}}]
         try:
             text = self._rendered(self._first("x"), probe)
@@ -141,7 +141,7 @@ class TemplateRenderer(VocabularyRenderer):
         return _CALL[0] in text and '"arguments"' in text and "probe" in text
 
     def _accepts(self, messages: list[Message], contents: int) -> bool:
-        """Return whether the template renders each of the messages' contents once and in order."""
+        """Return True if the template renders the content of each message once and in order."""
         try:
             text = self._rendered(messages)
         except Exception:  # noqa: BLE001 - templates raise anything

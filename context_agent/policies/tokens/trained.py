@@ -1,7 +1,8 @@
 """Trained models in folders. A folder is the output of a training run, a copy of it, or any model of transformers.
 
-A run's folder has `final/`, the last model, and after evaluations `best/`. Each has the weights (all of them or LoRA
-adapters), the tokenizer, and `policy.json`, which says how to prompt the model and in which harness it was trained.
+A run's folder has the last model in `final/` and, after evaluations, the best one in `best/`. Each model has its
+weights, the tokenizer and `policy.json`. The weights are whole or LoRA adapters. `policy.json` says how to prompt the
+model, and in which harness it was trained.
 """
 
 from __future__ import annotations
@@ -30,10 +31,15 @@ FINAL, BEST = "final", "best"
 class PolicyDescription:
     """The prompt format of a trained model, and the harness in which it was trained.
 
-    - `base`: the name or folder of the model with which training began. It is empty if there was none.
-    - `renderer`: the format of prompts: `harmony`, `template`, `lines` or `words`.
-    - `window`: tokens of the context window. If it is 0, the profile's own window applies.
-    - `max_tokens`: longest reply, in tokens. If it is 0, the policy's own limit applies.
+    Attributes:
+        base: The name or folder of the model with which training began. It is empty if there was none.
+        revision: The revision of that model on the hub.
+        renderer: The format of prompts: `harmony`, `template`, `lines` or `words`.
+        reasoning_effort: The reasoning effort, in the harmony format.
+        parallel: True if a reply may have several calls, in the harmony format.
+        profile: The name of the harness profile.
+        window: The tokens of the context window. If it is 0, the profile's own window applies.
+        max_tokens: The most tokens of one reply. If it is 0, the policy's own limit applies.
     """
 
     base: str = ""
@@ -66,8 +72,8 @@ def trained_model(folder: str | Path) -> TrainedModel:
     """Find the model in a folder and read its description, without its weights.
 
     Args:
-        folder: A training run, one of its models, a copy of one, or any model of transformers. Of a run, the model with
-            the best evaluation is taken, and the last one if there was no evaluation.
+        folder: A training run, one of its models, a copy of one, or any model of transformers. For a run, it is the
+            model with the best evaluation. If there was no evaluation, it is the last model.
 
     Returns:
         The model's folder and description.

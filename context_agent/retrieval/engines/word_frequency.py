@@ -37,7 +37,7 @@ def estimated_frequency(terms: Sequence[str], passages: int) -> NDArray[np.int64
 
 @lru_cache(maxsize=65_536)
 def _share(term: str) -> float:
-    """Return the share of passages that contain the term. If the term has no letter or digit, return 0."""
+    """Return the share of passages that contain the term. If the term has neither a letter nor a digit, return 0."""
     tokenizer = load_weights().tokenizer
     first, size = tokenizer.encode(_MOST_FREQUENT_WORD, add_special_tokens=False).ids[0], tokenizer.get_vocab_size()
     tokens = tokenizer.encode(term, add_special_tokens=False).ids

@@ -65,7 +65,7 @@ class Snapshot:
         return self.folder.name
 
     def sample(self) -> list[str]:
-        """Return texts from the whole corpus, as many as language identification reads."""
+        """Return a sample of texts from the whole corpus, for the identification of its language."""
         return [self.rows.text(row) for row in range(0, len(self.rows), max(1, len(self.rows) // SAMPLE))][:SAMPLE]
 
     @property

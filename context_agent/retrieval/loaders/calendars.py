@@ -33,7 +33,7 @@ _DETAILS = {"LOCATION": "Where", "STATUS": "Status", "RRULE": "Repeats", "DUE": 
 
 
 def read_calendar(reading: Reading) -> Iterator[Document]:
-    """Yield the calendar, titled by its own name. Without one, the title is the file's name."""
+    """Yield the calendar as a document. Its title is the calendar's name or, if it has none, the file's name."""
     lines = read_content_lines(reading)
     if lines is None:
         yield from read_other_text(reading)

@@ -36,7 +36,7 @@ _FIELDS = {
 
 
 def read_contacts(reading: Reading) -> Iterator[Document]:
-    """Yield the address book, titled by the file's name."""
+    """Yield the address book as a document. Its title is the file's name."""
     lines = read_content_lines(reading)
     if lines is None:
         yield from read_other_text(reading)

@@ -56,7 +56,7 @@ class Entry:
 def read_content_lines(reading: Reading) -> Iterator[ContentLine] | None:
     """Return the lines of a source, unfolded. A line without a name is left out.
 
-    Genetic variants also have the extension `.vcf`. If the source has such another format, return None.
+    Files of genetic variants also have the extension `.vcf`. If the source is such a file, return None.
     """
     text = unix_lines(decoded(reading, content(reading)).text)
     if not text[:MAX_LABEL].lstrip("\ufeff\n ").upper().startswith("BEGIN:"):

@@ -152,5 +152,5 @@ def unix_lines(text: str) -> str:
 
 
 def codec_with_mark(encoding: str) -> str:
-    """Return the UTF-8 codec that accepts a byte order mark. Any other encoding is returned unchanged."""
+    """Return the encoding. For UTF-8, return the codec that also accepts a byte order mark."""
     return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding

@@ -37,7 +37,7 @@ _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,4
 def declared_charset(data: bytes) -> str | None:
     """Return the charset that the page's `<meta charset>` declares within its first 2,048 bytes.
 
-    Without one, return None.
+    If the page declares none, return None.
     """
     charset = _META_CHARSET.search(data[:2048])
     return charset[1].decode("ascii") if charset else None

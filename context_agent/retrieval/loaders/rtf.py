@@ -142,7 +142,7 @@ class _Parser:
     _font: int = 0
 
     def joined(self, target: str) -> str:
-        """Return the text that was collected for a target, with each pair of surrogates as one character."""
+        """Return the text that was collected for a target. Each surrogate pair becomes one character."""
         return "".join(self._parts[target]).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def brace(self, *, opens: bool) -> None:

@@ -30,8 +30,15 @@ class Finish(StrEnum):
 class SampleRequest:
     """A prompt, and how to sample a reply of 1 to `max_tokens` ids.
 
-    Sampling ends at the first id in `stop`. Temperature 0 takes the likeliest token. With `experts_from`, the sample
-    has the experts of a mixture that the positions from there on were routed to.
+    Attributes:
+        prompt: The ids of the prompt.
+        max_tokens: The most ids of the reply.
+        stop: The ids that end the reply. Sampling ends at the first of them.
+        temperature: The sampling temperature. At temperature 0, the most likely token is always taken.
+        top_p: The probability mass for nucleus sampling.
+        seed: The seed of the sampling. If it is None, the engine chooses one.
+        experts_from: The first position whose experts the sample must have, for a mixture of experts. If it is None,
+            the sample has no experts.
     """
 
     prompt: Sequence[int]
@@ -47,11 +54,15 @@ class SampleRequest:
 class Sample:
     """The reply that was sampled for one prompt.
 
-    `logprobs` are natural logarithms, one for each id, of the distribution before top-p, at the request's temperature.
-    At temperature 0 they are those of temperature 1. vLLM reports temperature 1 unless it is started otherwise.
-    `cached_tokens` counts the prompt ids that came from a prefix cache, or is None if the engine does not report it.
-    `version` names the weights that sampled. `experts` are packed (`tokens.routed_experts`) if the request wants them.
-    They lack the last position, which was sampled and not read.
+    Attributes:
+        ids: The ids of the reply.
+        logprobs: A natural logarithm of a probability for each id, before top-p and at the request's temperature. At
+            temperature 0, they are those of temperature 1. vLLM reports those of temperature 1 by default.
+        finish: Why sampling ended.
+        cached_tokens: The number of prompt ids that came from a prefix cache. None if the engine does not report it.
+        version: The version of the weights that sampled.
+        experts: The experts that the request wants, packed as in `tokens.routed_experts`. The last position has none,
+            because it was sampled but not read.
     """
 
     ids: tuple[int, ...]
@@ -63,7 +74,7 @@ class Sample:
 
 
 class Engine(Protocol):
-    """An engine samples replies. Concurrent episodes share it, and may run on different event loops."""
+    """A sampler of replies. Concurrent episodes share it, and may run on different event loops."""
 
     @property
     def name(self) -> str:
@@ -75,7 +86,12 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Log-probabilities of given ids at temperature 1, one for each id after the first. `version` names the weights."""
+    """The log-probabilities of given ids at temperature 1.
+
+    Attributes:
+        logprobs: A log-probability for each id after the first.
+        version: The version of the weights.
+    """
 
     logprobs: tuple[float, ...]
     version: str = ""
@@ -86,7 +102,7 @@ class ScoringEngine(Protocol):
     """An engine that can also score ids."""
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """Return how likely the ids are under the present weights.
+        """Return the log-probabilities of the ids under the present weights.
 
         Raise `PolicyError` if the engine cannot continue.
         """
@@ -97,20 +113,26 @@ class BatchingEngine(Protocol):
     """An engine that batches the episodes of this process, and needs to know how many are running."""
 
     def expect(self, episodes: int) -> None:
-        """Add to the number of running episodes. The caller subtracts them again with a negative number."""
+        """Add to the number of running episodes. When they end, the caller passes their negative number."""
 
 
 ReplyFunction = Callable[[SampleRequest], Sequence[int]]
 
 
 class FakeEngine:
-    """An engine that plays `replies` in the order of the calls, whichever episode makes them.
+    """An engine that plays a script instead of running a model.
 
-    A single function answers every call.
+    As with a model, a reply ends at the first stop token or at `max_tokens`. Log-probabilities are invented. They
+    differ from id to id, so a test fails if it confuses them.
 
-    A reply is its ids, or a function from the request to them. As with a model, it ends at the first stop token and at
-    `max_tokens`. `requests` and `samples` record all calls. Log-probabilities are invented and differ from id to id, so
-    that a test fails if it mixes them up.
+    Args:
+        replies: The replies in the order of the calls, no matter which episode makes a call. A reply is its ids, or a
+            function from the request to the ids. Instead of a list, a single function can answer every call.
+        version: The version of the weights that each sample states.
+
+    Attributes:
+        requests: The requests of all calls so far.
+        samples: The samples that answered them.
     """
 
     name = "fake"
@@ -144,5 +166,5 @@ class FakeEngine:
 
 
 def invented_logprob(position: int, token: int) -> float:
-    """Return a log-probability between -3 and 0 for a test, determined by the position in the sequence and the id."""
+    """Return an invented log-probability between -3 and 0. It depends on the position in the sequence and the id."""
     return -3.0 * math.modf(position * 0.754877666 + token * 0.569840291)[0]

@@ -1,6 +1,4 @@
-"""The routers of a mixture of experts.
-
-This module records which experts they choose, and makes them choose recorded experts.
+"""Recording and replay of the experts that the routers of a mixture of experts choose.
 
 A router of transformers is a module that scores the experts of each token, takes the `top_k` best with `torch.topk`,
 and returns logits, weights, and the numbers of the experts. Replay answers that one call with the recorded experts and
@@ -59,7 +57,7 @@ class ExpertRecord:
         self._chosen[layer].append(chosen.detach().reshape(self._rows, -1, chosen.shape[-1]).to(torch.int32))
 
     def row(self, row: int) -> Experts:
-        """Return the experts of one row, or none if nothing was read."""
+        """Return the experts of one row. If nothing was read, the array is empty."""
         import torch
 
         if not all(self._chosen):
@@ -71,7 +69,7 @@ class ExpertRecord:
 
 @contextmanager
 def recorded_experts(model: Any, rows: int) -> Iterator[ExpertRecord]:
-    """Record the experts of what the model reads in this thread within the block, `rows` rows at a time."""
+    """Record the experts for the ids that the model reads in this thread within the block, `rows` rows at a time."""
     thread, found = threading.get_ident(), routers(model)
     record = ExpertRecord(found, rows)
 
@@ -86,13 +84,16 @@ def recorded_experts(model: Any, rows: int) -> Iterator[ExpertRecord]:
 
 
 class ExpertReplay:
-    """Experts for the positions of a forward pass, and where the model would have chosen others.
+    """The recorded experts for a forward pass, and the positions at which the model would have chosen others.
 
-    - `flipped`: whether it would have in any layer, shape (rows, positions).
+    Attributes:
+        recorded: True at a position with recorded experts, shape (rows, positions).
+        flipped: True at a position where the model would have chosen other experts in some layer, shape
+            (rows, positions).
     """
 
     def __init__(self, experts: torch.Tensor) -> None:
-        """`experts` has the shape (rows, positions, layers, top k), with `UNRECORDED` where the model chooses."""
+        """Store the experts, shape (rows, positions, layers, top k). Where they are `UNRECORDED`, the model chooses."""
         import torch
 
         self._experts = experts
@@ -126,10 +127,11 @@ def replayed_experts(model: Any, experts: torch.Tensor) -> Iterator[ExpertReplay
 
     Args:
         model: A mixture of experts, with or without adapters.
-        experts: Numbers of experts, shape (rows, positions, layers, top k); `UNRECORDED` where the model chooses.
+        experts: The numbers of experts, shape (rows, positions, layers, top k). Where a number is `UNRECORDED`, the
+            model chooses.
 
     Yields:
-        What is replayed.
+        The replay.
     """
     replay = ExpertReplay(experts)
     with ExitStack() as stack:
@@ -139,7 +141,7 @@ def replayed_experts(model: Any, experts: torch.Tensor) -> Iterator[ExpertReplay
 
 
 def _choice(chosen: torch.Tensor) -> Any:
-    """Return the scope in which `torch.topk` returns these choices with their scores."""
+    """Return a context manager in which `torch.topk` returns these choices with their scores."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -161,7 +163,7 @@ def check_experts(experts: Experts, found: Sequence[Any], positions: int) -> Non
     The last position may be missing, since the model has not read it.
 
     Raises:
-        DataError: If they are from another model, or for other positions.
+        DataError: If the experts are from another model or for other positions.
     """
     top_k, count = found[0].top_k, found[0].num_experts
     if experts.shape != (positions - 1, len(found), top_k) or experts.max(initial=0) >= count:

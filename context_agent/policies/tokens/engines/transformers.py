@@ -1,12 +1,12 @@
 """transformers `generate` in this process, batched over the episodes that sample at the same moment.
 
 It is for tests, demos and small models. One worker thread runs the model. Requests that arrive within a few
-milliseconds of each other share a batch. A request's tokens depend on its own seed, not on what shares its batch, as
-far as floating-point sums allow.
+milliseconds of each other share a batch. A request's tokens depend on its own seed. Other requests in its
+batch change only the rounding of floating-point sums.
 
-`PrefixCache` keeps the keys and values of earlier prompts. The next prompt of an episode is mostly its last prompt with
-the reply and the results behind it. A prune shortens it to the part before the first pruned passage. What a prompt
-shares with a cached one is not computed again.
+`PrefixCache` keeps the keys and values of earlier prompts. The next prompt of an episode is mostly its last prompt,
+followed by the reply and the results. After a prune, the two prompts share only the part before the first pruned
+passage. The part that a prompt shares with a cached one is not computed again.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _first(states: States, count: int) -> list[tuple[torch.Tensor, torch.Tensor]
 
 
 def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many ids both sequences have in common at the beginning."""
+    """Return the length of the common beginning of two sequences of ids."""
     most = min(len(first), len(second))
     return next((place for place in range(most) if first[place] != second[place]), most)
 
@@ -157,16 +157,15 @@ class NewWeights(Protocol):
 class StagedWeights:
     """New values for some of a model's parameters.
 
-    A trainer may store them at any time, and the sampler takes them later.
-
-    The trainer does not wait for the current batch, which may take longer than an update. In return, memory holds a
-    second copy of the trained parameters. Hold `lock` to store or to take values. Both only copy.
+    A trainer may store them at any time, and the sampler takes them later. So the trainer does not wait for the current
+    batch, which may take longer than an update. This costs memory for a second copy of the trained parameters. Hold
+    `lock` to store or to take values.
     """
 
     def __init__(self, model: Any, indices: Sequence[int], *, lock: Any, version: Any) -> None:
-        """Copy the present values. `indices` select from `model.parameters()`.
+        """Copy the present values of the parameters at `indices` in `model.parameters()`.
 
-        `version.value`, in bytes, is the version of the values that were put last.
+        `version.value` has the version of the latest stored values, in bytes.
         """
         self._indices = list(indices)
         self._slots = [parameter.detach().clone() for parameter in self._parameters(model)]
@@ -174,13 +173,13 @@ class StagedWeights:
         self._taken_version: bytes = version.value
 
     def put(self, model: Any, version: str) -> int:
-        """Store the model's present values as those of `version`. Return how many bytes were copied."""
+        """Store the model's present values as those of `version`. Return the number of bytes that were copied."""
         self._copy(self._parameters(model), self._slots)
         self._version.value = version.encode()
         return sum(slot.nbytes for slot in self._slots)
 
     def take(self, model: Any) -> str:
-        """Copy the values that were stored last into the model. Return their version."""
+        """Copy the latest stored values into the model, and return their version."""
         if self._version.value != self._taken_version:
             self._copy(self._slots, self._parameters(model))
             self._taken_version = self._version.value
@@ -238,14 +237,24 @@ class PendingScore:
 class TransformersEngine:
     """An engine with a causal language model of transformers. Close it, or let it end with the process.
 
-    `version` names the weights, and a trainer that updates them sets it. `lock` is held while the model generates: take
-    it to change weights in place. A trainer with a copy of its own delivers weights through `staged`.
+    Args:
+        model: The model.
+        name: The name of the model in the engine's name. Defaults to the model's type.
+        version: The version of the weights.
+        wait: The seconds for which a batch collects requests.
+        max_batch: The most requests in a batch.
+        pad_id: The id that pads prompts. Defaults to the id in the model's configuration.
+        autocast: The type in which the trainer's forward pass computes. Defaults to the type of the weights. A sampler
+            that computes in another type finds other log-probabilities than the trainer.
 
-    `autocast` is the type in which the trainer's forward pass computes. If it is None, the type of the weights is used.
-    A sampler that computes in another type finds other log-probabilities than the trainer.
+    Attributes:
+        version: The version of the weights. A trainer that updates the weights sets it.
+        lock: A lock that is held while the model generates. Hold it to change weights in place.
+        staged: The weights that a trainer with a copy of its own delivers.
 
-    A batch collects requests for `wait` seconds, at most `max_batch` of them. Raise `MissingExtraError` without torch,
-    and `ConfigError` for invalid settings.
+    Raises:
+        MissingExtraError: If torch is not installed.
+        ConfigError: If `wait` is negative or `max_batch` is below 1.
     """
 
     def __init__(
@@ -289,7 +298,9 @@ class TransformersEngine:
         self.staged = StagedWeights(model, trained, lock=threading.Lock(), version=version)
 
     def put(self, model: Any, version: str) -> int:
-        """Sample with this model's present weights from the next batch on. The current batch is not waited for.
+        """Sample with this model's present weights from the next batch on.
+
+        The call does not wait for the current batch.
 
         Return the number of bytes that were copied.
         """
@@ -300,8 +311,8 @@ class TransformersEngine:
     def expect(self, episodes: int) -> None:
         """Add to the number of running episodes. A negative number subtracts.
 
-        While any are running, a batch is complete when each of them has sent a request, or when it is full. No clock
-        decides what shares a batch, so the same episodes give the same numbers to the last bit.
+        While episodes are running, a batch is complete when each of them has sent a request, or when it is full. No
+        clock decides which requests share a batch, so the same episodes give the same numbers to the last bit.
         """
         self._expected += episodes
 
@@ -320,7 +331,7 @@ class TransformersEngine:
         return await asyncio.wrap_future(pending.answer)
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """Return how likely the ids are for the model.
+        """Return the log-probabilities that the model gives to the ids.
 
         The current batch ends first. Raise `PolicyError` if the model fails.
         """
@@ -358,7 +369,7 @@ class TransformersEngine:
                 return
 
     def _collect(self, first: PendingSample) -> tuple[list[PendingSample], bool]:
-        """Return the requests of the next few milliseconds, and whether the engine was closed meanwhile."""
+        """Return the requests of the next few milliseconds, and True if the engine was closed in that time."""
         batch, until = [first], time.monotonic() + self._wait
         while len(batch) < min(self._max_batch, self._expected or self._max_batch):
             try:
@@ -401,13 +412,13 @@ class TransformersEngine:
         pending.answer.set_result(Score(logprobs, version))
 
     def _precision(self) -> AbstractContextManager[Any]:
-        """Return the scope in which the model computes as it does in training."""
+        """Return a context manager in which the model computes as it does in training."""
         import torch
 
         return nullcontext() if self._autocast is None else torch.autocast(self.model.device.type, self._autocast)
 
     def _prefixes_of(self, version: str) -> PrefixCache | None:
-        """Return the cache for these weights. Return None for a model whose states cannot be cut at any place."""
+        """Return the cache for these weights. If the model's states cannot be cut at any position, return None."""
         if self._prefix_version != (id(self.model), version):
             self._prefix_version = (id(self.model), version)
             self._prefixes = PrefixCache() if self._cacheable else None
@@ -456,9 +467,9 @@ def row_logprobs(model: Any, ids: Sequence[int]) -> torch.Tensor:
 def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int, prefixes: PrefixCache | None = None) -> None:
     """Sample a reply for each request with the model's own `generate`. Prompts are padded on the left.
 
-    `generate` decodes greedily over scores in which each row's sampler has left one token, so each request has its own
-    temperature, top-p and seed. With `prefixes`, each prompt is read by itself, from where it differs from what was
-    read before, and only the replies are sampled together.
+    Each row's sampler chooses a token and leaves only its score, so `generate` decodes greedily. Each request therefore
+    has its own temperature, top-p and seed. With `prefixes`, each prompt is read by itself, from the first id that was
+    not read before. Then only the replies are sampled together.
     """
     import torch
     from transformers import LogitsProcessorList

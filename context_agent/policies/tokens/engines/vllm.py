@@ -32,10 +32,21 @@ ROUNDING = 1e-3
 class VllmEngine:
     """A model behind a vLLM server. `Endpoint` handles retries, timeouts and the limit on requests.
 
-    All rollouts of a question begin with the same ids, which come from the server's prefix cache. Therefore no salt is
-    sent unless `cache_salt` is set. `version` names the weights, and whoever changes them on the server sets it.
-    `seeded=False` omits the seed: sampling is then slightly faster and cannot be repeated. Raise `ConfigError` if the
-    address is not valid.
+    Args:
+        base_url: The address of the server.
+        model: The name of the model on the server.
+        api_key_env: The environment variable with the key.
+        version: The version of the weights. A program that changes the weights on the server must also set the
+            attribute `version`. Defaults to the name of the model.
+        cache_salt: The salt of the server's prefix cache. By default no salt is sent, so all rollouts of a question
+            share the cached ids of their common beginning.
+        seeded: True to send a seed. Without a seed, sampling is slightly faster but cannot be repeated.
+        timeout: The seconds that a response may take.
+        retries: The number of times that a failed request is repeated.
+        concurrency: The most requests at a time.
+
+    Raises:
+        ConfigError: If the address is not valid.
     """
 
     def __init__(
@@ -126,7 +137,7 @@ class VllmEngine:
 
 
 def _score(events: Events, ids: list[int], version: str) -> Score:
-    """Return the scores in a response: for each id after the first an object with its log-probability, by id."""
+    """Return the scores in a response, which has an object of log-probabilities by id for each id after the first."""
     choices = events[0].get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise MalformedResponse("the answer has no choices")
@@ -143,13 +154,16 @@ def _score(events: Events, ids: list[int], version: str) -> Score:
 
 
 def _prompt_logprob(entry: object, token: int) -> Any:
-    """Return the log-probability in an entry of `prompt_logprobs`, unchecked. Return an empty text if there is none."""
+    """Return the unchecked log-probability in an entry of `prompt_logprobs`. If there is none, return an empty text."""
     found = entry.get(str(token)) if isinstance(entry, dict) else None
     return found.get("logprob", "") if isinstance(found, dict) else ""
 
 
 def _sample(events: Events, prompt: list[int], version: str) -> Sample:
-    """Return the sample in a response. Raise `MalformedResponse` if a retry may help, else `PolicyError`."""
+    """Return the sample in a response.
+
+    If it is invalid and a retry may help, raise `MalformedResponse`. If it is invalid otherwise, raise `PolicyError`.
+    """
     answer = events[0]
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -175,7 +189,7 @@ def _sample(events: Events, prompt: list[int], version: str) -> Sample:
 
 
 def _experts(value: object, positions: int) -> Experts:
-    """Return the experts in a response: an array in numpy's format, of shape (positions, layers, top k), in base64."""
+    """Return the experts in a response, shape (positions, layers, top k). The response has numpy's format in base64."""
     if not isinstance(value, str):
         raise PolicyError(
             "the server returned no routed_experts, which loss.router_replay = true needs: start vLLM 0.22 or newer "
@@ -207,14 +221,15 @@ def _experts(value: object, positions: int) -> Experts:
 
 
 def _is_logprob(value: object) -> bool:
-    """Return whether a value is a log-probability. vLLM sends null for minus infinity."""
+    """Return True if a value is a log-probability. vLLM sends null for minus infinity."""
     return value is None or (type(value) in (int, float) and value <= ROUNDING)  # type: ignore[operator]
 
 
 def _cached(answer: Mapping[str, Any], prompt: int) -> int | None:
-    """Return the prompt ids from the prefix cache if the server was started with `--enable-prompt-tokens-details`.
+    """Return the number of prompt ids that came from the prefix cache.
 
-    Return None for a count that a prompt of `prompt` ids cannot have.
+    If the server was not started with `--enable-prompt-tokens-details`, return None. If a prompt of `prompt` ids cannot
+    have this number, return None too.
     """
     usage = answer.get("usage")
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None

@@ -242,7 +242,7 @@ class RolloutProcess:
         self._child.send(message)
 
     def _receive(self, child: ChildProcess) -> None:
-        """Pass on the messages of the process until it ends. Then give the error to those who wait."""
+        """Pass on the messages of the process until it ends. Then give the error to all waiting callers."""
         try:
             while True:
                 self._requests.receive(child.pipe.recv())

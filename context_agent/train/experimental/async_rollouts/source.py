@@ -134,7 +134,7 @@ class AsyncRollouts:
         return metrics | {"episodes_paused": self._increase("paused", self._background.paused)}
 
     def checkpointed(self) -> None:
-        """Compact the log. If that fails, report it. The log then stays as it is."""
+        """Compact the log. If compaction fails, report the error and leave the log as it is."""
         oldest = self._oldest_checkpoint()
         if oldest is None:
             return

@@ -88,7 +88,10 @@ class WeightSender:
 
 
 class WeightReceiver:
-    """A receiver of the weights that a `WeightSender` sends. It can be sent to the process of the model."""
+    """A receiver of the weights that a `WeightSender` sends.
+
+    The object can be sent to the process that runs the model.
+    """
 
     def __init__(self, indices: Sequence[int], channel: WeightChannel) -> None:
         self.lock, self._channel, self._indices = channel.lock, channel, list(indices)

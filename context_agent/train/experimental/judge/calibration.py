@@ -102,7 +102,7 @@ class JudgeCalibration:
 
     @property
     def discriminates(self) -> bool:
-        """True if a trainer accepts the judge."""
+        """True if the judge is good enough for a trainer to accept it."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
