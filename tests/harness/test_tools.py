@@ -9,12 +9,12 @@ import pytest
 
 from context_agent import Action, Document, Episode, MemoryCorpus
 from context_agent.errors import ConfigError, CorpusError
-from context_agent.harness.profile import context_1, default, profile
+from context_agent.harness.profile import context_1, default, profile, summary
 from context_agent.harness.tools import ToolCallError, check_call, flatten_calls, schemas
 from context_agent.harness.tools.prune import PruneArguments
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import Source, ToolResult
-from context_agent.testing.actions import call, search
+from context_agent.pruning.view import Role, Source, ToolResult
+from context_agent.testing.actions import call, prune, search, summarize
 from context_agent.types import Hit, ToolCall
 
 
@@ -115,6 +115,32 @@ async def test_a_document_that_does_not_fit_is_read_where_the_search_found_it_an
     assert found not in read, "it is in view"
     await episode.step(call("read_document", doc_id="logs"))
     assert "Similar ids: log." in episode.view.text()
+
+
+async def test_a_result_says_where_the_chunks_are_that_were_shown_before(corpus: MemoryCorpus) -> None:
+    def grep(*numbers: int) -> Action:
+        return call("grep_corpus", pattern="|".join(f"SENTINEL-{number:04d}" for number in numbers))
+
+    async def told(action: Action) -> str:
+        view = await episode.step(action)
+        return next(segment.text for segment in reversed(view.segments) if getattr(segment, "role", "") == Role.RESULT)
+
+    episode = Episode("comets?", corpus, profile=summary())
+    view = await episode.step(grep(1, 2, 3))
+    first, second, third = (block.id for block in view.blocks)
+    assert await told(grep(1, 2)) == f"(in view: {first}, {second})\n"
+    await episode.step(prune(first))
+    await episode.step(summarize("A comet.", second))
+    assert await told(grep(1, 2, 3)) == f"(in view: {third}; in a summary: {second}; pruned: {first})\n"
+    assert await told(grep(999)) == "No results found\n"
+
+
+async def test_a_result_that_is_cut_says_that_more_matches() -> None:
+    documents = [Document(f"d{number}", f"Comet {number}. " + "It has a tail. " * 60) for number in range(30)]
+    episode = Episode("comets?", MemoryCorpus(documents), budget=Budget(4_096))
+    view = await episode.step(search("comet tail", limit=10))
+    assert 0 < len(view.blocks) < 10
+    assert "(more match)\n" in view.text()
 
 
 async def test_an_error_of_the_corpus_waits_for_the_other_calls_of_the_turn() -> None:
