@@ -18,7 +18,13 @@ METRIC = "recall@5"
 
 def recall(folder: Path) -> dict[str, float]:
     """Return the recall of each question that has gold."""
-    values = {record.question: record.value(METRIC) for record in read_records(folder)}
+    records = list(read_records(folder))
+    systems = sorted({f"{record.system} in a window of {record.window:,}" for record in records})
+    if len(systems) > 1:
+        sys.exit(
+            f"{folder} has {len(systems)} systems ({'; '.join(systems)}): evaluate one of them, with its own --out"
+        )
+    values = {record.question: record.value(METRIC) for record in records}
     return {question: value for question, value in values.items() if value is not None}
 
 
@@ -29,7 +35,8 @@ def main(first: Path, second: Path) -> None:
     if not shared:
         sys.exit(f"{first} and {second} share no question with {METRIC}: evaluate both on the same file")
     difference = Figure.of([b[question] - a[question] for question in shared])
-    verdict = "chance explains the difference"
+    same = difference.low == difference.high == 0
+    verdict = "the two find the same" if same else "chance explains the difference"
     if difference.low > 0 or difference.high < 0:
         verdict = f"{second.name if difference.low > 0 else first.name} is better"
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
