@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from context_agent.eval.evaluation import summarize_run
 from context_agent.eval.records import QUESTIONS_FILE
 from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
 from context_agent.harness.trajectory_folder import read_all
+from context_agent.types import Question
 from context_agent.web.report.content import render
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import GoldQuestions, view_data
@@ -41,23 +43,27 @@ def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
     summary = summarize_run(folder, reference=reference)
     replace_file(folder / SUMMARY_FILE, json.dumps(summary.to_json(), indent=1) + "\n")
     title = f"Evaluation on {', '.join(summary.benchmarks) or 'nothing yet'}"
-    replace_file(folder / REPORT_FILE, render(summary, title=title, links=_write_trajectories(folder, summary)))
+    problems: list[str] = []
+    file = folder / QUESTIONS_FILE
+    questions = load_questions(file, problems=problems) if file.is_file() else []
+    links = _write_trajectories(folder, summary, questions, problems)
+    by_id = {question.id: question for question in questions}
+    replace_file(folder / REPORT_FILE, render(summary, title=title, links=links, questions=by_id))
     return summary
 
 
-def _write_trajectories(folder: Path, summary: EvalSummary) -> dict[str, str]:
+def _write_trajectories(
+    folder: Path, summary: EvalSummary, gold: Sequence[Question], problems: list[str]
+) -> dict[str, str]:
     """Write the page of the trajectories that the report links to, and return the address of each by its path."""
-    questions: list[FailedQuestion | WorstQuestion] = [*summary.failures[:LINKED_FAILURES], *summary.worst]
-    names = dict.fromkeys(name for question in questions for name in question.trajectories)
+    listed: list[FailedQuestion | WorstQuestion] = [*summary.failures[:LINKED_FAILURES], *summary.worst]
+    names = dict.fromkeys(name for question in listed for name in question.trajectories)
     paths = {name: folder / name for name in names if (folder / name).is_file()}
     try:
         collection = read_all(list(paths.values()))
     except DataError:  # none was kept, or none is complete up to its header
         return {}
-    problems: list[str] = []
-    file = folder / QUESTIONS_FILE
-    gold = GoldQuestions(load_questions(file, problems=problems) if file.is_file() else [])
-    data = view_data(collection, gold, problems=problems)
+    data = view_data(collection, GoldQuestions(gold), problems=problems)
     replace_file(folder / TRAJECTORIES_FILE, build_page(data, title="Failed and worst questions"))
     ids = {row.id for row in data.rows}
     return {name: f"{TRAJECTORIES_FILE}#t={quote(path.stem)}" for name, path in paths.items() if path.stem in ids}

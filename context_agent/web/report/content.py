@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
 from context_agent.errors import MissingExtraError
@@ -26,6 +27,7 @@ from context_agent.eval.summary import (
     format_window,
     verdict,
 )
+from context_agent.types import Question
 from context_agent.web.page import escape, page
 from context_agent.web.report import plots
 
@@ -33,9 +35,17 @@ FINDINGS = 4
 """The number of systems per benchmark that the findings describe."""
 LISTED = 200
 """The largest number of failures, problems or gaps that one list on the page shows. The JSON has all failures."""
+SHOWN_CHARACTERS = 400
+"""The largest number of characters of a question, and of its gold, that one row shows."""
 
 
-def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[str, str] | None = None) -> str:
+def render(
+    summary: EvalSummary,
+    *,
+    title: str = "Evaluation",
+    links: Mapping[str, str] | None = None,
+    questions: Mapping[str, Question] | None = None,
+) -> str:
     """Return the report as HTML.
 
     If matplotlib is missing, the report has no plots and names the extra to install.
@@ -44,7 +54,9 @@ def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[st
         summary: The summary of the run.
         title: The title of the page.
         links: The address of each trajectory by its path in the run's folder. Failed and worst questions link to them.
+        questions: The questions by `BENCHMARK/ID`. Failed and worst questions show their texts and gold.
     """
+    listed = _ListedQuestions(links or {}, questions or {})
     parts = [
         f"<h1>{escape(title)}</h1>",
         _introduction(summary),
@@ -53,8 +65,8 @@ def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[st
         _pools(summary),
         *(_benchmark(summary, name) for name in summary.benchmarks),
         _plots(summary),
-        _failures(summary, links or {}),
-        _worst(summary, links or {}),
+        _failures(summary, listed),
+        _worst(summary, listed),
         f'<div class="columns"><section>{_legend(summary)}</section><section>{_settings(summary)}</section></div>',
     ]
     style = (files("context_agent.web.report") / "report.css").read_text(encoding="utf-8")
@@ -282,11 +294,38 @@ def _figure(svg: str, caption: str) -> str:
     return f"<figure>{svg}<figcaption>{caption}</figcaption></figure>"
 
 
-def _failures(summary: EvalSummary, links: Mapping[str, str]) -> str:
+@dataclass(frozen=True, slots=True)
+class _ListedQuestions:
+    """What the page knows of failed and worst questions: addresses of trajectories by path, and questions by id."""
+
+    links: Mapping[str, str]
+    questions: Mapping[str, Question]
+
+    def cells(self, row: FailedQuestion | WorstQuestion) -> str:
+        """Return the cells that identify a question. Its id links to the trajectories that have an address."""
+        addresses = [self.links[path] for path in row.trajectories if path in self.links]
+        more = "".join(f' <a href="{escape(address)}">{at}</a>' for at, address in enumerate(addresses[1:], start=2))
+        name = escape(row.question)
+        if addresses:
+            name = f'<a href="{escape(addresses[0])}">{name}</a>{more}'
+        question = self.questions.get(f"{row.benchmark}/{row.question}")
+        text = f"<br>{escape(_shortened(question.question))}" if question else ""
+        gold = escape(_shortened(", ".join(question.gold))) if question else ""
+        return (
+            f"<td>{escape(row.benchmark)}</td><td>{escape(row.system)}</td>{_right(format_window(row.window))}"
+            f"{_right(str(row.seed))}<td>{name}{text}</td><td>{gold}</td>"
+        )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+def _failures(summary: EvalSummary, listed: _ListedQuestions) -> str:
     if not summary.failures:
         return ""
     failures = summary.failures[:LISTED]
-    rows = "".join(f"<tr>{_question(row, links)}<td>{escape(row.error)}</td></tr>" for row in failures)
+    rows = "".join(f"<tr>{listed.cells(row)}<td>{escape(row.error)}</td></tr>" for row in failures)
     rest = len(summary.failures) - LISTED
     more = f"<p>and {rest:,} more, listed in the JSON</p>" if rest > 0 else ""
     return (
@@ -295,14 +334,12 @@ def _failures(summary: EvalSummary, links: Mapping[str, str]) -> str:
     )
 
 
-def _worst(summary: EvalSummary, links: Mapping[str, str]) -> str:
+def _worst(summary: EvalSummary, listed: _ListedQuestions) -> str:
     """Return the questions that agents answered worst. A reader looks at these first."""
     if not summary.worst:
         return ""
     metric = find_metric(leading_metric(summary.metrics))
-    rows = "".join(
-        f"<tr>{_question(row, links)}{_right(format_value(row.value, metric))}</tr>" for row in summary.worst
-    )
+    rows = "".join(f"<tr>{listed.cells(row)}{_right(format_value(row.value, metric))}</tr>" for row in summary.worst)
     return (
         f'<details id="worst"><summary>Worst questions</summary><div class="scroll"><table><thead><tr>{_QUESTION_HEAD}'
         f'<th class="number">{_name(metric)}</th></tr></thead><tbody>{rows}</tbody></table></div></details>'
@@ -311,20 +348,8 @@ def _worst(summary: EvalSummary, links: Mapping[str, str]) -> str:
 
 _QUESTION_HEAD = (
     '<th>benchmark</th><th>system</th><th class="number">window</th><th class="number">seed</th><th>question</th>'
+    "<th>gold</th>"
 )
-
-
-def _question(row: FailedQuestion | WorstQuestion, links: Mapping[str, str]) -> str:
-    """Return the cells that identify a question. The question links to its trajectories that have an address."""
-    addresses = [links[path] for path in row.trajectories if path in links]
-    more = "".join(f' <a href="{escape(address)}">{at}</a>' for at, address in enumerate(addresses[1:], start=2))
-    question = escape(row.question)
-    if addresses:
-        question = f'<a href="{escape(addresses[0])}">{question}</a>{more}'
-    return (
-        f"<td>{escape(row.benchmark)}</td><td>{escape(row.system)}</td>{_right(format_window(row.window))}"
-        f"{_right(str(row.seed))}<td>{question}</td>"
-    )
 
 
 def _legend(summary: EvalSummary) -> str:

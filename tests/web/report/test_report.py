@@ -18,6 +18,7 @@ from context_agent.eval.aggregate import summarize
 from context_agent.eval.metrics import METRICS
 from context_agent.eval.records import EvalRecord
 from context_agent.eval.summary import EvalSummary, MetricValue, format_interval, format_value, show, verdict
+from context_agent.types import Question
 from context_agent.web.drawing import MAX_NAME
 from context_agent.web.report import plots
 from context_agent.web.report.content import render
@@ -156,6 +157,23 @@ def test_two_systems_with_one_window_have_no_plot_of_one_point() -> None:
     assert "against the window" not in page
     assert "Cost against" not in page
     assert "turn by turn" in page
+
+
+def test_listed_questions_show_their_text_and_their_gold() -> None:
+    failed, worst = SUMMARY.failures[0], SUMMARY.worst[0]
+    questions = {
+        f"{failed.benchmark}/{failed.question}": Question(
+            "q", "Who built the weir? " * 100, gold=("weir.md", "lena.md")
+        ),
+        f"{worst.benchmark}/{worst.question}": Question("q", f"Who raised the mill? {EVIL}", gold=(f"mill.md{EVIL}",)),
+    }
+    page = Reader(render(SUMMARY, questions=questions))
+    assert "Who built the weir?" in page.text
+    assert page.text.count("Who built the weir?") < 100
+    assert "weir.md, lena.md" in page.text
+    assert f"Who raised the mill? {EVIL}" in page.text
+    assert f"mill.md{EVIL}" in page.text
+    assert "script" not in page.tags
 
 
 def test_external_text_is_escaped_everywhere() -> None:
