@@ -48,27 +48,30 @@ def test_a_long_id_is_shortened_and_stays_distinct() -> None:
 @pytest.mark.parametrize(
     ("row", "options", "said"),
     [
-        ([], {}, "a list, not an object with fields"),
-        ({}, {}, "no field text, content, body or contents; there are none"),
-        ({"x": 1, "a": 2}, {"text_key": "story"}, "no field 'story'; there are 'a', 'x'"),
+        ([], {}, ("list", "object")),
+        ({}, {}, ("text, content, body or contents", "none")),
+        ({"x": 1, "a": 2}, {"text_key": "story"}, ("'story'", "'a', 'x'")),
         (
             {f"f{n:02}": n for n in range(12)},
             {"text_key": "s"},
             f"are {', '.join(repr(f'f{n:02}') for n in range(12))}",
         ),
-        ({f"f{n:02}": n for n in range(13)}, {"text_key": "s"}, "'f11' ..."),
-        ({"text": " "}, {}, "field 'text' is empty"),
-        ({"text": "t", "id": True}, {}, "field 'id' is a boolean, not a string or a number"),
+        ({f"f{n:02}": n for n in range(13)}, {"text_key": "s"}, ("'f11' ...",)),
+        ({"text": " "}, {}, ("'text'", "empty")),
+        ({"text": "t", "id": True}, {}, ("'id'", "boolean")),
     ],
 )
-def test_a_row_that_is_no_document_is_reported(row: Any, options: dict[str, Any], said: str) -> None:
+def test_a_row_that_is_no_document_is_reported(row: Any, options: dict[str, Any], said: tuple[str, ...]) -> None:
     documents, (reason,) = read(row, **options)
     assert documents == []
-    assert reason.endswith(said)
+    assert all(fact in reason for fact in said)
+    assert ("..." in reason) == (len(row) > 12)
 
 
 def test_a_field_that_is_nested_too_deeply_costs_its_row_alone() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    assert read({"text": "t", "deep": deep}) == ([], ["a field is nested too deeply"])
+    documents, (reason,) = read({"text": "t", "deep": deep})
+    assert documents == []
+    assert "nested too deep" in reason
