@@ -18,6 +18,7 @@ from context_agent.retrieval.calibration import (
     Probes,
     calibrate,
     probes_of,
+    reciprocal_ranks,
     sample_rows,
     success_odds,
 )
@@ -134,6 +135,21 @@ def probes_of_texts(texts: Sequence[str]) -> Probes:
     index = Bm25Index.of(Bm25Entry(f"record {chunk.id}", chunk.title, chunk.text) for chunk in chunks.values())
     chunk_of = {f"record {chunk_id}": chunk_id for chunk_id in chunks}
     return probes_of(list(chunks), index, lambda ids: {item: chunks[item] for item in ids if item in chunks}, chunk_of)
+
+
+def test_a_known_item_is_a_passage_of_its_chunk() -> None:
+    words = [f"word{number}" for number in range(60)]
+    texts = [" ".join(words[first:]) for first in range(60)]
+    for probe in probes_of_texts(texts).known_items:
+        (source,) = probe.relevant
+        text = texts[int(source.removesuffix("_0"))]
+        assert probe.query in text
+        assert len(probe.query.split()) == min(16, len(text.split()))
+
+
+def test_a_probe_counts_by_the_rank_of_the_first_that_it_should_find() -> None:
+    probes = [Probe("q", IDS[-1], frozenset({IDS[number], IDS[30]})) for number in (0, 1, 24, 25)]
+    assert reciprocal_ranks(Constant("any", 1.0), probes).tolist() == [1, 1 / 2, 1 / 25, 0]
 
 
 def test_related_probes_hide_the_word_that_relates_the_chunks() -> None:
