@@ -94,6 +94,14 @@ def test_two_policies_are_compared(policy_run: Path, tmp_path: Path) -> None:
     assert efforts == [{"readings": 0}, None]
 
 
+def test_a_run_of_several_systems_is_not_compared(policy_run: Path) -> None:
+    program = RECIPES / "compare-policies" / "difference.py"
+    line = [sys.executable, program, policy_run / "shipped", policy_run / "mine"]
+    process = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert "has 2 systems (agent in a window of 32,768; hybrid" in process.stderr
+
+
 def test_a_coding_agent_is_pruned(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT, encoding="utf-8")
     (tmp_path / "conversation.json").write_text(json.dumps(proxy_conversation()), encoding="utf-8")
