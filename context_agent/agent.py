@@ -52,8 +52,8 @@ class SearchResult:
         question: The question.
         documents: The documents, best first. The rankings of several rollouts are fused.
         stop_reason: The reason for the end of the episode, a value of `StopReason`.
-        turns: Turns of all rollouts and sub-agents.
-        tokens: Tokens that were ever placed in a context, pruned or not, over all rollouts and sub-agents.
+        turns: The number of turns of all rollouts and sub-agents.
+        tokens: The number of tokens that all rollouts and sub-agents placed in a context, pruned or not.
         trajectories: The record of each rollout.
         paths: The files of the trajectories. Rollouts come before their sub-agents.
         error: The error, if the policy or the corpus failed during the search. `documents` is then the best
@@ -157,7 +157,7 @@ class SearchAgent:
         budget: The size of the context. A number is the window in tokens.
         limits: The limits of an episode.
         rollouts: The number of episodes that answer a question. Their rankings are fused.
-        workers: Threads for a corpus that waits for disk or network.
+        workers: The number of threads for a corpus that waits for disk or network.
         seed: The seed of the first rollout.
         trajectories: A folder that gets one JSONL file for each rollout.
         observers: Each makes a listener for every episode, which gets its events.

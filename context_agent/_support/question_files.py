@@ -240,4 +240,4 @@ def _opened(source: Source) -> Iterator[tuple[str, Iterable[str | bytes]]]:
             stream = getattr(stream, "buffer", stream)
             yield name, read_lines(stream) if hasattr(stream, "readline") else stream
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise DataError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error

@@ -42,8 +42,8 @@ class TurnState:
 
     Attributes:
         turn: The number of the turn, from 1.
-        tokens: Tokens placed in the context so far, whether pruned or not.
-        view: Tokens in the current view.
+        tokens: The number of tokens placed in the context so far, whether pruned or not.
+        view: The number of tokens in the current view.
         seen: Trajectory recall so far, from 0 to 1.
         held: Recall of the chunks that are in the view now, from 0 to 1.
         pruned: The number of chunks pruned so far.

@@ -108,7 +108,7 @@ def _intervals(mean: Floats, draws: Floats) -> list[tuple[float, float, float]]:
 
 
 def rounded(value: float) -> float:
-    """Return the value without the digits that depend on the order of a sum."""
+    """Return the value, rounded so that it does not depend on the order of a sum."""
     return float(f"{value:.{_DIGITS}g}")
 
 

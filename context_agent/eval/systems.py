@@ -291,7 +291,7 @@ def _single_retriever(corpus: RetrieverCorpus, name: str, question: str, depth: 
 
 def _one_shot(search: Search, question: Question, corpus: Corpus, k: int) -> SearchResult:
     if not question.question.strip():
-        raise ConfigError("the question is empty")
+        raise ConfigError("the question is empty: pass its text")
     if not isinstance(corpus, RetrieverCorpus):
         raise ConfigError(f"one-shot systems need a corpus with retrievers, which {corpus.name} does not have")
     ids = search(corpus, question.question, max(CANDIDATES, CHUNKS_PER_DOCUMENT * k))

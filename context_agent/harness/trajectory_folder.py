@@ -144,7 +144,8 @@ def _replay_problem(trajectory: Trajectory) -> str | None:
 def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
     """Return a short name for each folder.
 
-    A single folder has its own name. Several have their paths relative to the common parent.
+    For a single folder, it is the folder's name. For several folders, it is each folder's path relative to their common
+    parent.
     """
     folders = {path.parent: str(path.parent.resolve()) for path in paths}
     common = os.path.commonpath(folders.values())

@@ -523,7 +523,7 @@ class _Prune:
             self._memory.last_id = max(int(name[1:]) for name in names.values())
 
     def _sizes(self, texts: Sequence[str]) -> list[int]:
-        """Return the tokens of the current text of each record."""
+        """Return the number of tokens of each record's current text."""
         return [self._memory.tokens(text, record) for text, record in zip(texts, self._records, strict=True)]
 
     def _total(self, texts: Sequence[str]) -> int:

@@ -68,10 +68,10 @@ class PruneReport:
         outcome: The result of the prune.
         kind: The message format.
         strategy: The name of the strategy.
-        tokens_before: Tokens of the tool results before this prune.
-        tokens_after: Tokens of the tool results after this prune.
-        freed: Tokens that leave the context, less the tokens of stubs.
-        cached_lost: Cached tokens after the first change, which the server must read again.
+        tokens_before: The number of tokens of the tool results before this prune.
+        tokens_after: The number of tokens of the tool results after this prune.
+        freed: The number of tokens that leave the context, minus the tokens of stubs.
+        cached_lost: The number of cached tokens after the first change, which the server must read again.
         savings: The cost of the freed tokens over the turns to come, in fresh input tokens. It is also reported if the
             prune does not pay.
         loss: The cost of reading the `cached_lost` tokens again, in fresh input tokens. The cost of restored passages
@@ -80,7 +80,7 @@ class PruneReport:
         restored: Ids of passages that were restored because a message requested them.
         protected: The number of passages that stay whatever their score, by reason.
         warnings: Faults of the conversation, and other facts that a user should know.
-        tokens_original: Tokens of the tool results before any prune.
+        tokens_original: The number of tokens of the tool results before any prune.
     """
 
     outcome: Outcome

@@ -175,8 +175,9 @@ class EditCost:
     """The cost of an edit in tokens.
 
     Attributes:
-        freed: Tokens that left the view, minus the tokens of new summaries. If more was restored, it is negative.
-        recomputed: Tokens in the view after the first change. No cached prefix covers them any longer.
+        freed: The number of tokens that left the view, minus the tokens of new summaries. If more was restored, it is
+            negative.
+        recomputed: The number of tokens in the view after the first change. No cached prefix covers them any longer.
     """
 
     freed: int
@@ -210,7 +211,7 @@ class View:
         budget: The sizes that limit the view.
         segments: All segments of the record, including hidden ones.
         hidden: Keys of the hidden blocks and summaries.
-        tokens: Tokens of all segments that are not hidden.
+        tokens: The number of tokens of all segments that are not hidden.
         turn: The number of the current turn, from 0.
         tools: The tools that the episode's profile has.
         protected: Keys that no summary may replace, because the policy named them to stay or restored them.
@@ -500,7 +501,7 @@ class SubAgentRecord:
         stop_reason: Why it ended.
         documents: The number of documents that it ranked.
         steps: The number of actions that it took.
-        tokens: Tokens that were placed in its own context.
+        tokens: The number of tokens that were placed in its own context.
         error: The error that ended it, if any.
     """
 
@@ -592,7 +593,7 @@ class EpisodeEnded:
         stop_reason: The reason for the end of the episode.
         documents: The ranking, best first.
         turns: The number of turns.
-        tokens: Tokens in the final view.
+        tokens: The number of tokens in the final view.
         digest: SHA-256 of the final view's text, in hexadecimal.
         dropped: The number of ids that were dropped from the ranking because they were not citable, by reason.
         mistakes: The number of calls with a mistake.

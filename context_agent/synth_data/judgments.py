@@ -111,9 +111,9 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8: {error}") from error
+        raise DataError(f"{path} is not UTF-8: {error}") from error
 
 
 def _add_judgment(judgments: Judgments, line: str, location: str, signed: str, task_ids: Collection[str]) -> None:

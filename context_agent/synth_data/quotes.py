@@ -245,7 +245,7 @@ def _normalized_char(char: str) -> str:
 
 
 def _by_words(quote: str, source: _FoldedText) -> QuoteMatch | None:
-    """Return the match by the last comparison, on a text without punctuation and case."""
+    """Return the match by the last comparison, which ignores punctuation and case."""
     quote_words = [word for word in quote.split() if _tells(word)]
     if len(quote_words) < LEADING_WORDS:
         return None

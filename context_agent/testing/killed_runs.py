@@ -292,7 +292,10 @@ def main() -> int:
 
 
 def sound_under_kills(options: argparse.Namespace, out: Path, quota: float, context: Any) -> bool:
-    """Kill a run, resume it each time, and print the verdict as JSON. Return True if the run kept the promise."""
+    """Kill a run several times, and resume it after each kill. Print the verdict as JSON.
+
+    Return True if the run kept its promise.
+    """
     out.mkdir(parents=True, exist_ok=True)
     rng, kills, ledger = random.Random(options.seed), 0, out / "ledger.jsonl"
     while kills < options.kills:

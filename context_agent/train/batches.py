@@ -124,7 +124,7 @@ def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int)
 
     Args:
         lengths: The length of each row.
-        size: Rows of a batch.
+        size: Number of rows of a batch.
         seed: The seed of the run.
         epoch: The epoch. Seed and epoch determine the order.
 

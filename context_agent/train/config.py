@@ -190,8 +190,8 @@ class EpisodeConfig:
 
     Attributes:
         profile: Harness profile.
-        reserve: Tokens kept free after every action. A window holds at least eight reserves, so tiny models need a
-            smaller one.
+        reserve: Number of tokens that stay free after every action. A window holds at least eight reserves, so tiny
+            models need a smaller one.
         window: Size of the context window, in tokens. Evaluations always use it.
         windows: Window sizes of the training episodes. The questions of a step use them in turn. If it is empty, all
             episodes use `window`. A call may show as many tokens as in `window`.
@@ -269,12 +269,12 @@ class RolloutConfig:
     """The rollouts of a step, and the updates on their rows. The defaults are the report's (Context-1, section 3).
 
     Attributes:
-        steps: Steps of the run.
-        groups: Questions of a step.
-        rollouts: Episodes of each question.
+        steps: Number of steps of the run.
+        groups: Number of questions of a step.
+        rollouts: Number of episodes of each question.
         demonstrations: Number of these episodes that are demonstrations from `data.trajectories` instead of sampled
             episodes.
-        substeps: Optimizer updates of a step.
+        substeps: Number of optimizer updates of a step.
         concurrency: Number of episodes that run concurrently.
         seed: Random seed for drawing questions and sampling. 0 means the run's seed.
         baseline: The quantity that is subtracted from each reward (`advantages.Baseline`).
@@ -283,7 +283,7 @@ class RolloutConfig:
         refill: How often a step may replace a question if all of its episodes earn the same reward (dynamic sampling,
             DAPO, arXiv 2503.14476). 0 means never.
         keep_negative: Of the episodes with a negative advantage, the share that is trained on.
-        save_every: Steps between two saved sets of trajectories, for `ctx1 view`. A set has the episodes of
+        save_every: Number of steps between two saved sets of trajectories, for `ctx1 view`. A set has the episodes of
             `SAVED_QUESTIONS` questions. 0 means none.
     """
 
@@ -344,7 +344,7 @@ class EngineConfig:
         base_url: Address of the server.
         sync: The way in which the server receives weights: a LoRA `adapter` through a shared folder, or all weights
             over `nccl`.
-        every: Steps between two weight syncs with a server.
+        every: Number of steps between two weight syncs with a server.
         adapters: Folder of the synced adapters. The trainer and the server must see it under the same path.
         batch: Largest number of sequences in a batch in this process.
         timeout: Timeout for one reply, in seconds.
@@ -567,13 +567,13 @@ class SftConfig:
 
     Attributes:
         learning_rate: Peak learning rate of supervised training. None means `optimiser.learning_rate`.
-        epochs: Passes over the rows.
-        rows: Rows of an update.
-        rows_per_pass: Rows of a forward pass.
+        epochs: Number of passes over the rows.
+        rows: Number of rows of an update.
+        rows_per_pass: Number of rows of a forward pass.
         demonstrations: Number of expert episodes, in a toy environment.
         held_out: Share of the questions that are held out. Their demonstrations measure the loss and are not trained
             on.
-        every: Updates between two measurements of the held-out loss.
+        every: Number of updates between two measurements of the held-out loss.
     """
 
     learning_rate: PositiveFloat | None = None
@@ -594,7 +594,7 @@ class EvaluationConfig:
     """Evaluation on the dev questions during reinforcement learning.
 
     Attributes:
-        every: Steps between two evaluations. 0 means none.
+        every: Number of steps between two evaluations. 0 means none.
         questions: Number of dev questions that are used.
         temperatures: Sampling temperatures. 0 is greedy.
         best: The metric that decides which model is best, measured at the first temperature.
@@ -611,7 +611,7 @@ class CheckpointConfig:
     """The frequency of checkpoints, and how many are kept.
 
     Attributes:
-        every: Updates between two checkpoints.
+        every: Number of updates between two checkpoints.
         keep: Number of newest checkpoints that are kept.
     """
 
@@ -642,8 +642,8 @@ class ExpectedCosts:
         sampled: Number of sampled tokens in an episode.
         row_tokens: Number of tokens in all rows of an episode.
         longest_row: Number of tokens in the longest row. None means the whole window.
-        sampled_per_second: Tokens that the whole machine samples per second.
-        trained_per_second: Tokens that the whole machine trains per second.
+        sampled_per_second: Number of tokens that the whole machine samples per second.
+        trained_per_second: Number of tokens that the whole machine trains per second.
         gpus: Number of training GPUs.
         gpu_memory: Memory of a GPU, in GB.
         server_gpus: Number of sampling GPUs. 0 if sampler and trainer share GPUs.

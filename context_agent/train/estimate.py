@@ -48,8 +48,8 @@ class MemoryEstimate:
     """The estimated memory of one training GPU and of one sampling GPU.
 
     Attributes:
-        parts: Bytes on a training GPU, by part.
-        server: Bytes on a GPU of the sampling server, by part. Empty if there is no server.
+        parts: Number of bytes on a training GPU, by part.
+        server: Number of bytes on a GPU of the sampling server, by part. Empty if there is no server.
         shared: True if trainer and server use the same GPUs.
     """
 
@@ -69,12 +69,12 @@ class StepCost:
     """The cost of one step: its rollouts and its updates.
 
     Attributes:
-        episodes: Episodes of the step.
-        sampled: Sampled tokens.
-        trained: Tokens in the rows.
+        episodes: Number of episodes of the step.
+        sampled: Number of sampled tokens.
+        trained: Number of tokens in the rows.
         sampling_seconds: Time to sample. None if the run file gives no rate.
         training_seconds: Time to train. None if the run file gives no rate.
-        flops: Floating-point operations.
+        flops: Number of floating-point operations.
     """
 
     episodes: int
@@ -119,11 +119,11 @@ class LessonsCost:
 
     Attributes:
         episodes: Number of demonstrations.
-        epochs: Passes over the rows.
-        tokens: Token ids that pass through the model, over all epochs.
+        epochs: Number of passes over the rows.
+        tokens: Number of token ids that pass through the model, over all epochs.
         source: The origin of the numbers of episodes and tokens.
         seconds: Training time. None if the run file gives no rate.
-        flops: Floating-point operations.
+        flops: Number of floating-point operations.
     """
 
     episodes: int
@@ -165,10 +165,10 @@ class RunEstimate:
         shape: The shape of the model.
         memory: The memory of the GPUs.
         cost: The cost of a step of reinforcement learning, or of the whole supervised training.
-        steps: Steps of the run.
+        steps: Number of steps of the run.
         room: Memory of a GPU, in bytes. None if the run file does not state it.
-        adapter_bytes: Bytes that a weight sync sends to a sampler. None if all weights are trained, or in supervised
-            training, which has no sampler.
+        adapter_bytes: Number of bytes that a weight sync sends to a sampler. None if all weights are trained, or in
+            supervised training, which has no sampler.
     """
 
     shape: ModelShape
@@ -335,8 +335,8 @@ def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str 
 
     Args:
         shape: The shape of the model.
-        tokens: Length of the row.
-        width: Bytes of a number.
+        tokens: Length of the row in tokens.
+        width: Size of a number in bytes.
         attention: The attention implementation. None counts as eager.
         checkpointed: True if activations are computed again in the backward pass.
 

@@ -74,7 +74,7 @@ def test_a_malformed_row_is_named_by_its_line(tmp_path: Path, line: str, reason:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.jsonl: cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"none\.jsonl cannot be read: No such file"):
         load_questions(tmp_path / "none.jsonl")
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(json.dumps(ROW).encode() * 50)[:-12])

@@ -128,7 +128,7 @@ def test_an_empty_file_comes_to_nothing_and_a_missing_one_is_told(inside, tmp_pa
     assert "0 of 0 tasks kept" in filter_run.stdout
     filter_run = inside("synth", "filter", "none.jsonl", "--path", corpus, "--out", "kept.jsonl")
     assert filter_run.returncode == 1
-    assert "none.jsonl: cannot be read" in filter_run.stderr
+    assert "none.jsonl cannot be read" in filter_run.stderr
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_a_bad_row_of_the_gold_file_is_told(inside, runs, gold):
     [
         (["empty"], 1, "no trajectory in empty: no files"),
         (["nowhere"], 1, "nowhere does not exist"),
-        (["runs", "--gold", "nowhere.jsonl"], 1, "nowhere.jsonl: cannot be read"),
+        (["runs", "--gold", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read"),
         (["runs", "--text", "--out", "x.html"], 2, "--text prints on the terminal and cannot be combined with"),
         (["runs", "--json", "--out", "-"], 2, "--out - writes the page to stdout"),
         ([], 2, "PATH"),

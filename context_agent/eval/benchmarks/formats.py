@@ -129,7 +129,7 @@ def tables_from_hub(name: str, hubs: Mapping[str, HubTable], split: str) -> Sour
             table = datasets.load_dataset(hub.dataset, hub.config, split=hub_split)
         except Exception as error:
             table_name = f"{hub.dataset}{f' ({hub.config})' if hub.config else ''}, split {hub_split}"
-            raise DataError(f"{name}: cannot load {table_name}: {str(error).partition(chr(10))[0]}") from error
+            raise DataError(f"cannot load {table_name} of {name}: {str(error).partition(chr(10))[0]}") from error
         return ((f"{hub.dataset}:{number}", row) for number, row in enumerate(table, 1))
 
     return SourceTables(name, rows, frozenset(hubs))
@@ -239,7 +239,8 @@ Format = Callable[[SourceTables], BenchmarkContent]
 def hotpotqa(tables: SourceTables) -> BenchmarkContent:
     """Read the format of HotpotQA and 2WikiMultihopQA.
 
-    `context` and `supporting_facts` are lists of pairs, or columns in the dataset repository's edition.
+    In the published files, `context` and `supporting_facts` are lists of pairs. In the dataset repository, they are
+    columns.
     """
     pooled: dict[str, Document] = {}
 

@@ -126,7 +126,7 @@ class RequestMiddleware:
     def _refusal(self, method: str, headers: Headers, scope: Scope) -> Problem | None:
         """Return the error for a wrong host name, a page of another origin, a wrong token or a refused path.
 
-        The health and the files of the page need no token, because they contain nothing from the index.
+        The health endpoint and the files of the page need no token, because they contain nothing from the index.
         """
         path, name = scope["path"], host_name(headers.get("host", ""))
         if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):

@@ -17,8 +17,8 @@ class Settings:
             either, web pages may use only addresses and the names of the loopback. The owner of any other name could
             make it resolve to this machine.
         origins: Further web pages that may call the server, such as `https://app.example`.
-        concurrency: Searches that run at a time.
-        queue: Searches that may wait for their turn.
+        concurrency: The number of searches that run at a time.
+        queue: The number of searches that may wait for their turn.
         deadline: The time limit of a search, including the wait in the queue.
         max_body: The largest body of a request, in bytes.
         max_connections: The most open connections. If the process has too few file descriptors, there are fewer.

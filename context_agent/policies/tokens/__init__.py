@@ -132,7 +132,7 @@ class TokenPolicy:
         return Instructions(opening.text, opening.tokens)
 
     def opening(self, profile: Profile) -> Opening:
-        """Return the profile's opening in the renderer's tokens, rendered once."""
+        """Return the profile's opening in the renderer's tokens. Each profile is rendered only once."""
         if profile not in self._openings:
             self._openings[profile] = self.renderer.opening(profile)
         return self._openings[profile]

@@ -183,7 +183,7 @@ def read_snapshot(folder: Path) -> Snapshot:
     rows = SegmentRows([load_segment(folder, name, dimension) for name in names])
     bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"], mixed=stored["mixed"] is True)
     if bm25.count() != len(rows) or not 0 <= documents <= len(rows):
-        raise CorpusCorruptError(f"the files in {folder} do not belong together")
+        raise CorpusCorruptError(f"the files in {folder} state different counts")
     vectors = VectorTable(rows.vector_parts(), str(stored["space"])) if dimension else None
     return Snapshot(folder, rows, bm25, documents, dimension, vectors)
 

@@ -140,7 +140,7 @@ class _Rules:
 
     Attributes:
         files: Each file with the number of parts of its folder's path. The deepest folder comes last.
-        size: Bytes of all files.
+        size: The size of all files in bytes.
     """
 
     files: tuple[tuple[int, GitIgnore], ...] = ()

@@ -27,12 +27,12 @@ class EpisodeMeans:
         output_recall: The share of the gold that an episode ranked.
         precision: The precision of the ranking.
         prune_accuracy: The mean over the episodes with a prune.
-        turns: Turns of an episode.
-        tokens: Tokens that an episode placed in the context.
-        searches: Searches of an episode.
-        prunes: Turns with a prune.
+        turns: The number of turns of an episode.
+        tokens: The number of tokens that an episode placed in the context.
+        searches: The number of searches of an episode.
+        prunes: The number of turns with a prune.
         chunks_per_prune: The number of pruned chunks divided by the number of turns with a prune.
-        restores: Turns with a restoration.
+        restores: The number of turns with a restoration.
         hops: The number of episodes by hops.
     """
 

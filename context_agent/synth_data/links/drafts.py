@@ -220,7 +220,7 @@ def _comparison(
 
 
 def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Yield questions for a page that names a described page in its first sentence."""
+    """Yield questions about a page whose first sentence names another page. The question describes that other page."""
     for row in rows:
         page = graph.pages[row]
         if not page.kind or not page.sentences:

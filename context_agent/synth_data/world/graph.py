@@ -220,7 +220,7 @@ class _Relations:
             self._capital(region)
 
     def _year(self, entity: Entity) -> None:
-        """Draw a year. Persons are born in the first four fifths of the period, so that their works fit in."""
+        """Draw a year. Persons are born in the first four fifths of the period, which leaves years for their works."""
         years = self._years
         latest = years.start + len(years) * 4 // 5 if entity.kind == "person" else years.stop
         for relation in self._graph.wording.of(entity.kind):

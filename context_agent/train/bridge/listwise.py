@@ -57,7 +57,7 @@ class FitRecipe:
     Attributes:
         hidden: Widths of the hidden layers.
         members: Number of networks to train. The trained network is their mean.
-        epochs: Passes over the groups.
+        epochs: Number of passes over the groups.
         steps: Smallest and largest number of optimizer steps. They apply to any number of groups.
         batch: Number of groups in a step.
         learning_rate: Peak learning rate of AdamW.

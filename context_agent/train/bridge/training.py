@@ -138,7 +138,7 @@ def train(
     explorers = dict.fromkeys(range(FOLDS), BridgePolicy(policy.scorer, effort=effort, untrained=policy.scorer is None))
     if (count := sum(len(source.questions) for source in sources)) < MIN_QUESTIONS:
         if fallback is None:
-            raise DataError(f"{count} questions name gold documents; training needs at least {MIN_QUESTIONS}")
+            raise DataError(f"{count} questions name gold documents; training needs at least {MIN_QUESTIONS}. Add more")
         experiences = collect(sources, explorers, windows, partial(report, "episodes"))
         return _keep(fallback, experiences, partial(report, "reading"))
     for turn in range(1, rounds + 1):

@@ -142,8 +142,8 @@ class DemoOptions:
     Attributes:
         out: The folder of the demo.
         seed: Random seed.
-        steps: Steps of reinforcement learning.
-        demonstrations: Number of the expert's episodes, or of the questions that the oracle plays.
+        steps: Number of steps of reinforcement learning.
+        demonstrations: Number of demonstrations by the expert, or of questions that the oracle plays.
         threads: Number of torch threads.
         questions: Number of test questions.
         trajectory_reward: If False, train without the trajectory reward.

@@ -62,11 +62,11 @@ class ReinforcementLoop:
         weights: Sends new weights to the sampler.
         gamma: The decay of an advantage by step.
         staleness: Largest age of a row that is trained on, in updates.
-        sync_every: Steps between two weight syncs. If it is 0, weights are sent after every update.
+        sync_every: Number of steps between two weight syncs. If it is 0, weights are sent after every update.
         demonstrations: Demonstrations that join the groups of their questions.
         canary: Checks that the sampler has the weights that were sent.
         evaluator: Plays the dev questions. None on ranks that do not evaluate.
-        evaluate_every: Updates between two evaluations. 0 means none.
+        evaluate_every: Number of updates between two evaluations. 0 means none.
         evaluated: Receives the metrics after each evaluation. It is called on every rank. Only the rank that evaluated
             has metrics.
         folder: Receives the trajectories of some steps.

@@ -38,8 +38,8 @@ class UpdateSize:
     """The size of an update over all ranks.
 
     Attributes:
-        tokens: Trained tokens.
-        rows: Rows with trained tokens.
+        tokens: Number of trained tokens.
+        rows: Number of rows with trained tokens.
         passes: Largest number of forward passes on a rank.
     """
 

@@ -22,8 +22,8 @@ class SentWeights:
     """The size of a weight sync.
 
     Attributes:
-        sent: Bytes that were sent.
-        full: Bytes of all the model's weights.
+        sent: Number of bytes that were sent.
+        full: Size of all the model's weights in bytes.
     """
 
     sent: int = 0

@@ -35,8 +35,8 @@ class WorldConfig:
     """A toy environment of a corpus and questions, generated when the run starts.
 
     Attributes:
-        entities: Documents of the corpus.
-        tasks: Questions of all splits and types.
+        entities: Number of documents of the corpus.
+        tasks: Number of questions of all splits and types together.
         seed: Random seed.
         hops: Smallest and largest number of documents in a question's chain.
         worlds: Number of environments for demonstrations, with consecutive seeds. Reinforcement learning uses the

@@ -95,7 +95,7 @@ class UsageData(TextData):
     """The usage line of a turn.
 
     Attributes:
-        total: Tokens in the view, including the usage line.
+        total: The number of tokens in the view, including the usage line.
     """
 
     total: int
@@ -109,8 +109,8 @@ class EditData(TypedDict):
         replaced: The keys of the blocks that summaries replaced.
         summaries: The keys of the new summaries.
         restored: The keys of the blocks that were restored.
-        freed: Tokens that the edit removed from the view.
-        recomputed: Tokens that the model must read again because of the edit.
+        freed: The number of tokens that the edit removed from the view.
+        recomputed: The number of tokens that the model must read again because of the edit.
     """
 
     pruned: list[int]

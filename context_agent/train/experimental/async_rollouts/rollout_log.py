@@ -102,7 +102,7 @@ class RolloutLog:
         Args:
             path: The file.
             settings: The settings of the run (`RunConfig.plain`).
-            substeps: Updates of a step.
+            substeps: Number of updates of a step.
             update: The update from which the run resumes.
             rank: The number of this rank.
             ranks: The number of ranks.

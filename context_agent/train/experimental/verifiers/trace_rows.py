@@ -57,7 +57,7 @@ def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); name a run's folder of verifiers") from None
+        raise DataError(f"{path} cannot be read ({error.strerror}); name a run's folder of verifiers") from None
     for number, line in enumerate(lines, start=1):
         try:
             episode = parse_json(line)

@@ -109,7 +109,9 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         }
         row_outputs = outputs(episode, engine, timing, extra)
         if not row_outputs:
-            raise PolicyError(f"episode {ask.episode} sampled nothing: its window has no room for a reply")
+            raise PolicyError(
+                f"episode {ask.episode} sampled nothing, because its window has no room: use a larger window"
+            )
         return row_outputs
 
     def _ask(self, question_row: VerlQuestion, session: int, step: int) -> RolloutRequest:
