@@ -311,7 +311,7 @@ def _print_checks(benchmarks: list[PreparedBenchmark], as_json: bool) -> int:
         output.echo(f"{benchmark.name}: {note['questions']} questions, {note['chunks']} chunks")
         problems = [*benchmark.problems, *(str(check) for check in (prepared.missing, prepared.leaks) if check)]
         for problem in problems or [
-            "no problems: all gold is in the index, and train shares nothing with these questions"
+            "no problems: all gold is in the index, and none of the training questions is among these questions"
         ]:
             output.echo(f"  {problem}")
     return 1 if any(prepared.missing or prepared.leaks or prepared.benchmark.problems for prepared in benchmarks) else 0

@@ -284,7 +284,7 @@ class IndexOptions:
     collection: Annotated[
         str | None,
         Parameter(
-            metavar="NAME", show_default=f"{DEFAULT_COLLECTION}; if it is missing, the only one that there is is read"
+            metavar="NAME", show_default=f"{DEFAULT_COLLECTION}; if it is missing, a search reads the only other one"
         ),
     ] = None
     """Collection in the folder or on the server."""
@@ -305,8 +305,8 @@ class IndexOptions:
         """The advice for a user whose index does not exist."""
         location = f"--url {self.url}" if self.url else f"--path {self.path}"
         check = "Check that the server runs. " if self.url else ""
-        collection = self.collection or DEFAULT_COLLECTION
-        return f"{check}To make this index: ctx1 index SOURCE {location} --collection {collection}"
+        collection = f" --collection {self.collection}" if self.collection else ""
+        return f"{check}To make this index: ctx1 index SOURCE {location}{collection}"
 
 
 @options_in("Retrieval")

@@ -263,7 +263,8 @@ def _show_document(console: Console, rank: int, document: RankedDocument, senten
     from rich.text import Text
 
     line = Text.assemble((f"{rank:>2}. {one_line(document.title or document.id)}", "bold"))
-    if document.title and document.title != document.id:
+    # The title of a definition in code begins with the file, as in `src/gate.py: SluiceGate.open`.
+    if document.title and document.title != document.id and not document.title.startswith(f"{document.id}: "):
         line.append(f"  {one_line(document.id)}", style="dim")
     line.append(f"  {document.score:.3f}", style="dim")
     console.print(line)

@@ -150,8 +150,8 @@ def _lines(report: PruneReport, *, verbose: bool) -> Iterator[Text]:
     yield Text(f"{report.outcome}: {_sizes(report)}", style="bold")
     if report.freed:
         yield Text(
-            f"saves {report.savings:,.0f} and costs {report.loss:,.0f} fresh input tokens: "
-            f"{report.freed:,} tokens freed, {report.cached_lost:,} cached tokens read afresh"
+            f"{report.freed:,} tokens freed, worth {report.savings:,.0f} fresh input tokens in the turns to come; "
+            f"{report.cached_lost:,} cached tokens read afresh, at the cost of {report.loss:,.0f}"
         )
     if report.protected:
         yield Text(f"passages that stay in any case: {output.counts(report.protected)}")

@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -76,6 +77,22 @@ def test_evidence_that_may_suffice_comes_first():
     unknown = ranking_text(None, "Alpha")
     assert unknown.startswith(" 1. Alpha")
     assert "confidence" not in unknown
+
+
+@pytest.mark.parametrize(
+    ("title", "line"),
+    [
+        ("Sluice", " 1. Sluice  src/gate.py  0.250\n"),
+        ("src/gate.py", " 1. src/gate.py  0.250\n"),
+        ("src/gate.py: SluiceGate.open", " 1. src/gate.py: SluiceGate.open  0.250\n"),
+        ("src/gate.pyx", " 1. src/gate.pyx  src/gate.py  0.250\n"),
+    ],
+)
+def test_an_id_that_begins_the_title_is_printed_once(title, line):
+    document = RankedDocument("src/gate.py", title, 0.25, (RankedChunk("src/gate.py_0", "Text.", 0.25),))
+    console = Console(file=StringIO(), width=100)
+    show_ranking(console, SearchResult("Q?", (document,), "finished", 1, 10, (), confidence=0.8))
+    assert console.file.getvalue().startswith(line)
 
 
 def test_no_documents_are_nothing_relevant():
