@@ -403,8 +403,8 @@ class ModelOptions(ServerOptions):
     """The language model to use, and how to sample from it. If a field is None, the policy's default applies."""
 
     model: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="$CTX1_MODEL")] = None
-    """Name of the model, as the server lists it. The policy tokens also runs a packaged model, or a folder such as
-    that of a training run, in this process."""
+    """Name of the model, as the server lists it. The policy tokens also runs the packaged model smollm2, or a
+    folder such as that of a training run, in this process."""
     tools: Annotated[Literal["native", "text"] | None, Parameter(show_default="native")] = None
     """How a chat model calls tools; text is for models without tool calls."""
     temperature: Annotated[float | None, NOT_NEGATIVE, Parameter(show_default="the model's")] = None

@@ -20,6 +20,9 @@ from context_agent.types import Document, Section
 
 LONGEST_SPEAKER = 100
 """The most characters of a speaker's name and of a time. They are stored with every chunk of a turn."""
+LONGEST_MENTION = 40
+"""The most characters of a name that replaces a user's id of 5 characters or more in a text, so that texts stay small.
+"""
 LONGEST_SUBJECT = 200
 """The most characters of a conversation's title in the titles of its turns."""
 MOST_TURNS = 20_000
@@ -29,6 +32,7 @@ MOST_PARTS = 1_000
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_SLACK_MENTION = re.compile(r"<@(?P<user>[A-Z0-9]{1,20})(?:\|(?P<name>[^<>|\n]{1,100}))?>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +167,27 @@ def _chatgpt_turns(mapping: Mapping[str, Any], current: object) -> Iterator[Turn
 
 
 def _slack_turns(messages: Iterable[object]) -> Iterator[Turn]:
-    for message in messages:
-        if isinstance(message, dict):
-            profile = message.get("user_profile")
-            names = profile if isinstance(profile, dict) else {}
-            candidates = (names.get("display_name"), names.get("real_name"), message.get("username"))
-            speaker = next((name for name in (*candidates, message.get("user")) if isinstance(name, str) and name), "")
-            yield Turn(speaker, _moment(message.get("ts")), _text_of(message.get("text")))
+    """Yield the turns of a day. Ids of users become names, if any message of the day tells the user's name."""
+    found = [message for message in messages if isinstance(message, dict)]
+    authors = ((_string(message.get("user")), _slack_name(message)) for message in found)
+    names = {user: name for user, name in authors if user and name}
+
+    def mentioned(mention: re.Match[str]) -> str:
+        name = names.get(mention["user"]) or mention["name"]
+        return f"@{name[:LONGEST_MENTION]}" if name else mention[0]
+
+    for message in found:
+        user = _string(message.get("user"))
+        text = _SLACK_MENTION.sub(mentioned, _text_of(message.get("text")))
+        yield Turn(_slack_name(message) or names.get(user, user), _moment(message.get("ts")), text)
+
+
+def _slack_name(message: Mapping[str, Any]) -> str:
+    """Return the name of a message's author, or "" if the message has only the user's id."""
+    profile = message.get("user_profile")
+    stated = profile if isinstance(profile, dict) else {}
+    candidates = (stated.get("display_name"), stated.get("real_name"), message.get("username"))
+    return next((name for name in candidates if isinstance(name, str) and name), "")
 
 
 def _role_turns(messages: Iterable[object]) -> Iterator[Turn]:

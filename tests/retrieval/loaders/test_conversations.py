@@ -108,6 +108,25 @@ def test_a_day_of_a_slack_channel_is_a_document(tmp_path: Path) -> None:
     ]
 
 
+def test_users_of_a_slack_channel_have_the_names_that_any_message_of_the_day_tells(tmp_path: Path) -> None:
+    def message(user: str, text: str, **profile: str) -> dict[str, object]:
+        told = {"user_profile": {"display_name": "", **profile}} if profile else {}
+        return {"type": "message", "user": user, "ts": "1767323045.0", "text": text, **told}
+
+    messages = [
+        message("U1", "<@U2> and <@U3|tim> and <@U4>: the saw is blunt."),
+        message("U2", "I saw.", real_name="Nora Pell"),
+        message("U1", "Thanks", display_name="ann"),
+        {"type": "message", "username": "builder", "ts": "1767323045.0", "text": "It is built."},
+        {"type": "message", "ts": "1767323045.0", "text": "Nobody said this."},
+    ]
+    write(tmp_path, "general/2026-01-02.json", messages)
+    (document,), _ = read(tmp_path)
+    speakers = [title.removeprefix("#general 2026-01-02: ").rpartition(", ")[0] for title, _ in turns(document)]
+    assert speakers == ["ann", "Nora Pell", "ann", "builder", ""]
+    assert "@Nora Pell and @tim and <@U4>: the saw is blunt." in document.text
+
+
 def test_messages_with_roles_are_a_conversation(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": [{"type": "text", "text": "1"}]}]
     for value in (messages, {"messages": messages}):
