@@ -321,11 +321,11 @@ class SwarmSubAgents:
     """The sub-agents of one episode. See `SubAgents`.
 
     Attributes:
-        swarm: Their limits.
+        swarm: The limits of the sub-agents.
         factory: The factory of their episodes.
-        request: The request of the episode that they belong to.
+        request: The request of the episode that started them.
         fresh: The rule for the chunks that they do not show again.
-        runs: The runs of those that have begun.
+        runs: The runs of the sub-agents that have begun.
     """
 
     swarm: Swarm

@@ -53,7 +53,7 @@ class ContextPruningMemory(BaseMemory):
 
     @classmethod
     def from_defaults(cls, **options: Any) -> Self:
-        """Return a memory over LlamaIndex's own memory. The options are passed to the latter."""
+        """Return a memory that wraps LlamaIndex's own memory, which gets the options."""
         return cls(Memory.from_defaults(**options))
 
     def get(self, input: str | None = None, **options: Any) -> list[ChatMessage]:

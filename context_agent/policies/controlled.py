@@ -226,7 +226,7 @@ class ControlledActor:
 def prune_by(strategy: Strategy) -> Control:
     """Return the control that drops the policy's edits and prunes by a strategy.
 
-    Past the soft threshold, the strategy frees enough tokens that one more call fits below the threshold.
+    Past the soft threshold, the strategy frees tokens until one more call fits below the threshold.
     """
 
     def control(view: View, action: Action) -> Action:
@@ -262,9 +262,9 @@ def summarize_oldest(view: View, action: Action) -> Action:
 
 
 def _excess(view: View) -> int:
-    """Return how many tokens to free if the view is past the soft threshold.
+    """Return the number of tokens to free if the view is past the soft threshold.
 
-    After that, one more call fits below the threshold.
+    When they are freed, one more call fits below the threshold.
     """
     return view.tokens - view.budget.soft + view.budget.per_call
 

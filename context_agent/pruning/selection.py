@@ -82,7 +82,7 @@ class OwnWords:
         return (mark for mark in marks if mark in self._first) if self._first else iter(())
 
     def _introduced(self, mark: object, message: int) -> bool:
-        """Return True if the user and the agent first used the mark after that message."""
+        """Return True if the first use of the mark by the user or the agent comes after that message."""
         return self._first[mark] > message
 
 

@@ -187,7 +187,7 @@ def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
 
 
 def _identity(value: Any) -> tuple[str, Any]:
-    """Return a key that is equal for equal values, also for 1 and 1.0. A list equals only itself."""
+    """Return a key that is equal for equal values. 1 and 1.0 are equal, and a list equals only itself."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return type(value).__name__, value if isinstance(value, _SCALAR_TYPES) else id(value)
     return "number", value

@@ -1,4 +1,4 @@
-"""`multi_tool_use`: wrap several calls in one, for models that write one call a turn."""
+"""`multi_tool_use`: wrap several calls in one, for models that write one call per turn."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ class Expansion:
         return self._by_row[row]
 
     def _fixed(self, row: int, mention: Mention) -> list[float]:
-        """Return the features in `FIXED`. A title is a mention with a negative start."""
+        """Return the features in `FIXED`. The start of a mention is negative if the mention is a title."""
         notes, passage = self._notes, self._notes.candidates[row].passage
         question, weights = notes.question, notes.weights.learn(())
         name = mention.name.split()

@@ -53,7 +53,7 @@ class DescribedPage:
 
 
 def named_page(graph: LinkGraph, row: int) -> DescribedPage:
-    """Return a page described by its bare title, or by its whole title if the bare title is ambiguous."""
+    """Return a page with its bare title as the description. If the bare title is ambiguous, use the whole title."""
     page = graph.pages[row]
     return DescribedPage(row, page.bare if page.name in graph.rows_by_name else page.title)
 

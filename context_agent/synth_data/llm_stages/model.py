@@ -52,7 +52,7 @@ class InvalidReply(Exception):
     """An error that a check raises for an unusable reply.
 
     Attributes:
-        reason: A short, stable reason, which reports count.
+        reason: A short, stable reason. Reports count the replies with each reason.
         problem: A description of the problem, which the model gets.
     """
 

@@ -274,7 +274,7 @@ def _check_extension(context: StageContext, task: Task, written: WrittenTask, ex
     check_written(context, written, excerpts, secrets=[task.answer, *task.aliases])
     # The old clues stay in the task, so they must not state the new answer.
     if states_answer(task.clues, written.answer, written.aliases):
-        raise InvalidReply("answer in the question", f"the old clues say {written.answer!r} already")
+        raise InvalidReply("answer in the question", f"the old clues already say {written.answer!r}")
 
 
 def _bridge_answers(task: Task) -> list[str]:

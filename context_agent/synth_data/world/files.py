@@ -112,8 +112,8 @@ that does not exist, and questions about them whose answers follow from the docu
 |---|---|
 {rows}
 
-`{CORPUS}` holds `id`, `title`, `text`; `queries.*.jsonl` a task a line with `question`, `answer`, `gold` in hop order,
-`type`, `hops`, supporting quotes and distractors. Split {about["split"]}.
+`{CORPUS}` has an `id`, a `title` and a `text` on each line. `queries.*.jsonl` has one task per line, with `question`,
+`answer`, `gold` in hop order, `type`, `hops`, supporting quotes and distractors. Split {about["split"]}.
 
 Made by `{command}`; the same command gives the same bytes.
 

@@ -131,7 +131,8 @@ class Canary:
             score = pending.result(self._timeout)
         except TimeoutError:
             raise PolicyError(
-                f"the sampler did not score {len(self._ids)} ids within {self._timeout:g} seconds (engine.timeout)"
+                f"the sampler did not score {len(self._ids)} ids within {self._timeout:g} seconds: check the "
+                "sampler, or raise engine.timeout"
             ) from None
         expected = self._expected.get(score.version)
         if expected is None or len(score.logprobs) != len(expected):
