@@ -38,7 +38,8 @@ class JsonRoute(APIRoute):
         async def handle_json(request: Request) -> Response:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
-                raise Problem(415, "unsupported_media_type", "the body must be application/json")
+                reason = "the body must be JSON: send it with the header Content-Type: application/json"
+                raise Problem(415, "unsupported_media_type", reason)
             content = await read_body(request, request.app.state.max_body)
             try:
                 value = model.model_validate_json(content)

@@ -185,9 +185,10 @@ async def _on_problem(request: Request, problem: Exception) -> Response:
 async def _on_refusal(request: Request, error: Exception) -> Response:
     """Return the response to a request that Starlette refuses because of its path or its method."""
     assert isinstance(error, HTTPException)
+    allowed = (error.headers or {}).get("Allow", "another method")
     reasons = {
-        404: ("not_found", "there is no such path"),
-        405: ("method_not_allowed", "the path does not support this method"),
+        404: ("not_found", "there is no such path; check its spelling"),
+        405: ("method_not_allowed", f"the path does not support {request.method}; use {allowed}"),
     }
     code, message = reasons.get(error.status_code, ("refused", error.detail))
     return _problem_response(

@@ -31,7 +31,10 @@ MAX_CONVERSATIONS = 1_000
 """Conversations that a report lists. Older ones count in the sum alone."""
 MODEL_CHARACTERS = 100
 """Characters of a model's name that count."""
+MAX_MODELS = 3
+"""Models without a price that a line names."""
 MILLION = 1_000_000
+_MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 _MODEL_IN_PATH = re.compile(r"/models?/([^/:]+)")
 
 
@@ -226,10 +229,16 @@ class SavingsReport:
 
     def _money_line(self, total: Mapping[str, Any]) -> str:
         if total["requests"] and total["without_price"] == total["requests"]:
-            return "money: unknown, because there is no price for these models; --prices FILE.toml adds prices"
+            return f"money: unknown, because there is no price for {self._models()}; --prices FILE.toml adds prices"
         unpriced = f", {_count(total['without_price'], 'request')} without a price" if total["without_price"] else ""
         verb = "saved" if total["money"] >= 0 else "lost"
         return f"about {abs(total['money']):,.2f} {self.prices.currency} {verb}{unpriced}; prices change"
+
+    def _models(self) -> str:
+        """Return the names of the latest models. Names with characters that model names do not have are left out."""
+        with self._lock:
+            models = {one.model: None for one in reversed(self._conversations.values()) if _MODEL.fullmatch(one.model)}
+        return ", ".join(list(models)[:MAX_MODELS]) or "these models"
 
     def html(self) -> str:
         """Return the report as a page. The page loads nothing and runs no script."""

@@ -55,6 +55,13 @@ def test_a_model_is_found_by_the_longest_name_that_its_own_contains() -> None:
     assert model_in_path(CHAT) == ""
 
 
+def test_a_name_that_no_model_has_is_not_repeated() -> None:
+    report = SavingsReport(PRICES)
+    report.add(request(model="\x1b[2Jgpt"))
+    *_, money = report.lines()
+    assert "no price for these models;" in money
+
+
 def test_a_refused_request_was_not_paid_for_but_a_restore_counts() -> None:
     report = SavingsReport(PRICES)
     report.add(request(restored=2, cached_lost=7), accepted=False)
@@ -67,7 +74,7 @@ def test_a_model_without_a_price_is_said() -> None:
     report = SavingsReport(PRICES)
     report.add(request(model="unheard-of"))
     *_, money = report.lines()
-    assert "no price for these models" in money
+    assert "no price for unheard-of;" in money
     report.add(request())
     *_, money = report.lines()
     assert "1 request without a price" in money
