@@ -67,8 +67,17 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-CONVERSATION_FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
-"""The paths whose requests are pruned, and the field that holds the conversation."""
+CONVERSATION_FIELDS = {
+    "/v1/chat/completions": "messages",
+    "/chat/completions": "messages",
+    "/v1/responses": "input",
+    "/responses": "input",
+    "/v1/messages": "messages",
+}
+"""The paths whose requests are pruned, and the field that holds the conversation.
+
+Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans.
+"""
 ANTHROPIC_PATH = "/v1/messages"
 MODEL_PATH_FIELDS = (
     (
@@ -93,6 +102,8 @@ OWN_PATHS = "/_context"
 KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 KEY_PARAMETERS = (b"key=", b"api_key=", b"api-key=", b"access_token=")
 """Header fields, and parameters of the query, in which clients send keys. Gemini's clients may use either."""
+WEBSOCKET_MESSAGE = "the proxy does not relay WebSockets: send the request over HTTP"
+"""The message of status 426. Codex then sends its requests over HTTP at once, and after other errors it tries again."""
 HINT_HEADER, HINT_CHARACTERS = "x-context-looking-for", 2_000
 """The header in which an agent may say what it is looking for, and how much of it counts."""
 
@@ -331,6 +342,8 @@ class Proxy(LimitedService):
 
     async def relay(self, request: Request) -> ASGIApp:
         """Relay a request. If requests to its path have a conversation, prune it first."""
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            raise Problem(426, "websocket_not_supported", WEBSOCKET_MESSAGE, headers={"Connection": "close"})
         body = await read_body(request, self.settings.max_body)
         field = conversation_field(request.scope["path"]) if request.method == "POST" else None
         if field is None or _is_signed(request.headers):

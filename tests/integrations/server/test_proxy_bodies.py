@@ -141,6 +141,8 @@ def test_only_the_innermost_differences_are_found() -> None:
     ("path", "field"),
     [
         ("/v1/chat/completions", "messages"),
+        ("/chat/completions", "messages"),
+        ("/responses", "input"),
         ("/v1beta/models/gemini-3-pro:generateContent", "contents"),
         ("/v1beta/models/gemini-3-pro:streamGenerateContent", "contents"),
         ("/v1/projects/p/locations/l/publishers/google/models/g:generateContent", "contents"),
