@@ -25,7 +25,7 @@ from context_agent.harness.profile import default
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedPassage, ChunkCandidate
 from context_agent.pruning.formats import read_content
-from context_agent.pruning.messages import checked_messages
+from context_agent.pruning.messages import checked_messages, without_added_context
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.report import Pruned
@@ -308,7 +308,8 @@ class ConversationPruners:
 def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes = b"") -> bytes:
     """Return a digest of the scope and of the conversation's beginning.
 
-    The beginning ends with the user's first message. Later messages are not read.
+    The beginning ends with the first message that the user wrote. A message that a coding agent added before, such as
+    Codex's `<environment_context>`, is the same in many conversations. Later messages are not read.
 
     Args:
         messages: The conversation.
@@ -316,9 +317,14 @@ def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes 
         key: The secret key of the digest, at most 64 bytes.
     """
     digest = blake2b(blake2b(scope, key=key).digest(), key=key)
+    has_user = False
     for index, message in enumerate(checked_messages(messages)):
         content = read_content(message, index)
+        if has_user and content.role == "assistant":
+            break
         digest.update(blake2b(f"{content.role}\0{content.text}".encode(errors="surrogatepass")).digest())
         if content.role == "user":
-            break
+            has_user = True
+            if without_added_context(content.text) or not content.text.strip():
+                break
     return digest.digest()

@@ -23,6 +23,14 @@ SHORTEST_TASK = 4
 A shorter one is read together with the message before.
 """
 _HINT = re.compile(r"^[ \t]*(?:[-*>#]{1,6}[ \t]*)?looking for:[ \t]*(\S[^\n]{0,500})", re.I | re.M)
+_ADDED_CONTEXT = re.compile(
+    r"(?:# AGENTS\.md instructions for [^\n]{1,1000}\n\s{0,9})?"
+    r"<(system-reminder|environment_context|session_context|INSTRUCTIONS)>"
+)
+"""The beginning of a block that a coding agent adds to a user message. The user did not write it.
+
+Claude Code, Codex and Gemini CLI use these names. The blocks can be a hundred times longer than the task.
+"""
 CONVERSATION_KEYS = ("messages", "input", "contents")
 """The keys under which the body of a model request has its messages."""
 
@@ -70,11 +78,14 @@ class Transcript:
 
     @property
     def task(self) -> str:
-        """The last user message. A message of a few words, such as "go on", is joined with the messages before it."""
+        """The last user message. A message of a few words, such as "go on", is joined with the messages before it.
+
+        Blocks that a coding agent added to the message are left out.
+        """
         task = ""
         for content in reversed(self.contents):
-            if content.role == "user" and content.text.strip():
-                task = f"{content.text}\n{task}".strip()
+            if content.role == "user" and (text := without_added_context(content.text)):
+                task = f"{text}\n{task}".strip()
                 if len(task.split()) >= SHORTEST_TASK:
                     break
         return task
@@ -137,6 +148,25 @@ class Transcript:
         for index, by_path in changes.items():
             messages[index] = _with_values(messages[index], by_path)
         return messages
+
+
+def without_added_context(text: str) -> str:
+    """Return the text of a user message without the blocks that a coding agent added."""
+    kept: list[str] = []
+    position = 0
+    unclosed: set[str] = set()
+    for opening in _ADDED_CONTEXT.finditer(text):
+        name = opening[1]
+        if opening.start() < position or name in unclosed:
+            continue
+        closing = f"</{name}>"
+        end = text.find(closing, opening.end())
+        if end < 0:
+            unclosed.add(name)
+            continue
+        kept.append(text[position : opening.start()])
+        position = end + len(closing)
+    return "".join([*kept, text[position:]]).strip()
 
 
 def checked_messages(messages: object) -> Sequence[Any]:

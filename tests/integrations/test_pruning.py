@@ -42,6 +42,20 @@ def test_the_same_beginning_and_scope_share_a_pruner() -> None:
     assert len(pruners) == 4
 
 
+def test_the_first_message_of_codex_does_not_make_two_conversations_one() -> None:
+    pruners = ConversationPruners(open_pruner)
+    environment = {"role": "user", "content": "<environment_context>\n<cwd>/home</cwd>\n</environment_context>"}
+    for question in ("When is high tide?", "Who built the pier?"):
+        system, _, *turns = conversation(question)
+        asked = {"role": "user", "content": question}
+        pruners.prune([system, environment, asked])
+        pruners.prune([system, environment, asked, *turns])
+    assert len(pruners) == 2
+    for steps in (2, 3):
+        pruners.prune([{"role": "system", "content": "Go."}, environment, *conversation()[2:][:steps]])
+    assert len(pruners) == 3
+
+
 def test_a_conversation_is_restored_by_its_own_pruner() -> None:
     pruners = ConversationPruners(open_pruner)
     pruned = pruners.prune(conversation())

@@ -13,6 +13,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.images import UNKNOWN_SIZE, ImageRule, image_tokens
+from context_agent.pruning.messages import Transcript
 from context_agent.tokens import CharCounter
 from tests.support.conversations import rendered
 from tests.support.long_conversation import FILM, LONG, TASK, conversation, noises, pruner
@@ -433,3 +434,41 @@ def test_other_budgets_are_refused_with_what_is_expected(budget: Any) -> None:
 def test_the_body_of_a_request_is_refused_with_what_to_pass() -> None:
     with pytest.raises(ConfigError, match=r"pass body\['messages'\]"):
         pruner().prune({"messages": rendered("openai", LONG)})  # type: ignore[arg-type]
+
+
+# Text that a coding agent adds to the user's messages
+
+REMINDER = "<system-reminder>\nAgents for the Agent tool: what can each of them do?\n</system-reminder>\n"
+ENVIRONMENT = "<environment_context>\n  <cwd>/home</cwd>\n</environment_context>"
+RULES = "# AGENTS.md instructions for /home\n\n<INSTRUCTIONS>\nBe polite to <b>all</b>.\n</INSTRUCTIONS>"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [REMINDER, REMINDER, TASK],
+        [TASK, REMINDER],
+        [f"<session_context>\nThis is the Gemini CLI.\n</session_context>{TASK}"],
+    ],
+)
+def test_the_task_is_what_the_user_wrote(texts: list[str]) -> None:
+    parts = [{"type": "text", "text": text} for text in texts]
+    assert Transcript([{"role": "user", "content": parts}]).task == TASK
+
+
+def test_a_message_of_added_text_alone_is_no_task() -> None:
+    nag = {"role": "user", "content": [{"type": "text", "text": REMINDER}]}
+    assert Transcript([{"role": "user", "content": TASK}, nag]).task == TASK
+    added = {"role": "user", "content": f"{RULES}{ENVIRONMENT}"}
+    assert Transcript([added, {"role": "user", "content": "Go on"}]).task == "Go on"
+
+
+@pytest.mark.parametrize("text", ["Explain <system-reminder> to me please", "</system-reminder> is what it prints"])
+def test_a_block_without_an_end_or_a_beginning_is_the_users(text: str) -> None:
+    assert Transcript([{"role": "user", "content": text}]).task == text
+
+
+def test_a_long_reminder_does_not_hide_the_question() -> None:
+    reminder = f"<system-reminder>\n{noises(100, 40)}\n</system-reminder>\n"
+    messages = chat(("{}", f"{noises(0, 40)}\n\n{FILM}\n\n{noises(50, 40)}"), user=f"{reminder}{TASK}")
+    assert "Ana Berg" in pruner().prune(messages).messages[2]["content"]
