@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from context_agent._support.small_files import parse_json
+from context_agent._support.small_files import parse_json, read_json
 from context_agent.cli import output
 from context_agent.cli.options import PruneOptions, SavingsOptions
 from context_agent.cli.parameters import CommonOptions, essential
@@ -69,6 +69,15 @@ PROVIDERS = (
     ),
     Provider("https://generativelanguage.googleapis.com", ("GOOGLE_GEMINI_BASE_URL",), ("google", "/v1beta")),
 )
+CHATGPT = Provider("https://chatgpt.com/backend-api/codex", (), ("", ""))
+"""The server that answers Codex after a login with a ChatGPT plan."""
+NOT_REACHED = {
+    "codex": "Codex's settings may name another model_provider",
+    "gemini": "Gemini CLI reads GOOGLE_GEMINI_BASE_URL only after the login with a key: choose it once with /auth, or "
+    'write {"security": {"auth": {"selectedType": "gemini-api-key"}}} to ~/.gemini/settings.json',
+    "opencode": "only OpenCode's providers anthropic, openai and google use it",
+}
+"""The likely reason why no request of an agent reached the proxy."""
 
 
 @essential("upstream budget strategy effort report prices")
@@ -106,7 +115,7 @@ def wrap(
         raise ConfigError(f"there is no command {agent!r}: install it, or write its path")
     savings = saved.open()
     with _quiet_logs(), ExitStack() as running:
-        addresses = _start_proxies(upstream, pruning, saved, savings, running)
+        addresses = _start_proxies(_servers(agent, upstream), pruning, saved, savings, running)
         variables = _variables(addresses, agent)
         environment = {
             **os.environ,
@@ -120,7 +129,8 @@ def wrap(
         for line in savings.lines():
             output.note(line)
     else:
-        output.note("no conversation went through the proxy: check where the agent reads its base address")
+        reason = NOT_REACHED.get(Path(agent).name, "check where the agent reads its base address")
+        output.note(f"no conversation went through the proxy: {reason}")
     return code
 
 
@@ -175,8 +185,22 @@ def _quiet_logs() -> Iterator[None]:
             logger.handlers, logger.propagate = handlers, propagate
 
 
+def _servers(agent: str, upstream: str | None) -> dict[Provider, str]:
+    """Return the base address of the model server that answers the requests to each provider."""
+    servers: dict[Provider, str] = {}
+    for provider in (*PROVIDERS, CHATGPT) if _uses_chatgpt_plan(agent, upstream) else PROVIDERS:
+        path = "/v1" if provider.address.endswith("/v1") else ""
+        own = next((os.environ[name] for name in provider.variables if os.environ.get(name)), provider.address)
+        servers[provider] = (own if upstream is None else upstream.rstrip("/").removesuffix("/v1") + path).rstrip("/")
+    return servers
+
+
 def _start_proxies(
-    upstream: str | None, pruning: PruneOptions, saved: SavingsOptions, savings: SavingsReport, running: ExitStack
+    servers: Mapping[Provider, str],
+    pruning: PruneOptions,
+    saved: SavingsOptions,
+    savings: SavingsReport,
+    running: ExitStack,
 ) -> dict[Provider, str]:
     """Start a proxy for each model server. Return the base address that replaces each provider's own."""
     from context_agent.integrations.pruning import ConversationPruners
@@ -187,10 +211,7 @@ def _start_proxies(
     pruning.open()
     urls: dict[str, str] = {}
     addresses: dict[Provider, str] = {}
-    for provider in PROVIDERS:
-        path = "/v1" if provider.address.endswith("/v1") else ""
-        own = next((os.environ[name] for name in provider.variables if os.environ.get(name)), provider.address)
-        address = (own if upstream is None else upstream.rstrip("/").removesuffix("/v1") + path).rstrip("/")
+    for provider, address in servers.items():
         server = address.removesuffix("/v1")
         if server not in urls:
             settings = Settings(hosts=LOOPBACK_NAMES, max_body=MAX_BODY, concurrency=128, grace=GRACE_SECONDS)
@@ -256,16 +277,38 @@ def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
 def _arguments(agent: str, addresses: Mapping[Provider, str]) -> list[str]:
     """Return the arguments that direct an agent to the proxy.
 
-    Only Codex needs them, because it reads no base address from the environment.
+    Only Codex needs them, because it reads no base address from the environment. Its own provider keeps its name, so
+    that `codex resume` finds the session later. That provider reads no key from OPENAI_API_KEY. If there is no login,
+    a provider named `ctx1` reads the key.
     """
     if Path(agent).name != "codex":
         return []
+    openai = next(url for provider, url in addresses.items() if "OPENAI_BASE_URL" in provider.variables)
+    if os.environ.get("CODEX_API_KEY") or _codex_login():
+        return ["-c", f'openai_base_url="{addresses.get(CHATGPT, openai)}"']
     if not os.environ.get("OPENAI_API_KEY"):
-        raise ConfigError("Codex needs OPENAI_API_KEY behind a proxy: a login with a ChatGPT plan has another server")
-    address = next(url for provider, url in addresses.items() if "OPENAI_BASE_URL" in provider.variables)
-    fields = {"name": "OpenAI", "base_url": address, "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
+        raise ConfigError("Codex has no login: run codex login, or set OPENAI_API_KEY")
+    fields = {"name": "OpenAI", "base_url": openai, "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
     settings = {"model_provider": "ctx1", **{f"model_providers.ctx1.{name}": value for name, value in fields.items()}}
     return [part for name, value in settings.items() for part in ("-c", f'{name}="{value}"')]
+
+
+def _uses_chatgpt_plan(agent: str, upstream: str | None) -> bool:
+    """Return True if the agent is Codex after a login with a ChatGPT plan, and no other server is set."""
+    has_key = upstream is not None or os.environ.get("CODEX_API_KEY")
+    return Path(agent).name == "codex" and not has_key and _codex_login().startswith("chatgpt")
+
+
+def _codex_login() -> str:
+    """Return the kind of login that Codex has stored, such as `apikey` or `chatgpt`. Without one, return ""."""
+    folder = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+    try:
+        login = read_json(folder / "auth.json")
+    except (OSError, ValueError):
+        return ""
+    if not isinstance(login, dict) or not (login.get("OPENAI_API_KEY") or login.get("tokens")):
+        return ""
+    return str(login.get("auth_mode") or ("apikey" if login.get("OPENAI_API_KEY") else "chatgpt"))
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -9,7 +9,16 @@ import time
 
 import pytest
 
-from context_agent.cli.wrap import OPENCODE_CONFIG, PROVIDERS, WRAPPED, _arguments, _variables
+from context_agent.cli.wrap import (
+    CHATGPT,
+    OPENCODE_CONFIG,
+    PROVIDERS,
+    WRAPPED,
+    _arguments,
+    _servers,
+    _uses_chatgpt_plan,
+    _variables,
+)
 from context_agent.errors import ConfigError
 from tests.support.ctx1_process import CTX1, PATIENCE, run
 from tests.support.proxied import proxy_conversation
@@ -28,9 +37,10 @@ print(client.messages.create(model="claude-sonnet-4-5", max_tokens=9, messages=q
 
 
 @pytest.fixture(autouse=True)
-def _no_base_addresses(monkeypatch):
-    for name in (*VARIABLES, WRAPPED, OPENCODE_CONFIG):
+def _no_base_addresses(monkeypatch, tmp_path):
+    for name in (*VARIABLES, WRAPPED, OPENCODE_CONFIG, "CODEX_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
 
 
 def test_an_option_of_the_agent_without_dashes_before_it_gets_the_remedy(tmp_path):
@@ -138,7 +148,7 @@ def test_a_command_that_does_not_exist_is_an_error(inside):
     assert "nothing is wrapped" in inside("unwrap").stderr
 
 
-def test_codex_gets_a_provider_on_its_command_line(monkeypatch):
+def test_codex_without_a_login_gets_a_provider_that_reads_the_key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     arguments = _arguments("/usr/bin/codex", ADDRESSES)
     assert arguments[::2] == ["-c"] * 5
@@ -148,6 +158,47 @@ def test_codex_gets_a_provider_on_its_command_line(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
         _arguments("codex", ADDRESSES)
+
+
+@pytest.mark.parametrize(
+    ("login", "chatgpt"),
+    [
+        ({"OPENAI_API_KEY": "k"}, False),
+        ({"auth_mode": "apikey", "OPENAI_API_KEY": "k", "tokens": None}, False),
+        ({"OPENAI_API_KEY": None, "tokens": {"access_token": "t"}}, True),
+        ({"auth_mode": "chatgpt", "OPENAI_API_KEY": "k", "tokens": {"access_token": "t"}}, True),
+    ],
+)
+def test_codex_with_a_login_keeps_its_provider_so_that_its_sessions_can_be_resumed(
+    login, chatgpt, monkeypatch, tmp_path
+):
+    (tmp_path / "auth.json").write_text(json.dumps(login), encoding="utf-8")
+    assert _uses_chatgpt_plan("codex", None) is chatgpt
+    addresses = ADDRESSES | ({CHATGPT: "http://127.0.0.1:4"} if chatgpt else {})
+    address = "http://127.0.0.1:4" if chatgpt else "http://127.0.0.1:2/v1"
+    assert _arguments("codex", addresses) == ["-c", f'openai_base_url="{address}"']
+    assert (CHATGPT in _servers("codex", None)) is chatgpt
+    assert not _uses_chatgpt_plan("codex", "http://localhost:4000")
+    assert not _uses_chatgpt_plan("claude", None)
+    monkeypatch.setenv("CODEX_API_KEY", "k")
+    assert not _uses_chatgpt_plan("codex", None)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"OPENAI_API_KEY": null, "tokens": null}'])
+def test_a_file_without_a_login_of_codex_counts_as_none(text, tmp_path):
+    (tmp_path / "auth.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="codex login"):
+        _arguments("codex", ADDRESSES)
+
+
+def test_an_agent_that_does_not_reach_the_proxy_gets_its_own_remedy(tmp_path):
+    agent = tmp_path / "gemini"
+    agent.write_text("#!/bin/sh\nexit 41\n", encoding="utf-8")
+    agent.chmod(0o755)
+    wrapped = run("wrap", *FAST, str(agent), cwd=tmp_path)
+    assert wrapped.returncode == 41
+    assert "no conversation went through the proxy" in wrapped.stderr
+    assert "selectedType" in wrapped.stderr
 
 
 def test_opencode_gets_settings_in_its_environment(monkeypatch):
