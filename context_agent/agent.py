@@ -132,9 +132,9 @@ class SearchOptions(TypedDict, total=False):
         k: The number of documents to return, 10 by default. There are fewer if fewer were seen and kept.
         where: A filter on metadata, such as `{"year": {"$gte": 2020}}`.
         question_id: An id that the trajectory stores.
-        seed: Replaces the agent's seed. Rollout n samples with seed + n.
-        effort: Replaces the policy's effort, such as `fast`.
-        budget: Replaces the agent's budget. A number is the window in tokens.
+        seed: A seed that replaces the agent's seed. Rollout n samples with seed + n.
+        effort: An effort that replaces the policy's effort, such as `fast`.
+        budget: A budget that replaces the agent's budget. A number is the window in tokens.
     """
 
     k: int
@@ -152,7 +152,7 @@ class SearchAgent:
 
     Args:
         corpus: The corpus to search.
-        policy: Decides what to search for and what to keep. Defaults to the embedded `BridgePolicy`.
+        policy: The policy that decides what to search for and what to keep. Defaults to the embedded `BridgePolicy`.
         profile: The tools and texts of an episode, or the name of a profile.
         budget: The size of the context. A number is the window in tokens.
         limits: The limits of an episode.
@@ -161,7 +161,7 @@ class SearchAgent:
         seed: The seed of the first rollout.
         trajectories: A folder that gets one JSONL file for each rollout.
         observers: Each makes a listener for every episode, which gets its events.
-        swarm: Lets the policy start sub-agents. Their episodes are written and observed as well.
+        swarm: The swarm, which lets the policy start sub-agents. Their episodes are written and observed as well.
         effort: The effort of the embedded policy: `careful` (the default) reads the best passages, `fast` does not.
 
     Raises:
@@ -271,8 +271,8 @@ class SearchAgent:
 
         Args:
             question: What to search for.
-            deadline: Ends the search early. The result is then the best ranking that the view supports, with the stop
-                reason `time`.
+            deadline: The deadline at which the search ends early. The result is then the best ranking that the view
+                supports, with the stop reason `time`.
             **options: See `SearchOptions`.
 
         Returns:
@@ -294,7 +294,7 @@ class SearchAgent:
 
         Args:
             question: What to search for.
-            deadline: Ends the search early, as in `asearch`.
+            deadline: The deadline at which the search ends early, as in `asearch`.
             **options: See `SearchOptions`.
 
         Yields:

@@ -73,7 +73,7 @@ class Swarm:
         documents: The most documents that a sub-agent returns.
         fresh: Which chunks sub-agents do not show again. Defaults to `Fresh.OTHERS` with the embedded policy, which
             passes on what it knows, and to `Fresh.OWN` with a language model.
-        policy: Decides in sub-agents. Defaults to the policy of the orchestrator.
+        policy: The policy that decides in sub-agents. Defaults to the policy of the orchestrator.
 
     Raises:
         ConfigError: If a limit is outside its range.

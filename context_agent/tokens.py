@@ -16,7 +16,7 @@ SLICE_CHARACTERS = 2_000
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens that a policy's model would spend on a text."""
+    """A counter of the tokens that a policy's model would spend on a text."""
 
     @property
     def name(self) -> str:

@@ -57,7 +57,7 @@ class Chunk:
     Attributes:
         id: `<document id>_<chunk index>`.
         document_id: The document that the chunk is from.
-        index: Counts the chunks of the document from 0.
+        index: The number of the chunk in its document, from 0.
         text: The chunk as written.
         start: Offset of the first character in the document's text.
         end: Offset behind the last character.

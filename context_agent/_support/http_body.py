@@ -153,7 +153,7 @@ async def read_events(
 
     Args:
         response: The response.
-        redactor: Removes the secrets.
+        redactor: The redactor that removes the secrets.
         show: A function that is called with each event of a stream as it arrives.
 
     Raises:

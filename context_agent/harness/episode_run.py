@@ -45,7 +45,7 @@ class EpisodeRun:
         """Run the episode to its end.
 
         Args:
-            deadline: Ends the episode early. The episode's own limit on seconds applies as well.
+            deadline: The deadline at which the episode ends early. The episode's own limit on seconds applies as well.
 
         Returns:
             The error of the policy or the corpus if one of them failed, otherwise None.

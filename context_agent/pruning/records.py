@@ -222,7 +222,7 @@ def _value_end(text: str, start: int) -> tuple[int | None, bool, int]:
 def _literal_end(text: str, start: int) -> tuple[int | None, int]:
     """Return the end of a Python literal, and the number of characters read.
 
-    Two words without a mark between them end the literal as invalid.
+    If two words have no mark between them, the literal is invalid.
     """
     stack: list[str] = []
     position, after_value = start, False

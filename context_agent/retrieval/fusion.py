@@ -139,7 +139,7 @@ def gather(
         where: A metadata filter.
         limit: The maximum number of candidates to return.
         per_retriever: The number of hits from each retriever that are fused.
-        executor: Runs the searches in parallel. If it is None, they run one after the other.
+        executor: The executor that runs the searches in parallel. If it is None, they run one after the other.
 
     Returns:
         Candidates, best first.

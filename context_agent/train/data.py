@@ -46,7 +46,7 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
 
     Args:
         data: The data table of the run file.
-        note: Receives messages about skipped and dropped questions.
+        note: A function that receives messages about skipped and dropped questions.
         world: The toy environment. If it is given, it provides corpus and questions.
 
     Yields:

@@ -41,7 +41,7 @@ def demonstration_rows(
     Args:
         run: The run.
         renderer: The renderer of the model's tokenizer.
-        note: Receives messages about skipped episodes.
+        note: A function that receives messages about skipped episodes.
         world: The toy environment. If it is None, the trajectories come from `data.trajectories`.
 
     Yields:

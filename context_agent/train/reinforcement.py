@@ -50,10 +50,10 @@ def train(
     Args:
         config: The configuration of the run.
         resume: If True, continue from the newest checkpoint.
-        note: Receives messages for the user.
-        advance: Receives the number of finished updates and the total number.
-        pool: Plays the episodes in other processes. Its workers open a `RolloutSetup` of the run. By default this
-            process plays them.
+        note: A function that receives messages for the user.
+        advance: A function that receives the number of finished updates and the total number.
+        pool: The pool that plays the episodes in other processes. Its workers open a `RolloutSetup` of the run. By
+            default this process plays them.
 
     Returns:
         The result of the run.

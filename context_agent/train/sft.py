@@ -204,8 +204,8 @@ def train(
     Args:
         run: The configuration of the run.
         resume: If True, continue from the newest checkpoint.
-        note: Receives messages for the user.
-        advance: Receives the number of finished updates and the total number.
+        note: A function that receives messages for the user.
+        advance: A function that receives the number of finished updates and the total number.
 
     Returns:
         The result of the run.
@@ -285,7 +285,7 @@ def prepare_rows(
     Args:
         run: The run.
         renderer: The renderer of the model's tokenizer.
-        note: Receives messages about skipped trajectories.
+        note: A function that receives messages about skipped trajectories.
         world: The toy environment, if any.
         again: If True, write the rows again if they exist.
         main: True on the rank that writes. The others wait for it.

@@ -39,9 +39,9 @@ class RunRecord:
     Attributes:
         metrics: The log of metrics. None on ranks that do not write it.
         checkpoints: The checkpoints of the run.
-        note: Receives messages for the user.
-        more: Writes further files into a checkpoint, on each rank.
-        advance: Receives the number of finished updates.
+        note: A function that receives messages for the user.
+        more: A function that writes further files into a checkpoint, on each rank.
+        advance: A function that receives the number of finished updates.
         pending: Metrics that the next line of the log will contain.
         failed: Number of checkpoints that could not be written.
     """

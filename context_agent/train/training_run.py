@@ -118,8 +118,8 @@ class TrainingRun:
             run: The run.
             kind: Supervised training (`sft`) or reinforcement learning (`rl`).
             resume: If True, continue from the newest checkpoint.
-            note: Receives messages for the user.
-            advance: Receives the number of finished updates and the total number.
+            note: A function that receives messages for the user.
+            advance: A function that receives the number of finished updates and the total number.
 
         Raises:
             ConfigError: If the folder holds another run, or a run that `resume` does not continue.
@@ -143,7 +143,7 @@ class TrainingRun:
 
     @property
     def first_update(self) -> int:
-        """Number of updates that were made before this process began."""
+        """The number of updates that were made before this process began."""
         return self.newest.step if self.newest is not None else 0
 
     def trainer_settings(self) -> dict[str, Any]:

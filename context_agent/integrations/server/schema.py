@@ -141,7 +141,7 @@ class FeedbackRequest(_Request):
 
 
 class PruneRequest(_Request):
-    """A conversation to prune, or, with `restore`, one to bring passages back to."""
+    """A conversation to prune. With `restore`, passages are brought back to the conversation instead."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Who directed Rope?"}]}]}

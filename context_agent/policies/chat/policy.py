@@ -214,7 +214,7 @@ class ChatPolicy:
 
         Args:
             profile: The profile that declares the tools. If it is None, the model has no tools.
-            show: Receives each event of a streamed reply as it arrives.
+            show: A function that receives each event of a streamed reply as it arrives.
             window: The window of the budget. The error about a context that is too short states it.
 
         Raises:

@@ -198,7 +198,7 @@ class ChromaDense:
 
         Args:
             collection: The collection.
-            embed_query: Returns the vector of a query.
+            embed_query: A function that returns the vector of a query.
             chunk_of: The chunk id of each record in the state that is read. Other records are dropped.
         """
         self._collection, self._embed_query, self._chunk_of = collection, embed_query, chunk_of

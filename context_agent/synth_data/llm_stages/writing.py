@@ -162,7 +162,7 @@ def draft_task(context: StageContext, name: str, written: WrittenTask, excerpts:
 
 
 def with_aliases(labels: Mapping[str, Any], written: WrittenTask) -> dict[str, Any]:
-    """Return the labels with the aliases of the new answer. If the answer has no aliases, the labels have none."""
+    """Return the labels with the aliases of the new answer. If the answer has no aliases, remove the old ones."""
     aliases = [alias.strip() for alias in written.aliases if alias.strip()]
     rest = {key: value for key, value in labels.items() if key != "aliases"}
     return {**rest, "aliases": aliases} if aliases else rest

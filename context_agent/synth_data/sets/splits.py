@@ -141,7 +141,7 @@ def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, floa
         raise ConfigError(f"shares must sum to 1; {_format_shares(shares)} sum to {sum(shares.values()):g}")
     split_count = sum(share > 0 for share in shares.values())
     if len(tasks) < split_count:
-        raise DataError(f"{len(tasks)} tasks are too few for {split_count} splits")
+        raise DataError(f"{len(tasks)} tasks are too few for {split_count} splits: pass more tasks")
 
 
 def _format_shares(shares: Mapping[str, float]) -> str:

@@ -102,7 +102,7 @@ def calibrate(
     Args:
         trained: The networks, with a policy for each fold.
         sources: The sources.
-        report: Receives the progress.
+        report: A function that receives the progress.
         questions: Largest number of questions of a source that are played.
 
     Returns:
@@ -128,7 +128,7 @@ def assessed_episodes(
     Args:
         sources: The sources.
         policies: For each fold, a policy that did not learn from its questions.
-        report: Receives the progress.
+        report: A function that receives the progress.
         questions: Largest number of questions of a source that are played.
 
     Returns:

@@ -124,7 +124,7 @@ def collect(
         sources: The sources.
         explorers: The policy that plays the questions of each fold.
         windows: The window sizes to play each question in, in tokens. 0 means the default size.
-        progress: Receives the share of the episodes that are done.
+        progress: A function that receives the share of the episodes that are done.
 
     Returns:
         The episodes that saw at least one passage. The mean of their weights is 1.

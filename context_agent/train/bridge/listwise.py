@@ -98,7 +98,7 @@ def fit(
         recipe: The hyperparameters.
         optional: Indices of the inputs that may all be missing at once.
         seed: Seed of the initial weights, the order of the groups and the dropout.
-        progress: Receives the share of the members that are trained.
+        progress: A function that receives the share of the members that are trained.
 
     Returns:
         The mean of `recipe.members` networks.

@@ -121,7 +121,7 @@ def train(
         readers: For each fold, a reader that was not trained on the fold's questions. By default, the shipped reader is
             used for all folds.
         fallback: The networks that are kept if the new ones are not better.
-        report: Receives the progress.
+        report: A function that receives the progress.
 
     Returns:
         The networks and their measures.

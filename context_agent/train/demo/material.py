@@ -141,8 +141,8 @@ class DemoMaterial:
         """Make all of the material. If an earlier call was interrupted, continue it.
 
         Args:
-            note: Receives messages for the user.
-            advance: Receives the number of finished windows and the total number.
+            note: A function that receives messages for the user.
+            advance: A function that receives the number of finished windows and the total number.
 
         Raises:
             ConfigError: If the folder has no documents, or the model is not installed.

@@ -106,7 +106,7 @@ def open_demonstrations(
         run: The run.
         renderer: The renderer of the model that learns.
         questions: The questions of the run.
-        note: Receives messages for the user.
+        note: A function that receives messages for the user.
 
     Returns:
         The demonstrations.

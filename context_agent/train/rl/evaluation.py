@@ -58,7 +58,7 @@ class DevEvaluator:
             rewards: The reward settings at the end of training, so that figures of different steps are comparable.
             concurrency: Number of episodes that run concurrently.
             seed: The seed of the first question.
-            folder: Receives some of the trajectories. If it is None, no trajectory is saved.
+            folder: The folder for some of the trajectories. If it is None, no trajectory is saved.
         """
         self._agents, self._questions, self._rewards = agents, list(questions), rewards
         self._concurrency, self._seed, self._folder = concurrency, seed, folder

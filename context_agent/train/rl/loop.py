@@ -65,12 +65,12 @@ class ReinforcementLoop:
         sync_every: Number of steps between two weight syncs. If it is 0, weights are sent after every update.
         demonstrations: Demonstrations that join the groups of their questions.
         canary: Checks that the sampler has the weights that were sent.
-        evaluator: Plays the dev questions. None on ranks that do not evaluate.
+        evaluator: The evaluator that plays the dev questions. None on ranks that do not evaluate.
         evaluate_every: Number of updates between two evaluations. 0 means none.
-        evaluated: Receives the metrics after each evaluation. It is called on every rank. Only the rank that evaluated
-            has metrics.
-        folder: Receives the trajectories of some steps.
-        table: Receives a line for each episode.
+        evaluated: A function that receives the metrics after each evaluation. It is called on every rank. Only the rank
+            that evaluated has metrics.
+        folder: The folder for the trajectories of some steps.
+        table: The log that gets a line for each episode.
         rank: The number of this rank.
         step: The step that was collected last.
     """
@@ -284,7 +284,7 @@ def weighted_rows(
         episodes: The episodes of the step.
         advantages: Their advantages. An episode without one is not trained on.
         gamma: The decay of an advantage by step. Earlier steps weigh less.
-        rows_of: Returns the rows of an episode.
+        rows_of: A function that returns the rows of an episode.
 
     Returns:
         The rows, episode by episode.

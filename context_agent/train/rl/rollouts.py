@@ -113,7 +113,7 @@ def step_questions(
     Args:
         step: The step.
         questions: The questions of the run.
-        curriculum: Decides which questions the step may draw.
+        curriculum: The curriculum, which decides which questions the step may draw.
         config: The rollout settings.
 
     Returns:
@@ -231,12 +231,13 @@ class Rollouts:
             agent: The agent. Its policy must record its token calls, as `TokenPolicy` does.
             questions: The questions of the run.
             config: The rollout settings.
-            curriculum: Decides which questions a step may draw.
-            demonstration_count: Returns the number of demonstrations in a question's group. They are not played.
-            budget_of: Returns the window of a group's episodes, or None for the agent's.
+            curriculum: The curriculum, which decides which questions a step may draw.
+            demonstration_count: A function that returns the number of demonstrations in a question's group. They are
+                not played.
+            budget_of: A function that returns the window of a group's episodes, or None for the agent's.
             rank: The number of this rank.
             ranks: The number of ranks.
-            play: Plays requests elsewhere. By default this process plays them.
+            play: A function that plays requests elsewhere. By default this process plays them.
 
         Raises:
             ConfigError: If the agent runs several episodes per question, or a step has fewer groups than ranks.
@@ -261,7 +262,10 @@ class Rollouts:
         return [request for group in groups for request in self._group(step, group, questions[group])]
 
     def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
-        """Return every rollout of further questions on this rank. Their groups are numbered after those of the step."""
+        """Return all rollouts of `count` further questions on this rank.
+
+        The numbers of their groups follow those of the step.
+        """
         others = further_questions(step, self._questions, self._curriculum, self._config)
         places = range(self._rank + first * self._ranks, len(others), self._ranks)[:count]
         groups = self._config.groups

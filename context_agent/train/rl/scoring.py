@@ -100,7 +100,7 @@ class EpisodeScorer:
             questions: The questions of the run. Without a judge, each must have gold.
             rewards: The reward settings.
             parl: The settings of the reward for sub-agents.
-            curriculum: Changes the reward settings during training.
+            curriculum: The curriculum, which changes the reward settings during training.
             judge: The judge.
 
         Raises:

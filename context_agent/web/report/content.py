@@ -296,7 +296,7 @@ def _figure(svg: str, caption: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _ListedQuestions:
-    """What the page knows of failed and worst questions: addresses of trajectories by path, and questions by id."""
+    """The data about failed and worst questions: the addresses of trajectories by path, and the questions by id."""
 
     links: Mapping[str, str]
     questions: Mapping[str, Question]

@@ -49,10 +49,10 @@ class BackgroundRollouts:
         """Set up the thread. It starts when the `with` block is entered.
 
         Args:
-            worker: Plays the episodes. Only the thread uses it.
-            log: Stores the episodes.
+            worker: The worker that plays the episodes. Only the thread uses it.
+            log: The log that stores the episodes.
             concurrency: Largest number of episodes that run concurrently.
-            note: Receives messages for the user.
+            note: A function that receives messages for the user.
         """
         self._worker, self._log = worker, log
         self._concurrency, self._note = concurrency, note

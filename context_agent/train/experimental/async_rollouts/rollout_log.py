@@ -106,7 +106,7 @@ class RolloutLog:
             update: The update from which the run resumes.
             rank: The number of this rank.
             ranks: The number of ranks.
-            note: Receives messages for the user.
+            note: A function that receives messages for the user.
 
         Raises:
             ConfigError: If the log belongs to another run, or another process has it open.

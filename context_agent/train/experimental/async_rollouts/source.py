@@ -67,14 +67,14 @@ class AsyncRollouts:
         """Set up the source.
 
         Args:
-            rollouts: Draws the requests of a step.
+            rollouts: The rollouts, which draw the requests of a step.
             config: The rollout settings.
-            background: Plays the episodes.
-            log: Stores the episodes.
+            background: The thread that plays the episodes.
+            log: The log that stores the episodes.
             limits: The limits on how far sampling may run ahead.
-            sync_seconds: Returns the time that weight syncs have taken so far.
-            oldest_checkpoint: Returns the oldest update from which the run may resume.
-            note: Receives messages for the user.
+            sync_seconds: A function that returns the time that weight syncs have taken so far.
+            oldest_checkpoint: A function that returns the oldest update from which the run may resume.
+            note: A function that receives messages for the user.
         """
         self._rollouts, self._config = rollouts, config
         self._background, self._log, self._limits = background, log, limits
@@ -196,10 +196,10 @@ def open_async_rollouts(
     Args:
         config: The run file.
         run: The run in its folder.
-        rollouts: Draws the requests of a step.
+        rollouts: The rollouts, which draw the requests of a step.
         loaded: The trainer's model.
         sampler: The engine of the synchronous loop with its weight sync. Evaluations use it.
-        open_agent: Opens an agent that samples from an engine.
+        open_agent: A function that opens an agent that samples from an engine.
         resume: True if the run resumes.
 
     Yields:

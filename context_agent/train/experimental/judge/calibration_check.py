@@ -71,7 +71,7 @@ def open_judge(
         settings: The settings of the judge.
         folder: The folder of the run.
         questions: The questions of the run.
-        note: Receives the warnings about the judge.
+        note: A function that receives the warnings about the judge.
         rank: The number of this rank.
         ranks: The number of ranks, which share the spending cap.
 

@@ -54,7 +54,7 @@ def recorded_rankings(
         paths: Files of trajectories.
         questions: The questions. Those without gold are ignored.
         corpus: The corpus in which gold is looked up. If it is None, the gold that the questions name is used.
-        note: Receives messages about skipped files.
+        note: A function that receives messages about skipped files.
 
     Yields:
         The labeled rankings.

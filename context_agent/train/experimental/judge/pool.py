@@ -33,7 +33,7 @@ class JudgePool:
 
     Attributes:
         judge: The judge.
-        note: Receives a message about absent verdicts, at most once per step.
+        note: A function that receives a message about absent verdicts, at most once per step.
         steps_without_verdict: Number of consecutive steps in which the judge received requests and gave no verdict.
     """
 

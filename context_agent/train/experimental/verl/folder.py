@@ -113,7 +113,7 @@ def prepare(
         run: The run.
         folder: The folder.
         trainer: verl's training backend.
-        note: Receives messages about skipped questions.
+        note: A function that receives messages about skipped questions.
 
     Returns:
         The folder, with the numbers of questions and rows in it.
