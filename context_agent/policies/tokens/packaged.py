@@ -150,7 +150,9 @@ def weights_file(model: PackagedModel) -> Path:
         raise ConfigError(f"{model.name} needs the package {model.package}: {model.install}")
     version = importlib.metadata.version(model.package)
     if version != model.version:
-        raise ConfigError(f"{model.package} must be {model.version}, but {version} is installed: {model.install}")
+        raise ConfigError(
+            f"{model.package} {version} is installed, but {model.name} needs {model.version}: {model.install}"
+        )
     path = Path(spec.origin).parent / model.file
     try:
         with path.open("rb") as stream:
