@@ -57,6 +57,21 @@ class StaticWeights:
         """The length of a vector."""
         return int(self.values.shape[1])
 
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text's tokens."""
+        found: list[list[int]] = [[] for _ in texts]
+        for start in range(0, len(texts), _BATCH):
+            for row, encoded in self._encoded(texts[start : start + _BATCH]):
+                found[start + row] += encoded
+        return found
+
+    def _encoded(self, texts: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
+        """Yield the ids of the tokens of each piece of a text, with the text's row."""
+        rows, pieces = zip(*_pieces(texts), strict=True)
+        encodings = self.tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
+        for row, encoding in zip(rows, encodings, strict=True):
+            yield row, encoding.ids
+
     def sums(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the sum of the vectors of each text's tokens, shape (n_texts, d).
 
@@ -64,7 +79,9 @@ class StaticWeights:
         """
         sums = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
-            _add_tokens(self, texts[start : start + _BATCH], sums[start : start + _BATCH])
+            for row, ids in self._encoded(texts[start : start + _BATCH]):
+                if ids:
+                    sums[start + row] += (self.values.take(ids, axis=0) * self.scales.take(ids, axis=0)).sum(axis=0)
         return sums
 
 
@@ -100,15 +117,6 @@ def _read(folder: Path) -> StaticWeights:
             f"{tokenizer.get_vocab_size():,} tokens. Use both files of the same model."
         )
     return StaticWeights(metadata.get("name", folder.name), values, scales, tokenizer)
-
-
-def _add_tokens(weights: StaticWeights, texts: Sequence[str], sums: NDArray[np.float32]) -> None:
-    """Add the vectors of each text's tokens to its row of `sums`."""
-    rows, pieces = zip(*_pieces(texts), strict=True)
-    encodings = weights.tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
-    for row, encoding in zip(rows, encodings, strict=True):
-        if ids := encoding.ids:
-            sums[row] += (weights.values.take(ids, axis=0) * weights.scales.take(ids, axis=0)).sum(axis=0)
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[tuple[int, str]]:

@@ -27,12 +27,13 @@ from context_agent.errors import ConfigError
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import MessageContent, Path, ResultText
+from context_agent.pruning.goal import Goal
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passage_ids import RequestedIds, id_ranges
 from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruned_results import PrunedResults, ResultRecord, digest
-from context_agent.pruning.relevance import JUDGES, Goal, Judge, adapted, by_words, custom, raised
+from context_agent.pruning.relevance import JUDGES, Judge, adapted, by_words, custom, raised
 from context_agent.pruning.report import Confirm, Pruned, PruneReport, RemovedPassage, RestoredPassage
 from context_agent.pruning.selection import FULL_STUBS, Candidate, StubCosts, copies, protected, select
 from context_agent.pruning.words import Scores

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -64,9 +65,32 @@ def _term_ids(text: str) -> NDArray[np.uint32]:
 TERM_IDS = TextCache[NDArray[np.uint32]](16_384)
 
 
+def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the rows with length 1. A row of zeros stays as it is."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(norms, 1e-9), dtype=np.float32)
+
+
 def labeled(passage: Passage) -> str:
     """Return the text of a passage with its label before it."""
     return f"{passage.label} {passage.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Novelty:
+    """How much of each passage occurs in other passages of the conversation. Each array has shape (n_passages,).
+
+    Attributes:
+        rarity: The mean inverse document frequency of the passage's words.
+        unique: The share of its words that no other passage has.
+        paired: The share of its words that exactly one other passage has.
+        words: The number of its different words.
+    """
+
+    rarity: Scores
+    unique: Scores
+    paired: Scores
+    words: Scores
 
 
 class PassageWords:
@@ -135,6 +159,15 @@ class PassageWords:
     def _summed(self, values: Scores) -> Scores:
         sums = np.bincount(self._rows, weights=values, minlength=self.size)[: self.size]
         return sums.astype(np.float64, copy=False)
+
+    def novelty(self) -> Novelty:
+        """Return how much of each passage occurs in other passages."""
+        sizes = np.diff(self._starts)
+        words = np.maximum(sizes, 1)
+        is_paired = (self._frequency == 2) & (self._vocabulary % 2 == 1)
+        columns = (self._rarity(), (self._frequency == 1).astype(np.float64), is_paired.astype(np.float64))
+        rarity, unique, paired = (self._summed(values[self._columns]) / words for values in columns)
+        return Novelty(rarity, unique, paired, sizes.astype(np.float64))
 
     def rare_terms(self, row: int) -> list[int]:
         """Return the words of a passage that at least two, but at most one in eight, of the passages have.

@@ -25,11 +25,15 @@ FREE, BUDGET = Prices(cached=1.0), 300
 """Without a prefix cache every prune pays."""
 ROSTER = "Pilot roster: Ines Marlow takes berth {} beside a tanker convoy, {} shift, harbor office."
 SHIFTS = ("early", "late", "night", "relief")
+DIRECTORS = "\n\n".join(
+    f"Director {number} of the playhouse wrote to the town about the lamps of the stage." for number in range(14)
+)
+"""Passages that have a word of the task, which a roster entry has not. They fill the room."""
 
 
 def turns(count: int) -> list[Any]:
     """A conversation whose later results have roster entries among noise."""
-    found = list(OPENING)
+    found = [*OPENING, search(99, DIRECTORS)]
     for number in range(count):
         roster = ROSTER.format(number, SHIFTS[number % 4])
         found.append(

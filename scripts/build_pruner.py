@@ -1,0 +1,306 @@
+"""Trains the pruner's judge: a small network over the features of a conversation's passages.
+
+    python scripts/build_pruner.py collect benchmarks/data/tool-results/train --out FEATURES [--each 60] [--minutes 30]
+    python scripts/build_pruner.py compare FEATURES
+    python scripts/build_pruner.py export FEATURES [--out judge.safetensors]
+
+`collect` composes a conversation for each labeled result, as `benchmarks/prune_tools.py` does, and writes the features
+of its passages: by words, with similarity, and with the reader. It takes the kinds in turns, `--each` conversations of
+a kind at most. Conversations that are there already are skipped, so a run can be made in pieces. Delete the folder when
+the features change.
+
+`compare` leaves out each fold of kinds in turn, so that a kind is judged by a network that did not learn from it. It
+prints the share of the evidence that is kept beside that of the prior alone, by an estimate that leaves stubs out.
+
+`export` trains on all conversations and writes the weights that ship with the package.
+
+The network orders the passages of one conversation: each needed passage should score above all that are not needed (a
+softmax loss over the conversation). It learns from all three stages, with the later features missing in the earlier
+ones.
+
+Needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from prune_any import ALWAYS  # noqa: E402
+from prune_conversations import COUNTER  # noqa: E402
+from prune_rivals import results_of  # noqa: E402
+from prune_tools import LabeledResult, ToolConversation, ToolConversations, load_results  # noqa: E402
+
+from context_agent.pruning import ContextPruner, relevance  # noqa: E402
+from context_agent.pruning.blocks import Passage  # noqa: E402
+from context_agent.pruning.features import FEATURES, matrix, standard  # noqa: E402
+from context_agent.pruning.goal import Goal  # noqa: E402
+from context_agent.pruning.network import MOST_DEVIATIONS, SHIPPED, JudgeNetwork  # noqa: E402
+from context_agent.pruning.passages import cut  # noqa: E402
+from context_agent.pruning.relevance import PRIOR_WEIGHT, SIZE_WEIGHT, stages  # noqa: E402
+
+SHARES = (0.25, 0.1)
+"""Shares of the tokens. The room decides which passages are read, so conversations take turns."""
+STAGES = ("words", "similarity", "reader")
+HIDDEN, EPOCHS, BATCH, MEMBERS = 32, 5, 24, 4
+"""Hidden units of a member, passes over the conversations, stages in a step, and networks that are averaged."""
+RATE, DECAY, DROPOUT = 3e-3, 1e-2, 0.1
+FOLDS = 5
+STUB_ROOM = {0.25: 0.88, 0.1: 0.75}
+"""The estimated part of the room that stubs leave, for each share of the tokens."""
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The features of one conversation.
+
+    Attributes:
+        kind: The kind of tool.
+        share: The share of the tokens that may remain.
+        room: The tokens beside the passages that stay anyway.
+        inputs: The features at each stage, shape (n_stages, n_passages, n_features).
+        prior: The prior at each stage, shape (n_stages, n_passages).
+        evidence: The characters of evidence in each passage, shape (n_passages,).
+        tokens: The tokens of each passage, shape (n_passages,).
+    """
+
+    kind: str
+    share: float
+    room: int
+    inputs: Floats
+    prior: Floats
+    evidence: Floats
+    tokens: Floats
+
+
+def judged(conversation: ToolConversation, share: float) -> tuple[Sequence[Passage], Goal] | None:
+    """Return what a judge gets for the conversation. If nothing is pruned, return None."""
+    seen: list[tuple[Sequence[Passage], Goal]] = []
+
+    def judge(passages: Sequence[Passage], goal: Goal) -> NDArray[np.float64]:
+        seen.append((passages, goal))
+        return np.zeros(len(passages))
+
+    shipped, relevance.JUDGES["reader"] = relevance.JUDGES["reader"], judge
+    try:
+        total = sum(map(COUNTER.count, results_of(conversation.messages)))
+        ContextPruner(max(1, int(share * total)), prices=ALWAYS).prune(conversation.messages)
+    finally:
+        relevance.JUDGES["reader"] = shipped
+    return seen[0] if seen else None
+
+
+def evidence_of(labeled: LabeledResult, passages: Sequence[Passage]) -> Floats:
+    """Return how many characters of evidence each passage has, shape (n_passages,)."""
+    spans = [(start, start + len(part)) for part in labeled.evidence if (start := labeled.result.find(part)) >= 0]
+    own = {(passage.start, passage.end, passage.text) for passage in cut(labeled.result)}
+    return np.array(
+        [
+            sum(max(0, min(passage.end, end) - max(passage.start, start)) for start, end in spans)
+            * ((passage.start, passage.end, passage.text) in own)
+            for passage in passages
+        ],
+        dtype=np.float32,
+    )
+
+
+def example_of(conversation: ToolConversation, share: float) -> Example | None:
+    """Return the features of a conversation. If no passage that may be removed has evidence, return None."""
+    found = judged(conversation, share)
+    if found is None:
+        return None
+    passages, goal = found
+    free = [row for row in range(len(passages)) if row not in goal.staying and not passages[row].binary]
+    evidence = evidence_of(conversation.labeled, passages)[free]
+    if not 0 < (evidence > 0).sum() < len(free):
+        return None
+    known = [*stages(passages, goal)]
+    return Example(
+        conversation.labeled.kind,
+        share,
+        goal.room,
+        np.stack([matrix(stage.columns)[free] for stage in known]),
+        np.stack([stage.prior[free] for stage in known]).astype(np.float32),
+        evidence,
+        np.array([passages[row].tokens for row in free], dtype=np.float32),
+    )
+
+
+def collect(folders: Sequence[Path], out: Path, each: int, minutes: float) -> None:
+    """Write the features of the conversations of all labeled results, a file each."""
+    out.mkdir(parents=True, exist_ok=True)
+    composed = ToolConversations(load_results(folders))
+    by_kind: dict[str, list[LabeledResult]] = {}
+    for labeled in composed.labeled:
+        by_kind.setdefault(labeled.kind, []).append(labeled)
+    for own in by_kind.values():
+        random.Random(0).shuffle(own)
+    turns = zip_longest(*(own[:each] for own in by_kind.values()))
+    end = time.monotonic() + 60 * minutes
+    for number, labeled in enumerate(it for turn in turns for it in turn if it is not None):
+        file = out / f"{labeled.id.replace('/', '_')}.npz"
+        if file.exists() or time.monotonic() > end:
+            continue
+        share = SHARES[number % len(SHARES)]
+        if (example := example_of(composed.conversation(labeled), share)) is not None:
+            values = {name: getattr(example, name) for name in Example.__slots__}
+            part = file.with_suffix(".part")
+            with part.open("wb") as stream:
+                np.savez_compressed(stream, **values)
+            part.replace(file)
+    print(f"{len([*out.glob('*.npz')])} conversations of {len(by_kind)} kinds")
+
+
+def load_examples(folder: Path) -> list[Example]:
+    """Return the conversations in a folder of features."""
+    examples = []
+    for file in sorted(folder.glob("*.npz")):
+        with np.load(file) as stored:
+            kind, share, room = (stored[name].item() for name in ("kind", "share", "room"))
+            arrays = (stored[name] for name in ("inputs", "prior", "evidence", "tokens"))
+            examples.append(Example(str(kind), float(share), int(room), *arrays))
+    return examples
+
+
+def fit(examples: Sequence[Example]) -> JudgeNetwork:
+    """Return a network that learned from the conversations. Its hidden layer joins those of several members."""
+    rows = np.concatenate([example.inputs.reshape(-1, len(FEATURES)) for example in examples])
+    mean = np.nan_to_num(np.nanmean(rows, axis=0)).astype(np.float32)
+    spread = np.nan_to_num(np.nanstd(rows, axis=0), nan=1.0).astype(np.float32)
+    spread[spread < 1e-3] = 1.0
+    optional = np.flatnonzero(np.isnan(rows).any(axis=0))
+    inputs = []
+    for example in examples:
+        for stage in example.inputs:
+            scaled = np.nan_to_num(np.clip((stage - mean) / spread, -MOST_DEVIATIONS, MOST_DEVIATIONS))
+            inputs.append(torch.tensor(np.concatenate([scaled, np.isnan(stage[:, optional])], axis=1)).float())
+    needed = [torch.tensor(example.evidence > 0) for example in examples for _ in STAGES]
+    members = [_member(inputs, needed, seed) for seed in range(MEMBERS)]
+    hidden, bias, output = (np.concatenate(parts, axis=-1) for parts in zip(*members, strict=True))
+    return JudgeNetwork(mean, spread, optional, hidden, bias, (output / MEMBERS).astype(np.float32))
+
+
+def _member(inputs: Sequence[torch.Tensor], needed: Sequence[torch.Tensor], seed: int) -> tuple[Floats, Floats, Floats]:
+    """Return the hidden weights, their constants and the output weights of one network."""
+    torch.manual_seed(seed)
+    order = list(range(len(inputs)))
+    hidden, output = nn.Linear(inputs[0].shape[1], HIDDEN), nn.Linear(HIDDEN, 1, bias=False)
+    network = nn.Sequential(hidden, nn.ReLU(), nn.Dropout(DROPOUT), output)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
+    steps = EPOCHS * -(-len(order) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps)
+    for epoch in range(EPOCHS):
+        random.Random(f"{seed}:{epoch}").shuffle(order)
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            scores = network(torch.cat([inputs[row] for row in batch]))[:, 0].split([len(inputs[row]) for row in batch])
+            losses = [
+                nn.functional.softplus(torch.logsumexp(own[~needed[row]], 0) - own[needed[row]]).mean()
+                for row, own in zip(batch, scores, strict=True)
+            ]
+            optimizer.zero_grad()
+            torch.autograd.backward(torch.stack(losses).mean())
+            optimizer.step()
+            schedule.step()
+    parts = (hidden.weight.T, hidden.bias, output.weight[0])
+    weights, constants, outputs = (part.detach().numpy().astype(np.float32) for part in parts)
+    return weights, constants, outputs
+
+
+def kept(example: Example, scores: NDArray[np.float64]) -> float:
+    """Return the share of the evidence in the best passages that fit the room."""
+    order = np.argsort(-scores, kind="stable")
+    room = STUB_ROOM[example.share] * example.room
+    fitting = int(np.searchsorted(np.cumsum(example.tokens[order]), room, side="right"))
+    return float(example.evidence[order[:fitting]].sum() / example.evidence.sum())
+
+
+def scores_of(example: Example, stage: int, network: JudgeNetwork | None) -> NDArray[np.float64]:
+    """Return the scores at a stage as the pruner computes them. Without a network, return the prior."""
+    prior = standard(example.prior[stage].astype(np.float64))
+    if network is None:
+        return prior
+    learned = network(example.inputs[stage]) - SIZE_WEIGHT * np.log1p(example.tokens)
+    return standard(learned) + PRIOR_WEIGHT * prior
+
+
+def fold_of(kind: str) -> int:
+    """Return the fold of a kind."""
+    return crc32(kind.encode()) % FOLDS
+
+
+def compared(examples: Sequence[Example]) -> Iterator[tuple[Example, list[tuple[float, float]]]]:
+    """Yield each conversation with what the prior and the network keep at each stage."""
+    for fold in range(FOLDS):
+        network = fit([example for example in examples if fold_of(example.kind) != fold])
+        for example in examples:
+            if fold_of(example.kind) == fold:
+                yield (
+                    example,
+                    [
+                        (
+                            kept(example, scores_of(example, stage, None)),
+                            kept(example, scores_of(example, stage, network)),
+                        )
+                        for stage in range(len(STAGES))
+                    ],
+                )
+
+
+def compare(folder: Path) -> None:
+    """Print what is kept of each kind by networks that did not learn from it."""
+    rows = [*compared(load_examples(folder))]
+    for share in SHARES:
+        print(f"\n{share:.0%} of the tokens{'':11}n" + "".join(f"{it:>22}" for it in STAGES))
+        own = [(example.kind, values) for example, values in rows if example.share == share]
+        for kind in [*sorted({kind for kind, _ in own}), "all"]:
+            values = np.array([values for it, values in own if kind in (it, "all")])
+            means = "".join(f"{prior:11.3f} to {network:.3f}  " for prior, network in values.mean(axis=0))
+            print(f"{kind:22}{len(values):6}{means}")
+
+
+def main() -> None:
+    """Run one step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    steps = parser.add_subparsers(dest="step", required=True)
+    step = steps.add_parser("collect")
+    step.add_argument("data", type=Path, nargs="+", help="folders of labeled results")
+    step.add_argument("--out", type=Path, required=True)
+    step.add_argument("--each", type=int, default=60, help="the most conversations of a kind")
+    step.add_argument("--minutes", type=float, default=60.0)
+    step = steps.add_parser("compare")
+    step.add_argument("features", type=Path)
+    step = steps.add_parser("export")
+    step.add_argument("features", type=Path)
+    step.add_argument("--out", type=Path, default=ROOT / "context_agent" / "pruning" / SHIPPED)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.step == "collect":
+        collect(options.data, options.out, options.each, options.minutes)
+    elif options.step == "compare":
+        compare(options.features)
+    else:
+        examples = load_examples(options.features)
+        options.out.write_bytes(fit(examples).to_bytes())
+        kinds = len({example.kind for example in examples})
+        print(f"{options.out}: learned from {len(examples)} conversations of {kinds} kinds")
+
+
+if __name__ == "__main__":
+    main()
