@@ -106,7 +106,7 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
     if base is not None and trained_on != base:
-        raise ConfigError(f"the adapter in {folder} was trained on {trained_on}. Name an adapter of {base}.")
+        raise ConfigError(f"the adapter in {folder} was trained on {trained_on}, not on {base}. Name another adapter.")
     check_adapter(folder)
     try:
         from peft import PeftModel
