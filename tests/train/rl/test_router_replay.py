@@ -222,7 +222,7 @@ def test_experts_of_another_model_are_refused(changed: str, tmp_path: Path) -> N
     experts = unpack(item.row.experts)
     wrong = {"layers": experts[:, :2], "positions": experts[:-1], "numbers": experts + 9}[changed]
     row = TrainingRow(**{**fields(item.row), "experts": pack(wrong)})
-    with pytest.raises(DataError, match="must run the same model"):
+    with pytest.raises(DataError, match="Use the same model in the sampler"):
         trainer(model, [WeightedRow(row, 1.0)], tokenizer, tmp_path, router_replay=True).train()
 
 
