@@ -187,6 +187,12 @@ async def test_an_all_but_that_names_a_summarized_chunk_keeps_its_summary(play: 
     assert play.told[1] == "nothing_to_summarize"
 
 
+async def test_an_all_but_that_names_a_summarized_chunk_prunes_the_other_summaries(play: Play) -> None:
+    a, b, c, *_ = play.ids
+    await play.do(summarize("Comets.", a, b), summarize("Operas.", c), call("prune_chunks", all_but=[a]))
+    assert play.shown == ["summary:1"]
+
+
 async def test_edits_of_a_turn_apply_together_prunes_then_summaries_then_restores(play: Play) -> None:
     a, b, c, d, *rest = play.ids
     turn = [restore(a), summarize("Comets.", a, b, c), prune(c), search("rivers and engines", limit=1)]

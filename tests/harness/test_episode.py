@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from context_agent import Episode, Limits, MemoryCorpus
 from context_agent.errors import BudgetError, ConfigError
 from context_agent.harness.episode import EpisodeRequest, StopReason
-from context_agent.harness.policy import Instructions
+from context_agent.harness.policy import Assessment, Instructions
+from context_agent.harness.profile import default
+from context_agent.harness.tools import SPAWN
+from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import EpisodeEnded, PromptShown
+from context_agent.pruning.view import EpisodeEnded, PromptShown, Role, Source, SubAgentRecord
 from context_agent.retrieval.filters import MAX_DEPTH
-from context_agent.testing.actions import rank, search
+from context_agent.testing.actions import call, rank, search
 
 
 def test_a_filter_that_no_store_could_run_is_refused_before_the_first_call(corpus: MemoryCorpus) -> None:
@@ -44,6 +50,47 @@ async def test_what_is_left_of_the_tokens_is_the_limit_less_what_was_placed(corp
     await episode.step(rank("d1"))
     assert episode.trajectory.end is not None
     assert episode.trajectory.end.tokens == episode.spent
+
+
+async def test_the_tokens_of_sub_agents_count_toward_the_limit(corpus: MemoryCorpus) -> None:
+    class Searchers:
+        async def search(
+            self, requests: Sequence[Sequence[str]], *, tokens_left: int | None, shown_ids: frozenset[str]
+        ) -> list[ToolOutput]:
+            records = tuple(SubAgentRecord(task, task, "finished", tokens=700) for task in requests[0])
+            return [ToolOutput(Source.SPAWN, message="done", delegated=records)]
+
+    profile = replace(default(), tools=(*default().tools, SPAWN))
+    request = EpisodeRequest("comets?", sub_agents=Searchers())
+    episode = Episode(request, corpus, profile=profile, limits=Limits(tokens=9_000))
+    await episode.step(call(SPAWN, tasks=["comets", "operas"]))
+    assert episode.tokens_left == 9_000 - episode.spent - 2 * 700
+
+
+async def test_an_episode_whose_window_has_no_room_for_another_action_ends(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus, budget=Budget(2_048), instructions="")
+    view = await episode.step(search("comets", limit=2))
+    await episode.step(replace(search("operas"), tokens=view.max_output))
+    assert episode.stop_reason is StopReason.WINDOW
+    assert {document.id for document in episode.ranking.documents} == {block.document_id for block in view.blocks}
+
+
+async def test_the_view_has_the_action_as_it_was_given(corpus: MemoryCorpus) -> None:
+    action = search("comets")
+    view = await Episode("comets?", corpus).step(action)
+    assert [segment.action for segment in view.segments if getattr(segment, "role", None) is Role.ACTION] == [action]
+
+
+async def test_an_assessment_gives_the_confidence_and_the_scores_of_the_passages(corpus: MemoryCorpus) -> None:
+    assessed: dict[str, float] = {}
+    episode = Episode("comets?", corpus, assess=lambda: Assessment(0.75, assessed))
+    view = await episode.step(search("comets", limit=1))
+    (block,) = view.blocks
+    assessed[block.id] = 0.25
+    await episode.step(rank(block.document_id))
+    assert [chunk.score for chunk in episode.ranking.documents[0].chunks] == [0.25]
+    assert episode.trajectory.end is not None
+    assert (episode.confidence, episode.trajectory.end.confidence) == (0.75, 0.75)
 
 
 def test_the_question_and_the_instructions_stay_below_the_soft_threshold_together(corpus: MemoryCorpus) -> None:

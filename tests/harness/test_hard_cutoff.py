@@ -13,6 +13,7 @@ from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Source, ToolResult
 from context_agent.testing.actions import call, search
+from context_agent.tokens import HarmonyCounter
 
 
 class RecordingSubAgents:
@@ -58,6 +59,19 @@ async def test_a_view_as_large_as_the_hard_cutoff_is_past_it(corpus: MemoryCorpu
     assert below.tokens_left
     reached, mistake = await spawned_after_a_search(corpus, hard=size)
     assert (reached.view_tokens, reached.tokens_left, mistake) == (size, 0, "hard_cutoff")
+
+
+async def test_the_refusal_is_cut_to_what_is_left_of_the_window(corpus: MemoryCorpus) -> None:
+    counter = HarmonyCounter()
+    episode = Episode("comets?", corpus, budget=Budget(2_048), instructions="", counter=counter)
+    left = episode.open().max_output
+    view = await episode.step(replace(search("comets"), tokens=left))
+    (result,) = (event for event in episode.trajectory.events if isinstance(event, ToolResult))
+    (refusal,) = result.segments
+    whole = default().hard_refusal.format(used=view.budget.window - view.budget.reserve, window=view.budget.window)
+    assert whole.startswith(refusal.text)
+    assert 0 < refusal.tokens == counter.count(refusal.text)
+    assert view.tokens <= view.budget.window
 
 
 def test_the_tiers_begin_at_their_thresholds() -> None:

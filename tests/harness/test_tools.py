@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from context_agent import Action, Document, Episode, MemoryCorpus
 from context_agent.errors import ConfigError, CorpusError
+from context_agent.harness.episode import EpisodeRequest
 from context_agent.harness.profile import context_1, default, profile, summary
-from context_agent.harness.tools import ToolCallError, check_call, flatten_calls, schemas
+from context_agent.harness.tools import SPAWN, ToolCallError, check_call, flatten_calls, schemas
 from context_agent.harness.tools.prune import PruneArguments
+from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import Role, Source, ToolResult
+from context_agent.pruning.view import Role, Source, SubAgentRecord, ToolResult
 from context_agent.testing.actions import call, prune, search, summarize
 from context_agent.types import Hit, ToolCall
 
@@ -104,6 +108,7 @@ async def test_a_document_that_does_not_fit_is_read_where_the_search_found_it_an
         f"Part {number}. " + f"Rain fell on hill {number} all day, and the wind rose. " * 12 for number in range(40)
     ]
     parts[30] += "The copper lamp was hung in the chapel in 1868."
+    parts[35] += "The lamp was copper."
     corpus = MemoryCorpus([Document("log", "\n\n".join(parts)), Document("other", "A lamp is a lamp.")])
     episode = Episode("Where does it hang?", corpus, budget=Budget(8_192))
     view = await episode.step(search("copper lamp chapel 1868", limit=1))
@@ -112,6 +117,7 @@ async def test_a_document_that_does_not_fit_is_read_where_the_search_found_it_an
     read = [block.hit.chunk.index for block in view.blocks if block.source is Source.READ]
     assert 1 < len(read) < 30
     assert read == sorted(read)
+    assert "The lamp was copper." in view.blocks[-1].text, "it is about the lamp too"
     assert found not in read, "it is in view"
     await episode.step(call("read_document", doc_id="logs"))
     assert "Similar ids: log." in episode.view.text()
@@ -141,6 +147,46 @@ async def test_a_result_that_is_cut_says_that_more_matches() -> None:
     view = await episode.step(search("comet tail", limit=10))
     assert 0 < len(view.blocks) < 10
     assert "(more match)\n" in view.text()
+
+
+async def test_the_result_of_a_search_has_the_best_passage_first() -> None:
+    parts = [f"Rain fell on hill {number} all day, and the wind rose. " * 12 for number in range(9)]
+    parts[5] += "The copper lamp was hung in the chapel in 1868."
+    episode = Episode("Where does it hang?", MemoryCorpus([Document("log", "\n\n".join(parts))]))
+    view = await episode.step(search("copper lamp chapel 1868 rain"))
+    assert len(view.blocks) > 1
+    assert "copper" in view.blocks[0].text
+    assert view.blocks[0].hit.chunk.index > 0
+
+
+class MergedSearchers:
+    """Sub-agents that found these hits."""
+
+    def __init__(self, hits: Sequence[Hit], room: int | None = None) -> None:
+        self.hits, self.room = tuple(hits), room
+
+    async def search(
+        self, requests: Sequence[Sequence[str]], *, tokens_left: int | None, shown_ids: frozenset[str]
+    ) -> list[ToolOutput]:
+        found = {"hits": self.hits, "limit": len(self.hits), "room": self.room, "message": "(1 searcher; 1 finished)"}
+        return [ToolOutput(Source.SPAWN, **found, delegated=(SubAgentRecord("1", "comets", "finished"),))]
+
+
+@pytest.mark.parametrize("room", [None, 400])
+async def test_what_sub_agents_found_leaves_room_for_the_message_about_them(room: int | None) -> None:
+    corpus = MemoryCorpus(
+        [Document(f"d{number}", f"Comet {number}. " + "It has a tail. " * 20) for number in range(30)]
+    )
+    searchers = MergedSearchers(corpus.search("comet", k=30), room)
+    profile = replace(default(), tools=(*default().tools, SPAWN))
+    request = EpisodeRequest("comets?", sub_agents=searchers)
+    episode = Episode(request, corpus, profile=profile, budget=Budget(8_192, per_call=1_000))
+    view = await episode.step(call(SPAWN, tasks=["comets"]))
+    (result,) = (event for event in episode.trajectory.events if isinstance(event, ToolResult))
+    used = sum(segment.tokens for segment in result.segments)
+    assert 0.75 * (room or 1_000) < used <= (room or 1_000)
+    assert 1 < len(view.blocks) < 30
+    assert result.segments[-1].text == "(1 searcher; 1 finished)\n"
 
 
 async def test_an_error_of_the_corpus_waits_for_the_other_calls_of_the_turn() -> None:
