@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import prune_records
 from prune_conversations import INVENTED, InventedSet, Message, Player, as_tickets, code_search, log_lines, tickets
 
-from context_agent.pruning import ContextPruner, Prices, relevance, words
+from context_agent.pruning import ContextPruner, Prices, features, pieces, relevance, words
 
 SIZES = (8_000, 32_000)
 ALWAYS = Prices(cached=1.0)
@@ -46,7 +46,7 @@ def measured(messages: Sequence[Message], budget: int, effort: str, repeats: int
     """Return the milliseconds of the fastest of several prunes, and the number of tokens before it."""
     seconds = []
     for _ in range(repeats):
-        for cache in (words.TERM_IDS, relevance.STATIC_VECTORS, relevance.EMBEDDINGS, relevance.ODDS):
+        for cache in (words.TERM_IDS, pieces.PIECES, features.TEMPLATES, relevance.EMBEDDINGS, relevance.ODDS):
             cache.clear()
         started = time.process_time()
         report = ContextPruner(budget, effort=effort, prices=ALWAYS).prune(messages).report
