@@ -7,7 +7,7 @@
 `collect` composes a conversation for each labeled result, as `benchmarks/prune_tools.py` does, and writes the features
 of its passages: by words, with similarity, and with the reader. It takes the kinds in turns, `--each` conversations of
 a kind at most. Conversations that are there already are skipped, so a run can be made in pieces. Delete the folder when
-the features change.
+the features change. The shipped judge chooses what the reader reads, so another judge gives slightly other weights.
 
 `compare` leaves out each fold of kinds in turn, so that a kind is judged by a network that did not learn from it. It
 prints the share of the evidence that is kept beside that of the prior alone, by an estimate that leaves stubs out.
