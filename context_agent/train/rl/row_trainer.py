@@ -372,7 +372,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             if max(item.row.input_ids) >= self.vocabulary:
                 raise DataError(
                     f"a row of episode {item.row.episode_id} has the id {max(item.row.input_ids)}, but the model's "
-                    f"vocabulary ends at {self.vocabulary - 1}. Sample with the model's own tokenizer"
+                    f"vocabulary ends at {self.vocabulary - 1}: the row is from another tokenizer. Use the model's own"
                 )
 
     def _over_ranks(self, items: Sequence[WeightedRow], passes: int) -> UpdateSize:
