@@ -16,13 +16,14 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import save_file
 
 from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
+from context_agent._support.onnx import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.calibration import EVIDENCE, Evidence, ScoreCalibration, log_odds, sigmoid
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
-from context_agent.policies.bridge.networks import FEATURES, INPUTS, Network, Scaling
+from context_agent.policies.bridge.networks import FEATURES, INPUTS, Network, RelevanceJudgment, Scaling
 from context_agent.testing.embedders import HashEmbedder
 from tests.support.two_hop_films import TRUSTING, calibrated, world
 
@@ -57,6 +58,13 @@ def test_the_name_tells_the_weights_apart(tmp_path):
         names.add(BridgePolicy.load(tmp_path / f"{seed}").name)
     assert len(names) == 2
     assert BridgePolicy(untrained=True).name == "bridge@untrained"
+
+
+def test_weights_with_another_ranker_have_another_name():
+    shipped = Scorer.shipped()
+    assert shipped is not None
+    parts = (shipped.networks, shipped.calibration, shipped.head)
+    assert Scorer.of(*parts, shipped.ranker).digest != Scorer.of(*parts).digest
 
 
 def test_what_is_no_weights_is_refused_with_its_name(tmp_path):
@@ -155,6 +163,38 @@ def test_weights_without_a_calibration_rank_the_same_and_are_not_confident(films
     assert [document.id for document in plain.documents] == [document.id for document in scored.documents]
     assert (plain.confidence, plain.sufficient) == (None, None)
     assert scored.confidence is not None
+
+
+def judgment_of(question: str, scorer: Scorer | None) -> RelevanceJudgment:
+    """The judgment of two passages that belong together, and of one beside them."""
+    passages = [
+        ("Orm Skerry Light", "The lighthouse was designed by Ketil Varga."),
+        ("Ketil Varga", "Ketil Varga was born in Brasko."),
+        ("Ferry", "The ferry leaves at noon."),
+    ]
+    corpus = MemoryCorpus([Document(str(number), text, title) for number, (title, text) in enumerate(passages)])
+    notes = Notes.of(question, WordWeights(corpus))
+    for number, (title, text) in enumerate(passages):
+        notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage(title, text), 9, 0))
+    return RelevanceJudgment(notes, corpus, scorer, shipped_reader())
+
+
+def test_the_reader_changes_the_scores_and_not_those_without_it() -> None:
+    judgment = judgment_of("Where was the designer of Orm Skerry Light born?", Scorer.shipped())
+    scores = judgment.scores()
+    unread = judgment.unread_scores()
+    np.testing.assert_array_equal(judgment.combined_scores(), scores)
+    read = judgment.read(scores)
+    assert not np.allclose(read, scores, atol=1e-3)
+    np.testing.assert_array_equal(judgment.combined_scores(), read)
+    np.testing.assert_array_equal(judgment.unread_scores(), unread)
+
+
+def test_without_weights_the_reader_leaves_the_scores_as_they_are() -> None:
+    judgment = judgment_of("Where was the designer of Orm Skerry Light born?", None)
+    scores = judgment.scores()
+    np.testing.assert_array_equal(judgment.read(scores), scores)
+    np.testing.assert_array_equal(judgment.combined_scores(), scores)
 
 
 def test_a_calibration_survives_a_file(tmp_path: Path) -> None:
