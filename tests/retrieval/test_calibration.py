@@ -100,6 +100,12 @@ def test_without_probes_or_without_a_working_retriever_all_weights_are_1() -> No
     assert weights_of(Skilled("good", 0.9), Skilled("dead", 0), probes=known_only) == {"good": 1.0, "dead": 0.0}
 
 
+def test_two_known_items_tell_a_broken_retriever_and_one_does_not() -> None:
+    for count, weight in ((1, 1.0), (2, 0.0)):
+        probes = Probes(PROBES.known_items[:count])
+        assert weights_of(Skilled("good", 1), Skilled("dead", 0), probes=probes) == {"good": 1.0, "dead": weight}
+
+
 def test_without_probes_or_retrievers_nothing_is_measured() -> None:
     assert calibrate([Skilled("a", 1.0)], Probes()) == Calibration({"a": 0.0}, {"a": 1.0})
     assert calibrate([], PROBES) == Calibration({}, {})
@@ -130,16 +136,17 @@ TEXTS = [
 ]
 
 
-def probes_of_texts(texts: Sequence[str]) -> Probes:
+def probes_of_texts(texts: Sequence[str], prefix: str = "record ") -> Probes:
+    """The probes of a corpus whose index has the chunks' ids with this prefix."""
     chunks = {f"{n}_0": Chunk(f"{n}_0", str(n), 0, text, 0, len(text), 9, title="T") for n, text in enumerate(texts)}
-    index = Bm25Index.of(Bm25Entry(f"record {chunk.id}", chunk.title, chunk.text) for chunk in chunks.values())
-    chunk_of = {f"record {chunk_id}": chunk_id for chunk_id in chunks}
+    index = Bm25Index.of(Bm25Entry(f"{prefix}{chunk.id}", chunk.title, chunk.text) for chunk in chunks.values())
+    chunk_of = {f"{prefix}{chunk_id}": chunk_id for chunk_id in chunks} if prefix else None
     return probes_of(list(chunks), index, lambda ids: {item: chunks[item] for item in ids if item in chunks}, chunk_of)
 
 
 def test_a_known_item_is_a_passage_of_its_chunk() -> None:
     words = [f"word{number}" for number in range(60)]
-    texts = [" ".join(words[first:]) for first in range(60)]
+    texts = [" ".join(words[first:]) for first in reversed(range(60))]
     for probe in probes_of_texts(texts).known_items:
         (source,) = probe.relevant
         text = texts[int(source.removesuffix("_0"))]
@@ -154,6 +161,7 @@ def test_a_probe_counts_by_the_rank_of_the_first_that_it_should_find() -> None:
 
 def test_related_probes_hide_the_word_that_relates_the_chunks() -> None:
     probes = probes_of_texts(TEXTS)
+    assert probes.naming
     assert [probe.source for probe in probes.naming] == [probe.source for probe in probes.describing]
     for naming, describing in zip(probes.naming, probes.describing, strict=True):
         assert naming.relevant == describing.relevant
@@ -165,14 +173,22 @@ def test_related_probes_hide_the_word_that_relates_the_chunks() -> None:
     assert probes == probes_of_texts(TEXTS)
 
 
+def test_an_index_may_have_the_ids_of_the_chunks_or_its_own() -> None:
+    assert probes_of_texts(TEXTS, prefix="") == probes_of_texts(TEXTS)
+
+
 def test_a_word_is_hidden_in_a_script_without_spaces() -> None:
     texts = [f"東京の店 {'あいうえおかきくけこ'[n]}{'さしすせそたちつてと'[n]}" for n in range(4)]
-    for probe in probes_of_texts(texts).describing:
-        assert probe.query
+    probes = probes_of_texts(texts)
+    assert probes.describing
+    for naming, describing in zip(probes.naming, probes.describing, strict=True):
+        hidden = len(naming.query.replace(" ", "")) - len(describing.query.replace(" ", ""))
+        assert 1 <= hidden <= 2, "the rest of the word stays"
 
 
 def test_identical_empty_and_single_documents_have_no_related_probes() -> None:
     assert probes_of_texts(["the same words in all"] * 30).naming == []
+    assert probes_of_texts(["Zanzibar exports cloves."] * 2).naming == []
     assert probes_of_texts(["just one document"]).naming == []
     assert probes_of_texts([]) == Probes([], [], [])
     assert probes_of_texts(["?!", "...", "字" * 2_000]).naming == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,13 @@ import pytest
 
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.index.grep import Pattern
-from context_agent.retrieval.index.segments import SnapshotRow, load_segment
+from context_agent.retrieval.index.segments import (
+    MAX_COLLISIONS,
+    SEGMENT_HEADER,
+    SegmentSizes,
+    SnapshotRow,
+    load_segment,
+)
 from context_agent.retrieval.index.snapshot import Snapshot, load_snapshot, remove_others
 from context_agent.retrieval.index.writer import SnapshotEntry, SnapshotWriter
 
@@ -91,6 +98,7 @@ def test_removed_rows_free_their_space_once_they_are_many(tmp_path: Path) -> Non
     marked = next_snapshot(tmp_path, snapshot, [], range(8))
     compacted = next_snapshot(tmp_path, marked, [], range(8, 10))
     assert [len(part.removed) for part in marked.rows.segments] == [8]
+    assert [list(part.runs()) for part in marked.rows.segments] == [[(8, 40)]]
     assert [len(part.removed) for part in compacted.rows.segments] == [0]
     check(marked, list(range(8, 40)))
     check(compacted, list(range(10, 40)))
@@ -157,3 +165,29 @@ def test_a_segment_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "damaged.removed").write_bytes(np.array([5], dtype="<i4").tobytes())
     with pytest.raises(CorpusCorruptError, match="does not belong"):
         load_segment(tmp_path, "damaged.bin", DIMENSION)
+
+
+def test_rows_that_overlap_are_noticed_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("context_agent.retrieval.index.segments.BLOCK_BYTES", 2)
+    snapshot = next_snapshot(tmp_path, None, range(6))
+    (segment,) = snapshot.rows.segments
+    content = segment.path.read_bytes()
+    sizes = SegmentSizes(*SEGMENT_HEADER.unpack(content[: SEGMENT_HEADER.size])[2:])
+    (offset,) = (offset for name, _, offset, _ in sizes.columns() if name == "text_starts")
+    for row in range(1, 6):
+        damaged = bytearray(content)
+        starts = np.frombuffer(damaged, "<i8", 7, offset)
+        starts[row] = starts[row - 1]
+        (tmp_path / "damaged.bin").write_bytes(damaged)
+        with pytest.raises(CorpusCorruptError, match="do not cover the column texts"):
+            load_segment(tmp_path, "damaged.bin", DIMENSION)
+
+
+def test_a_look_up_reads_past_sixteen_other_ids_with_the_same_hash_and_no_more(tmp_path: Path) -> None:
+    (segment,) = next_snapshot(tmp_path, None, range(20)).rows.segments
+    hashes = np.full(60, 2**64 - 1, dtype="<u8")
+    hashes[:MAX_COLLISIONS] = 7
+    assert list(replace(segment, hashes=hashes.data).find("chunk", "nobody", 7)) == []
+    hashes[MAX_COLLISIONS] = 7
+    with pytest.raises(CorpusCorruptError, match="wrong hashes"):
+        list(replace(segment, hashes=hashes.data).find("chunk", "nobody", 7))
