@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,9 +16,11 @@ from context_agent.harness.profile import default
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import EpisodeEnded, PromptShown, Role, Source, SubAgentRecord
+from context_agent.pruning.view import ActionTaken, EpisodeEnded, PromptShown, Role, Source, SubAgentRecord, TurnClosed
 from context_agent.retrieval.filters import MAX_DEPTH
 from context_agent.testing.actions import call, rank, search
+from context_agent.tokens import HarmonyCounter
+from context_agent.version import __version__
 
 
 def test_a_filter_that_no_store_could_run_is_refused_before_the_first_call(corpus: MemoryCorpus) -> None:
@@ -34,6 +37,7 @@ def test_the_header_says_what_was_requested(corpus: MemoryCorpus) -> None:
     header = Episode(request, corpus, limits=Limits(seconds=60), policy="scripted").header
     assert (header.question, header.where, header.seed, header.question_id) == ("comets?", where, 7, "q1")
     assert (header.id, header.parent, header.policy, header.corpus) == ("e1", "e0", "scripted", corpus.name)
+    assert (header.version, header.counter) == (__version__, HarmonyCounter().name)
     assert header.limits == {"turns": header.profile.turns, "seconds": 60, "tokens": None, "calls": 16}
     assert Episode("comets?", corpus).header.id != Episode("comets?", corpus).header.id
 
@@ -75,6 +79,28 @@ async def test_an_episode_whose_window_has_no_room_for_another_action_ends(corpu
     assert {document.id for document in episode.ranking.documents} == {block.document_id for block in view.blocks}
 
 
+async def test_a_usage_line_that_does_not_fit_the_window_is_left_out(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus, budget=Budget(512, reserve=8), instructions="")
+    view = episode.open()
+    view = await episode.step(replace(search("comets"), tokens=view.max_output))
+    (closed,) = (event for event in episode.trajectory.events if isinstance(event, TurnClosed))
+    assert (closed.segment.text, closed.segment.tokens) == ("", 0)
+    assert closed.total == view.tokens <= 512
+
+
+async def test_the_end_counts_the_mistakes_and_the_seconds(corpus: MemoryCorpus) -> None:
+    started = time.perf_counter()
+    episode = Episode("comets?", corpus, limits=Limits(turns=3))
+    await episode.step(search("comets", limit=2))
+    await episode.step(call("search_corpus", query=""))
+    await episode.step(call("no_such_tool"))
+    end = episode.trajectory.end
+    assert end is not None
+    assert (end.stop_reason, end.turns, end.mistakes) == ("turns", 3, 2)
+    taken = [event.seconds for event in episode.trajectory.events if isinstance(event, ActionTaken)]
+    assert 0 <= sum(taken) <= end.seconds <= time.perf_counter() - started
+
+
 async def test_the_view_has_the_action_as_it_was_given(corpus: MemoryCorpus) -> None:
     action = search("comets")
     view = await Episode("comets?", corpus).step(action)
@@ -107,6 +133,8 @@ def test_an_episode_that_is_stopped_before_its_first_action_has_a_record(corpus:
     episode = Episode("comets?", corpus)
     episode.stop(StopReason.CANCELLED, error="the user left")
     assert [type(event) for event in episode.trajectory.events] == [PromptShown, EpisodeEnded]
+    assert episode.trajectory.end is not None
+    assert episode.trajectory.end.error == "the user left"
     assert len(list(episode.trajectory.replay())) == 2
 
 
