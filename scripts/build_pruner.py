@@ -1,13 +1,16 @@
 """Trains the pruner's judge: a small network over the features of a conversation's passages.
 
     python scripts/build_pruner.py collect benchmarks/data/tool-results/train --out FEATURES [--each 60] [--minutes 30]
+    python scripts/build_pruner.py collect --sets DATA/musique DATA/policyqa ... --out FEATURES [--each 40]
     python scripts/build_pruner.py compare FEATURES
     python scripts/build_pruner.py export FEATURES [--out judge.safetensors]
 
 `collect` composes a conversation for each labeled result, as `benchmarks/prune_tools.py` does, and writes the features
-of its passages: by words, with similarity, and with the reader. It takes the kinds in turns, `--each` conversations of
-a kind at most. Conversations that are there already are skipped, so a run can be made in pieces. Delete the folder when
-the features change. The shipped judge chooses what the reader reads, so another judge gives slightly other weights.
+of its passages: by words, with similarity, and with the reader. With `--sets`, it plays an agent on the train questions
+of question sets, as `benchmarks/prune_any.py` does on the dev questions. It takes the kinds in turns, `--each`
+conversations of a kind at most. Conversations that are there already are skipped, so a run can be made in pieces.
+Delete the folder when the features change. The shipped judge chooses what the reader reads, so another judge gives
+slightly other weights.
 
 `compare` leaves out each fold of kinds in turn, so that a kind is judged by a network that did not learn from it. It
 prints the share of the evidence that is kept beside that of the prior alone, by an estimate that leaves stubs out.
@@ -27,9 +30,10 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from zlib import crc32
 
@@ -42,9 +46,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from prune_any import ALWAYS  # noqa: E402
-from prune_conversations import COUNTER  # noqa: E402
+from prune_conversations import COUNTER, Message, QuestionSet  # noqa: E402
 from prune_rivals import results_of  # noqa: E402
-from prune_tools import LabeledResult, ToolConversation, ToolConversations, load_results  # noqa: E402
+from prune_tools import LabeledResult, ToolConversations, load_results  # noqa: E402
 
 from context_agent.pruning import ContextPruner, relevance  # noqa: E402
 from context_agent.pruning.blocks import Passage  # noqa: E402
@@ -56,6 +60,8 @@ from context_agent.pruning.relevance import PRIOR_WEIGHT, SIZE_WEIGHT, stages  #
 
 SHARES = (0.25, 0.1)
 """Shares of the tokens. The room decides which passages are read, so conversations take turns."""
+STYLES, SET_TOKENS = ("dump", "run", "mixed"), 8_000
+"""Styles of the agent that is played on a question, in turns, and the tokens of its conversation."""
 STAGES = ("words", "similarity", "reader")
 HIDDEN, EPOCHS, BATCH, MEMBERS = 32, 5, 24, 4
 """Hidden units of a member, passes over the conversations, stages in a step, and networks that are averaged."""
@@ -89,7 +95,24 @@ class Example:
     tokens: Floats
 
 
-def judged(conversation: ToolConversation, share: float) -> tuple[Sequence[Passage], Goal] | None:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A conversation to learn from.
+
+    Attributes:
+        id: The name of the conversation.
+        kind: The kind of tool, or the question set.
+        messages: The messages, in OpenAI's chat format.
+        evidence: A function that returns how many characters of evidence each passage has, shape (n_passages,).
+    """
+
+    id: str
+    kind: str
+    messages: list[Message]
+    evidence: Callable[[Sequence[Passage]], Floats]
+
+
+def judged(messages: list[Message], share: float) -> tuple[Sequence[Passage], Goal] | None:
     """Return what a judge gets for the conversation. If nothing is pruned, return None."""
     seen: list[tuple[Sequence[Passage], Goal]] = []
 
@@ -99,8 +122,8 @@ def judged(conversation: ToolConversation, share: float) -> tuple[Sequence[Passa
 
     shipped, relevance.JUDGES["reader"] = relevance.JUDGES["reader"], judge
     try:
-        total = sum(map(COUNTER.count, results_of(conversation.messages)))
-        ContextPruner(max(1, int(share * total)), prices=ALWAYS).prune(conversation.messages)
+        total = sum(map(COUNTER.count, results_of(messages)))
+        ContextPruner(max(1, int(share * total)), prices=ALWAYS).prune(messages)
     finally:
         relevance.JUDGES["reader"] = shipped
     return seen[0] if seen else None
@@ -120,19 +143,30 @@ def evidence_of(labeled: LabeledResult, passages: Sequence[Passage]) -> Floats:
     )
 
 
-def example_of(conversation: ToolConversation, share: float) -> Example | None:
+def sentences_in(evidence: Sequence[str], passages: Sequence[Passage]) -> Floats:
+    """Return how many characters of these sentences each passage has, shape (n_passages,)."""
+    return np.array(
+        [
+            sum(len(part) if part in passage.text else len(passage.text) * (passage.text in part) for part in evidence)
+            for passage in passages
+        ],
+        dtype=np.float32,
+    )
+
+
+def example_of(source: Source, share: float) -> Example | None:
     """Return the features of a conversation. If no passage that may be removed has evidence, return None."""
-    found = judged(conversation, share)
+    found = judged(source.messages, share)
     if found is None:
         return None
     passages, goal = found
     free = [row for row in range(len(passages)) if row not in goal.staying and not passages[row].binary]
-    evidence = evidence_of(conversation.labeled, passages)[free]
+    evidence = source.evidence(passages)[free]
     if not 0 < (evidence > 0).sum() < len(free):
         return None
     known = [*stages(passages, goal)]
     return Example(
-        conversation.labeled.kind,
+        source.kind,
         share,
         goal.room,
         np.stack([matrix(stage.columns)[free] for stage in known]),
@@ -142,29 +176,47 @@ def example_of(conversation: ToolConversation, share: float) -> Example | None:
     )
 
 
-def collect(folders: Sequence[Path], out: Path, each: int, minutes: float) -> None:
-    """Write the features of the conversations of all labeled results, a file each."""
-    out.mkdir(parents=True, exist_ok=True)
+def tool_sources(folders: Sequence[Path], each: int) -> Iterator[Source]:
+    """Yield a conversation for each labeled result, at most `each` of a kind, with the kinds in turns."""
     composed = ToolConversations(load_results(folders))
     by_kind: dict[str, list[LabeledResult]] = {}
     for labeled in composed.labeled:
         by_kind.setdefault(labeled.kind, []).append(labeled)
     for own in by_kind.values():
         random.Random(0).shuffle(own)
-    turns = zip_longest(*(own[:each] for own in by_kind.values()))
+    for turn in zip_longest(*(own[:each] for own in by_kind.values())):
+        for labeled in filter(None, turn):
+            messages = composed.conversation(labeled).messages
+            yield Source(labeled.id.replace("/", "_"), labeled.kind, messages, partial(evidence_of, labeled))
+
+
+def set_sources(folders: Sequence[Path], each: int) -> Iterator[Source]:
+    """Yield a conversation for each of the first train questions of every set, with the sets in turns."""
+    sets = {folder.name: QuestionSet(folder, "train") for folder in folders}
+    for number in range(each):
+        for name, questions in sets.items():
+            if number < len(questions.questions):
+                played = questions.conversation(number, STYLES[number % len(STYLES)], SET_TOKENS, 0)
+                yield Source(f"{name}-{number}", name, played.messages, partial(sentences_in, played.evidence))
+
+
+def collect(sources: Iterator[Source], out: Path, minutes: float) -> None:
+    """Write the features of the conversations, a file each."""
+    out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * minutes
-    for number, labeled in enumerate(it for turn in turns for it in turn if it is not None):
-        file = out / f"{labeled.id.replace('/', '_')}.npz"
-        if file.exists() or time.monotonic() > end:
+    for number, source in enumerate(sources):
+        file = out / f"{source.id}.npz"
+        if file.exists():
             continue
-        share = SHARES[number % len(SHARES)]
-        if (example := example_of(composed.conversation(labeled), share)) is not None:
+        if time.monotonic() > end:
+            break
+        if (example := example_of(source, SHARES[number % len(SHARES)])) is not None:
             values = {name: getattr(example, name) for name in Example.__slots__}
             part = file.with_suffix(".part")
             with part.open("wb") as stream:
                 np.savez_compressed(stream, **values)
             part.replace(file)
-    print(f"{len([*out.glob('*.npz')])} conversations of {len(by_kind)} kinds")
+    print(f"{len([*out.glob('*.npz')])} conversations")
 
 
 def load_examples(folder: Path) -> list[Example]:
@@ -280,7 +332,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(dest="step", required=True)
     step = steps.add_parser("collect")
-    step.add_argument("data", type=Path, nargs="+", help="folders of labeled results")
+    step.add_argument("data", type=Path, nargs="*", help="folders of labeled results")
+    step.add_argument("--sets", type=Path, nargs="*", default=[], help="folders of question sets")
     step.add_argument("--out", type=Path, required=True)
     step.add_argument("--each", type=int, default=60, help="the most conversations of a kind")
     step.add_argument("--minutes", type=float, default=60.0)
@@ -292,7 +345,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.step == "collect":
-        collect(options.data, options.out, options.each, options.minutes)
+        sources = chain(tool_sources(options.data, options.each), set_sources(options.sets, options.each))
+        collect(sources, options.out, options.minutes)
     elif options.step == "compare":
         compare(options.features)
     else:
