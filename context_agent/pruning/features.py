@@ -43,7 +43,7 @@ ASKED = (
 )  # fmt: skip
 """Names of the features by similarity and by the reader, in order."""
 FEATURES = (*QUICK, *ASKED)
-_NUMBER = re.compile(r"\w*\d[\w.:]*")
+_NUMBER = re.compile(r"(?<!\w)\w*\d[\w.:]*")
 TEMPLATES = TextCache[int](16_384)
 Floats = NDArray[np.float32]
 

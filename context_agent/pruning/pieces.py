@@ -17,7 +17,7 @@ from context_agent.pruning.words import unit_rows
 MAX_TASK_PIECES = 32
 """The most word pieces of a task that passages are compared with. Those with the longest vectors are taken."""
 BLOCK_PIECES = 32_768
-"""The number of word pieces compared at a time, which bounds memory."""
+"""The number of word pieces whose vectors are in memory at a time."""
 EXACT_COSINE = 0.99
 """The cosine from which two word pieces are the same."""
 Floats = NDArray[np.float32]
@@ -59,9 +59,19 @@ def _computed(passages: Sequence[Passage]) -> list[TextPieces]:
         # A piece of padding before each part, so that none is empty.
         own = np.array([piece for part in by_part for piece in (0, *part)], dtype=np.uint16)
         starts = np.cumsum([0, *(len(part) + 1 for part in by_part[:-1])])
-        vectors = weights.values.take(own, axis=0) * weights.scales.take(own, axis=0)
-        found.append(TextPieces(own, starts[1:], vectors.sum(axis=0, dtype=np.float32)))
+        found.append(TextPieces(own, starts[1:], _vector_sum(own)))
     return found
+
+
+def _vector_sum(ids: NDArray[np.uint16]) -> Floats:
+    """Return the sum of the vectors of these pieces, shape (d,). A block of them is in memory at a time."""
+    weights = load_weights()
+    total = np.zeros(weights.values.shape[1], dtype=np.float32)
+    for start in range(0, len(ids), BLOCK_PIECES):
+        block = ids[start : start + BLOCK_PIECES]
+        vectors = weights.values.take(block, axis=0) * weights.scales.take(block, axis=0)
+        total += vectors.sum(axis=0, dtype=np.float32)
+    return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
-from context_agent.pruning.blocks import MOST_SHORT, SMALL
+from context_agent.pruning.blocks import MOST_SHORT, SMALL, Passage
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import cut
+from context_agent.pruning.pieces import pieces_of
 from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
 from context_agent.pruning.selection import OwnWords
 from context_agent.tokens import CharCounter
@@ -168,6 +170,18 @@ def test_the_models_get_a_bounded_part_of_a_task() -> None:
     by_reading(passages, Goal("x" * 1_000_000), Model())
     assert seen
     assert max(len(first) for first, _ in seen) < 2 * QUESTION_CHARACTERS
+
+
+def test_the_vectors_of_a_long_text_are_not_in_memory_at_once() -> None:
+    pieces_of([Passage("rain", 0, 0)])
+    tracemalloc.start()
+    try:
+        (long,) = pieces_of([Passage("x1 " * 100_000, 0, 0)])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(long.ids) >= 100_000
+    assert peak < 150_000_000
 
 
 @pytest.mark.parametrize("depth", [500, 5_000, 50_000])
