@@ -67,7 +67,7 @@ def test_tries_again_after_overload() -> None:
         (Response(b"no key", 401), r"401.*no key.*\?api_key_env=NAME"),
         (Response(b"boom", 500), "boom.*2 tries"),
         (Response(b"later", 429, {"Retry-After": "3600"}), "1 try.*asked to wait 3600 s, more than 30 s"),
-        (Response(b"<html>"), "no JSON"),
+        (Response(b"<html>"), "not send JSON"),
         (Response({"data": []}), "did not return a list of scores"),
         (Response([{"index": 7, "score": 1}]), "did not return a list of scores"),
         (Response([{"index": -1, "score": 1}]), "did not return a list of scores"),

@@ -18,6 +18,7 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.server.logs import SERVER_LOGGER
 from context_agent.integrations.server.proxy import BodyPruner, upstream_address
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import ContextPruner
@@ -314,8 +315,11 @@ def test_no_key_and_no_text_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "tides" not in text
 
 
-def test_the_log_names_the_paths_of_conversations_alone(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), upstream() as server, proxy_client(server.url) as client:
+def test_the_log_names_the_paths_of_conversations_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SERVER_LOGGER, "propagate", True)
+    with caplog.at_level(logging.INFO, SERVER_LOGGER.name), upstream() as server, proxy_client(server.url) as client:
         for path in (CHAT, "/v1/messages", "/v1/responses", f"/v1/models/{KEY}"):
             client.post(path, json={})
     logged = [record.fields["path"] for record in caplog.records if "path" in getattr(record, "fields", {})]

@@ -217,7 +217,7 @@ def test_a_size_that_changes_between_batches_is_refused(server: Server, embedder
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        (b"<html>", "no JSON"),
+        (b"<html>", "not send JSON"),
         (b"[]", "empty"),
         ({"data": [{"index": 0, "embedding": "abc"}]}, "not a list of embeddings"),
         ({"data": [{"index": 0, "embedding": ["a"]}]}, "not numbers"),

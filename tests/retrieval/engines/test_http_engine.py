@@ -50,7 +50,7 @@ def test_an_empty_list_is_no_error() -> None:
     ("response", "message"),
     [
         (Response({"detail": "no such index"}, status=404), "HTTP 404"),
-        (Response(b"<html>"), "no JSON"),
+        (Response(b"<html>"), "not send JSON"),
         (Response("a text"), "returned str"),
         (Response({"took": 1}), "not a list of passages"),
     ],
