@@ -24,6 +24,8 @@ from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, intact
 
 _COPY_PREFIX = "copy-"
 _MAX_ATTEMPTS = 8
+_MAX_EQUAL_ATTEMPTS = 5
+"""The number of attempts if no program changes the files meanwhile. They take three seconds."""
 _COPIED_FILES = (DATABASE_FILE, f"{DATABASE_FILE}-journal", f"{DATABASE_FILE}-wal")
 
 
@@ -38,11 +40,15 @@ def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]
         CorpusCorruptError: If every attempt gives an inconsistent copy.
     """
     _check_room(folder, scratch)
+    seen: list[dict[str, tuple[int, int, int]]] = []
     for attempt in range(_MAX_ATTEMPTS):
+        seen.append(_stamps(folder))
         with tempfile.TemporaryDirectory(prefix=_COPY_PREFIX, dir=scratch, ignore_cleanup_errors=True) as target:
             if _copied(folder, collection, Path(target)):
                 yield Path(target)
                 return
+        if seen.count(seen[-1]) == _MAX_EQUAL_ATTEMPTS:
+            break
         time.sleep(0.1 * 2**attempt)
     raise CorpusCorruptError(
         f"the vector index of the collection in {folder} is damaged, or a program keeps changing it. Stop programs "
@@ -100,7 +106,8 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
     stats = {}
     for file in (*folder.glob("*"), *folder.glob("*/*")):
         with suppress(FileNotFoundError):
-            stats[file.relative_to(folder).as_posix()] = file.stat()
+            if not file.is_dir():
+                stats[file.relative_to(folder).as_posix()] = file.stat()
     return {name: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items()}
 
 
