@@ -133,8 +133,6 @@ class BridgeActor:
         self._searches = self._turns = self._pages = self._readings = 0
         self._scores = np.zeros(0, dtype=np.float32)
         """The scores of the candidates, by row of the notes."""
-        self._improved = False
-        """True if the latest turn brought a new document among the best."""
         self._ending = False
         self._deciding = threading.Lock()
 
@@ -195,9 +193,10 @@ class BridgeActor:
 
     def _decide(self, view: View) -> Action:
         with self._deciding:
+            known = len(self.notes)
             self._read(view)
             if not self._ending:
-                if calls := self._searches_of(view):
+                if calls := self._searches_of(view, known):
                     self._turns += 1
                     return Action(calls=calls)
                 self._conclude()
@@ -205,16 +204,16 @@ class BridgeActor:
                     return Action(calls=edits)
             return Action(ranking=self.ranking(view))
 
-    def _searches_of(self, view: View) -> tuple[ToolCall, ...]:
+    def _searches_of(self, view: View, known: int) -> tuple[ToolCall, ...]:
         """Return the next searches and the prunes that make room for them.
 
-        If the search should end, return no calls.
+        If the search should end, return no calls. The first `known` candidates were there before the last turn.
         """
         if self._turns == 0:
             return self.opening(view)
         if self._turns == 1 and self._may_end() and self.judgment.suffices() >= self._effort.sufficient:
             return ()
-        if self._turns > 1 and not self._improved and not self._effort.readings:
+        if self._turns > 1 and not self._effort.readings and not self._found_better(known):
             return ()
         return self.next_searches(view) or self._after_reading(view)
 
@@ -230,7 +229,6 @@ class BridgeActor:
     def _read(self, view: View) -> None:
         """Add the blocks that the last turn showed, and score all candidates again."""
         before = len(self.notes)
-        known = {candidate.document_id for candidate in self.notes.candidates}
         for block in view.latest:
             if isinstance(block, Block) and block.id not in self.notes.rows:
                 passage = self._policy.passages(block.hit.chunk.title, block.body)
@@ -242,16 +240,19 @@ class BridgeActor:
             self._scores = self._novelty.discounted(self.judgment.scores())
             if self._turns == 1 and self._effort.readings:
                 self.judgment.read_alone()
-        best = document_rows(self.notes, self._scores)[: self._best_documents()]
-        self._improved = any(self.notes.candidates[row].document_id not in known for row in best)
 
-    def _best_documents(self) -> int:
-        """Return how many of the best documents a turn must improve for the search to go on.
+    def _found_better(self, known: int) -> bool:
+        """Return True if one of the best documents is new, that is, not among the first `known` candidates.
 
-        If the question asks for several documents or the caller wants a long ranking, return the ranking's length.
+        If the question asks for several documents or the caller wants a long ranking, the best documents are as many as
+        the ranking has. Otherwise they are `BEST_DOCUMENTS`.
         """
         wanted = self._effort.ranking
-        return wanted if self._asks_many or wanted > Effort().ranking else BEST_DOCUMENTS
+        count = wanted if self._asks_many or wanted > Effort().ranking else BEST_DOCUMENTS
+        candidates = self.notes.candidates
+        before = {candidate.document_id for candidate in candidates[:known]}
+        best = document_rows(self.notes, self._scores)[:count]
+        return any(candidates[row].document_id not in before for row in best)
 
     def _conclude(self) -> None:
         """Compute the scores of the final ranking."""
