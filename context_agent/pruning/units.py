@@ -29,17 +29,20 @@ def units(passage: Passage) -> list[str]:
     """
     is_record = passage.form not in PLAIN_FORMS
     text = _MEMBER_END.sub("\n", passage.text) if is_record else passage.text
-    found: list[str] = []
+    found: list[list[str]] = []
+    characters = 0
     for line in text.split("\n"):
         for part in [line] if len(line) <= LONGEST_UNIT else loose_sentences(line):
             if not part.strip():
                 continue
-            is_short = bool(found) and len(found[-1]) + len(part) < UNIT_CHARACTERS
+            is_short = bool(found) and characters + len(part) < UNIT_CHARACTERS
             if is_short or len(found) >= MAX_UNITS:
-                found[-1] += f"\n{part}"
+                found[-1].append(part)
+                characters += 1 + len(part)
             else:
-                found.append(part)
-    return found or [passage.text]
+                found.append([part])
+                characters = len(part)
+    return ["\n".join(parts) for parts in found] or [passage.text]
 
 
 def plain_text(passage: Passage) -> str:

@@ -21,6 +21,7 @@ from context_agent.pruning.passages import cut
 from context_agent.pruning.pieces import pieces_of
 from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
 from context_agent.pruning.selection import OwnWords
+from context_agent.pruning.units import units
 from context_agent.tokens import CharCounter
 from context_agent.web.conversation import SHOWN_CALLS, model_calls
 from tests.support.growth import MOST_GROWTH, growth
@@ -170,6 +171,13 @@ def test_the_models_get_a_bounded_part_of_a_task() -> None:
     by_reading(passages, Goal("x" * 1_000_000), Model())
     assert seen
     assert max(len(first) for first, _ in seen) < 2 * QUESTION_CHARACTERS
+
+
+def test_the_lines_of_a_long_task_are_joined_in_linear_time() -> None:
+    def join(text: str) -> list[str]:
+        return units(Passage(text, 0, len(text)))
+
+    assert growth(join, lambda length: repeated("ab cd ef\n", length), 100_000) < MOST_GROWTH
 
 
 def test_the_vectors_of_a_long_text_are_not_in_memory_at_once() -> None:
