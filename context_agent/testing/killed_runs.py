@@ -226,8 +226,8 @@ def start_life(options: argparse.Namespace, out: Path, quota: float, context: An
     try:
         from context_agent.train import reinforcement
 
-        starting: Any = import_module("context_agent._support.child_process")
-        starting.get_context = lambda _: context
+        process: Any = import_module("context_agent.train.experimental.async_rollouts.rollout_process")
+        process.get_context = lambda _: context
         trainer_forks.inherited()
         watch(Ledger(out / "ledger.jsonl"))
         with (out / "notes.txt").open("a") as notes:
