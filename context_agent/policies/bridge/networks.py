@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.atomic_files import replacing
 from context_agent._support.onnx import PairModel
 from context_agent._support.small_files import parse_json, read_bytes
 from context_agent.errors import ConfigError
@@ -233,19 +234,17 @@ class Scorer:
         """
         from safetensors.numpy import save
 
-        target = Path(path)
         metadata = {**(notes or {}), "format": str(FORMAT), "inputs": FEATURES["inputs"]}
         if self.calibration is not None:
             metadata[CALIBRATED] = FEATURES[CALIBRATED]
         tensors = _tensors(self.networks, self.calibration, self.head)
-        stored: dict[str, NDArray[Any]] = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+        # safetensors writes the memory as it lies, so arrays in column order would come back scrambled.
+        stored: dict[str, NDArray[Any]] = {name: tensor.astype(np.float16, "C") for name, tensor in tensors.items()}
         if self.ranker is not None:
             metadata[RANKER] = FEATURES[RANKER]
             stored |= {f"{RANKER}.{name}": tensor for name, tensor in self.ranker.tensors().items()}
-        part = target.with_name(target.name + ".part")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(save(stored, metadata))
-        part.replace(target)
+        with replacing(Path(path), shared=True) as file:
+            file.write(save(stored, metadata))
 
 
 def _metadata(data: bytes) -> dict[str, str]:

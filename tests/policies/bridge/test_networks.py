@@ -51,6 +51,21 @@ def test_weights_survive_a_file(tmp_path):
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["weights.safetensors"]
 
 
+def test_weights_in_column_order_survive_a_file(tmp_path: Path) -> None:
+    scorer = made_scorer()
+    networks = {
+        name: dataclasses.replace(
+            network,
+            members=tuple(
+                tuple((np.asfortranarray(weight), bias) for weight, bias in layers) for layers in network.members
+            ),
+        )
+        for name, network in scorer.networks.items()
+    }
+    Scorer.of(networks).save(tmp_path / "weights")
+    assert Scorer.load(tmp_path / "weights").digest == scorer.digest
+
+
 def test_the_name_tells_the_weights_apart(tmp_path):
     names = set()
     for seed in (1, 2):
