@@ -25,7 +25,7 @@ from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, intact
 _COPY_PREFIX = "copy-"
 _MAX_ATTEMPTS = 8
 _MAX_EQUAL_ATTEMPTS = 5
-"""The number of attempts if no program changes the files meanwhile. They take three seconds."""
+"""The number of attempts if no program changes the files. The pauses between them take 1.5 seconds."""
 _COPIED_FILES = (DATABASE_FILE, f"{DATABASE_FILE}-journal", f"{DATABASE_FILE}-wal")
 
 

@@ -23,7 +23,7 @@ from context_agent.errors import (
     PatternError,
 )
 from context_agent.retrieval.chroma import corpus as chroma_corpus
-from context_agent.retrieval.chroma import repair
+from context_agent.retrieval.chroma import private_copy, repair
 from context_agent.retrieval.chroma.client import chroma_errors
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, IndexReport, index_documents
@@ -427,6 +427,25 @@ def test_vector_files_are_checked_again_once_they_are_others(tmp_path: Path, mon
     shutil.copytree(path, tmp_path / "copy")
     index(tmp_path / "copy", people(110))
     assert len(checked) == 1
+
+
+@pytest.mark.parametrize(("changing", "attempts"), [(False, 5), (True, 8)])
+def test_a_folder_that_no_program_changes_is_copied_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changing: bool, attempts: int
+) -> None:
+    targets: list[Path] = []
+
+    def copied(folder: Path, collection: str, target: Path) -> bool:
+        targets.append(target)
+        if changing:
+            (folder / "chroma.sqlite3").write_bytes(bytes(len(targets)))
+        return False
+
+    monkeypatch.setattr(private_copy, "_copied", copied)
+    monkeypatch.setattr(private_copy.time, "sleep", lambda _: None)
+    with pytest.raises(CorpusCorruptError, match="damaged"), private_copy.private_copy(tmp_path, "documents", tmp_path):
+        pass
+    assert len(targets) == attempts
 
 
 def test_vectors_without_a_snapshot_are_embedded_again(tmp_path: Path) -> None:
