@@ -15,13 +15,19 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.argument import Argument
-from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError, ValidationError
+from cyclopts.exceptions import (
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    ValidationError,
+)
 
 from context_agent.cli import output
 from context_agent.cli.config_file import apply_config_file
 from context_agent.cli.help import TwoColumns
-from context_agent.cli.invocation import record_invocation, set_invocation
-from context_agent.cli.parameters import OWN
+from context_agent.cli.invocation import record_invocation, set_invocation, set_texts
+from context_agent.cli.parameters import OWN, refuse_fractions
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError
 from context_agent.version import __version__
 
@@ -126,7 +132,7 @@ cli = App(
     "ctx1",
     help=HELP,
     version=f"ctx1 {__version__}",
-    config=(record_invocation, apply_config_file),
+    config=(record_invocation, apply_config_file, refuse_fractions),
     group_parameters=OWN,
     default_parameter=Parameter(negative=(), allow_repeating=True, show_default=_default_text),
     help_format="plaintext",
@@ -179,6 +185,7 @@ def _dispatch(words: list[str]) -> Any:
         output.echo(START)
         return None
     cli.help_formatter = TwoColumns(cli, whole="--help-all" in words)
+    set_texts(words[words.index("--") + 1 :] if "--" in words else ())
     try:
         return cli(["--help" if word == "--help-all" else word for word in words])
     finally:
@@ -225,6 +232,8 @@ def _print_usage_error(error: CycloptsError) -> None:
 def _usage_message(error: CycloptsError) -> str:
     """Return the message of cyclopts, or a shorter one that says what to do."""
     match error:
+        case UnknownCommandError(unused_tokens=[word, *_]) if word.startswith("-"):
+            return f"The option {word} must come after the name of a command."
         case UnusedCliTokensError(unused_tokens=[word, *_]):
             return f"Unexpected argument {word!r}: put text with spaces in quotes."
         case MissingArgumentError(keyword=str(option)):

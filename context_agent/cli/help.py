@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_OPTIONS = 12
 """Options that `--help` describes at most."""
+MIN_TEXT_WIDTH = 20
+"""Least width of a text. A narrower terminal breaks the lines."""
 MAX_COLUMN = 30
 """Width of the column of names. The description of a longer name starts in the next line."""
 ESSENTIAL = ("path", "url", "collection", "base_url", "model")
@@ -63,7 +65,7 @@ class TwoColumns(PlainFormatter):
         self.listed = [] if self.whole else listed_options(self._path[-1])
         for paragraph in _text(self._path[-1]).split("\n\n"):
             indented = re.search("^ ", paragraph, re.MULTILINE)
-            lines = paragraph.splitlines() if indented else textwrap.wrap(paragraph, console.width)
+            lines = paragraph.splitlines() if indented else textwrap.wrap(paragraph, max(console.width, MIN_TEXT_WIDTH))
             self._print_lines(console, lines)
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
@@ -85,9 +87,10 @@ class TwoColumns(PlainFormatter):
         if not rows:
             return
         column = min(max(len(left) for left, _ in rows), MAX_COLUMN) + 4
+        width = max(console.width - column, MIN_TEXT_WIDTH)
         lines = [f"{title}:"]
         for left, right in rows:
-            wrapped = textwrap.wrap(right, console.width - column, break_on_hyphens=False)
+            wrapped = textwrap.wrap(right, width, break_on_hyphens=False)
             first = [] if len(left) > MAX_COLUMN else wrapped[:1]
             lines.append(f"  {left:{column - 2}}{''.join(first)}".rstrip())
             lines += [" " * column + line for line in wrapped[len(first) :]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,10 +19,12 @@ class Invocation:
     Attributes:
         path: The words that name the command, such as `ctx1 synth tasks`.
         arguments: The parameters. Each has a token for each value that it was given, and the token names its source.
+        texts: The words behind `--`. None of them is an option.
     """
 
     path: str
     arguments: ArgumentCollection
+    texts: Sequence[str] = ()
 
     @property
     def names(self) -> set[str]:
@@ -29,6 +32,8 @@ class Invocation:
         return {name for argument in self.arguments for name in argument.names}
 
 
+_TEXTS: ContextVar[Sequence[str]] = ContextVar("texts", default=())
+set_texts = _TEXTS.set
 _CURRENT: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
 current_invocation = _CURRENT.get
 set_invocation = _CURRENT.set
@@ -40,7 +45,7 @@ def record_invocation(_: App, words: tuple[str, ...], arguments: ArgumentCollect
     cyclopts calls this function after it has assigned the words of the command line to `arguments`, and before it
     converts them.
     """
-    set_invocation(Invocation(" ".join(("ctx1", *words)), arguments))
+    set_invocation(Invocation(" ".join(("ctx1", *words)), arguments, _TEXTS.get()))
 
 
 def is_set(*fields: str) -> bool:

@@ -11,13 +11,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Group, Parameter, validators
+from cyclopts import CoercionError, Group, Parameter, validators
 
 from context_agent._support.suggest import closest
 from context_agent.cli.invocation import current_invocation
 from context_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+    from cyclopts.argument import ArgumentCollection
 
 COUNT = Parameter(validator=validators.Number(gte=1), metavar="N")
 COUNT_OR_ZERO = Parameter(validator=validators.Number(gte=0), metavar="N")
@@ -56,13 +60,25 @@ def _refuse_option(_: Any, value: Any) -> None:
     """Refuse a mistyped option as the value of an argument that may be `-`.
 
     Raises:
-        ConfigError: If the value looks like an option.
+        ConfigError: If the value looks like an option and is not behind `--`.
     """
     name, _, _ = str(value).partition("=")
-    if _OPTION.fullmatch(name):
-        invocation = current_invocation()
+    invocation = current_invocation()
+    if _OPTION.fullmatch(name) and not (invocation and str(value) in invocation.texts):
         near = closest(name, invocation.names if invocation else ())
         raise ConfigError(f"Unknown option: {name}.{f' Did you mean {near}?' if near else ''}")
+
+
+def refuse_fractions(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse a number with a point as the value of a whole number. cyclopts would round it.
+
+    Raises:
+        CoercionError: If the value of such a parameter has a point.
+    """
+    for argument in arguments:
+        for token in argument.tokens if argument.hint in (int, int | None) else ():
+            if "." in token.value:
+                raise CoercionError(argument=argument, token=token, target_type=int)
 
 
 DASH = Parameter(allow_leading_hyphen=True, validator=_refuse_option)

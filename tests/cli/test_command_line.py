@@ -46,6 +46,10 @@ def test_version(ctx1):
         ("search x --path a --url http://localhost:1", "--path and --url name two indexes"),
         ("index", "SOURCE"),
         ("train brige", 'Did you mean "bridge"?'),
+        ("search x --k 1.5", 'unable to convert "1.5" into int'),
+        ("search x --max-turns=2.0", 'unable to convert "2.0" into int'),
+        ("--json search x", "--json must come after the name of a command"),
+        ("search --founder", "Unknown option: --founder"),
     ],
 )
 def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
@@ -67,6 +71,7 @@ def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
         ("[search]\nordered = 1", "true or false"),
         ("[search]\nk = [1, 2]", "one value"),
         ("[search]\nk = 'many'", "--k"),
+        ("[search]\nk = 1.5", "--k from c.toml"),
         ("k = ", "not valid TOML"),
         (None, "cannot read the config file"),
     ],
@@ -155,3 +160,9 @@ def test_a_text_may_start_with_a_dash():
     assert bound.arguments["comment"] == "- too old"
     _, bound, _ = cli.parse_args(["ask", "- what is a list item?"])
     assert bound.args[0] == "- what is a list item?"
+
+
+def test_a_word_behind_two_dashes_is_a_text(inside, tmp_path):
+    process = inside("search", "--path", "none", "--", "--founder")
+    assert "Unknown option" not in process.stderr
+    assert "does not exist" in process.stderr

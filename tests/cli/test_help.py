@@ -25,8 +25,8 @@ GROUPS_AND_COMMANDS = dict(walk(cli, "ctx1"))
 COMMANDS = {path: command for path, command in GROUPS_AND_COMMANDS.items() if command.default_command}
 
 
-def help_of(path, *, whole=False):
-    console = Console(file=StringIO(), width=LINE)
+def help_of(path, *, whole=False, width=LINE):
+    console = Console(file=StringIO(), width=width)
     cli.help_formatter = TwoColumns(cli, whole=whole)
     cli.help_print(path.split()[1:], console=console)
     return console.file.getvalue()
@@ -47,6 +47,12 @@ def test_help_is_whole_at_80_columns(path, whole):
     assert text.startswith(f"Usage: {path}")
     assert max(map(len, text.splitlines())) <= LINE
     assert "…" not in text.replace(",…", "")
+
+
+@pytest.mark.parametrize("width", [1, 20, 34])
+def test_help_is_printed_on_a_narrow_terminal(width):
+    text = " ".join(help_of("ctx1 search", whole=True, width=width).split())
+    assert "Maximum number of turns of an episode." in text
 
 
 @pytest.mark.parametrize("path", COMMANDS)
