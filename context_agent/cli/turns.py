@@ -162,7 +162,8 @@ def _edit_lines(changes: Iterable[tuple[str, Sequence[str]]]) -> list[Text]:
 
 
 def _cost_line(freed: int, recomputed: int) -> Text:
-    return Text(f"        {freed:,} tokens freed; {recomputed:,} behind them lose their cached prefix", style="dim")
+    change = f"{freed:,} tokens freed" if freed >= 0 else f"{-freed:,} tokens added"
+    return Text(f"        {change}; {recomputed:,} behind them lose their cached prefix", style="dim")
 
 
 def _listed(titles: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """`ctx1 demo`: needs nothing, leaves nothing, and does what it claims."""
 
 import json
+import re
 
 from context_agent.cli.demo import documents, questions
 
@@ -19,6 +20,8 @@ def test_it_runs_off_a_terminal_and_leaves_nothing(ctx1, tmp_path):
     assert "\x1b" not in process.stdout
     assert "turn 1" in process.stdout
     assert "one-shot" in process.stdout
+    assert "tokens added" in process.stdout, "a turn that only restores adds tokens"
+    assert not re.search(r"-[\d,]+ tokens freed", process.stdout)
     assert all(question.question in process.stdout for question in questions())
     assert list(tmp_path.iterdir()) == []
 
