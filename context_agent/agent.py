@@ -193,7 +193,9 @@ class SearchAgent:
         effort: str | None = None,
     ) -> None:
         if rollouts < 1 or workers < 1:
-            raise ConfigError(f"rollouts and workers must be at least 1; got {rollouts} and {workers}")
+            raise ConfigError(
+                f"rollouts and workers must be at least 1; got rollouts = {rollouts}, workers = {workers}"
+            )
         self.corpus = corpus
         if policy is not None and effort is not None:
             raise ConfigError(

@@ -327,7 +327,8 @@ def _parsed(line: Sequence[str], file: Path | None) -> Invocation:
 
     words, apps, rest = cli.parse_commands(line)
     if apps[-1].default_command is None and not rest:
-        raise ConfigError(f"name a command of {' '.join(['ctx1', *words])}: {', '.join(commands_of(apps[-1]))}")
+        group = " ".join(["ctx1", *words])
+        raise ConfigError(f"{group} needs a subcommand. Choose one of: {', '.join(commands_of(apps[-1]))}")
     outer = current_invocation()
     # Its sources and questions are not settings.
     with suppress(MissingArgumentError):
@@ -394,7 +395,8 @@ def completion(
     """
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
-        raise ConfigError(f"the shell is {name!r}, which has no completion: pass --shell {', '.join(SHELLS)}")
+        reason = f"ctx1 has no completion for the shell {name!r}" if name else "the variable SHELL names no shell"
+        raise ConfigError(f"{reason}. Pass --shell with one of: {', '.join(SHELLS)}")
     from context_agent.cli.app import cli
 
     script = cli.generate_completion(shell=name)  # type: ignore[arg-type]

@@ -174,14 +174,14 @@ class FeedbackLog:
         """
         if not _TRAJECTORY_ID.fullmatch(trajectory):
             raise TrajectoryError(
-                f"{trajectory[:140]!r} cannot be the id of a trajectory: use the one in the answer of a search"
+                f"{trajectory[:140]!r} cannot be the id of a trajectory: pass the id from a search's answer"
             )
         try:
             with (self.folder / f"{trajectory}.jsonl").open("rb") as stream:
                 return decode_header(parse_json(stream.readline(MAX_BYTES)))
         except (OSError, *MALFORMED, ContextAgentError):
             raise TrajectoryError(
-                f"there is no trajectory {trajectory!r} here: use the id in the answer of a search"
+                f"there is no trajectory {trajectory!r} in the log folder: pass the id from a search's answer"
             ) from None
 
     def add(self, judgment: Judgment) -> bool:

@@ -68,7 +68,8 @@ def prune(
     """
     if not 0 <= threshold <= 1 or (tokens is not None and tokens < 1) or (k is not None and k < 1):
         raise ConfigError(
-            f"threshold must be between 0 and 1, tokens and k at least 1; got {threshold}, {tokens} and {k}"
+            f"threshold must be between 0 and 1, tokens and k at least 1; got threshold = {threshold}, "
+            f"tokens = {tokens}, k = {k}"
         )
     if not passages or not question.strip():
         return []

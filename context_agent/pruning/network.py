@@ -58,7 +58,7 @@ class JudgeNetwork:
         """Return the network in a safetensors file.
 
         Raises:
-            ConfigError: If the file cannot be read, is no network for today's features, or has numbers that are not
+            ConfigError: If the file cannot be read, is not a network for today's features, or has numbers that are not
                 finite.
         """
         from safetensors import SafetensorError, safe_open

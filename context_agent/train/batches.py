@@ -181,7 +181,7 @@ def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list
     if ages and min(ages) > staleness:
         raise PolicyError(
             f"update {update}: all {len(ages)} rows are more than {staleness} updates old, up to {max(ages)}: the "
-            f"engine did not receive new weights"
+            "engine did not receive new weights. Check its server, or raise loss.staleness"
         )
     return [item for item in rows if item.demonstrated or row_age(item.row, update) <= staleness]
 

@@ -140,8 +140,10 @@ class ModelConfig:
     adapter: str | None = None
 
     def __post_init__(self) -> None:
-        if bool(self.name) == (self.tiny is not None):
-            raise ConfigError("either name a model (model.name), or describe a tiny one in [model.tiny], but not both")
+        if not self.name and self.tiny is None:
+            raise ConfigError("the run has no model: set model.name, or describe a tiny model in [model.tiny]")
+        if self.name and self.tiny is not None:
+            raise ConfigError("model.name and [model.tiny] both name the model of the run: remove one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.world is not None and (self.questions or self.path or self.url or self.documents):
             raise ConfigError(
-                "data.world has its own corpus and questions: leave out data.questions, path, url and documents"
+                "data.world has its own corpus and questions: leave out data.questions, data.path, data.url and "
+                "data.documents"
             )
         if self.documents and (self.path or self.url):
             raise ConfigError("data.documents replaces an index: leave out data.path and data.url")
@@ -464,18 +467,19 @@ class ParlConfig:
     def __post_init__(self) -> None:
         for name in (setting.name for setting in fields(self) if setting.name != "form"):
             if not isfinite(getattr(self, name)):
-                raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
+                raise ConfigError(f"parl.{name} must be a finite number; got {getattr(self, name)}")
         if self.form not in set(ParlForm):
-            raise ConfigError(f"form must be one of {', '.join(ParlForm)}; got {self.form!r}")
+            raise ConfigError(f"parl.form must be one of {', '.join(ParlForm)}; got {self.form!r}")
         if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
             raise ConfigError(
-                "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
-                f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
+                "parl.parallel and parl.finish must not be negative, parl.until in (0, 1] and parl.breadth at least 1; "
+                f"got parallel = {self.parallel}, finish = {self.finish}, until = {self.until} and "
+                f"breadth = {self.breadth}"
             )
         if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
-            raise ConfigError("in the mixed form, parallel must be at most 1 and finish must be 0")
+            raise ConfigError('with parl.form = "mixed", parl.parallel must be at most 1 and parl.finish must be 0')
         if not 0 <= self.success <= 1:
-            raise ConfigError(f"success must be a recall from 0 to 1; got {self.success}")
+            raise ConfigError(f"parl.success must be a recall from 0 to 1; got {self.success}")
 
     @property
     def on(self) -> bool:
@@ -736,7 +740,7 @@ class RunConfig:
             raise ConfigError('episodes.searchers is loaded next to the trainer: it needs engine.kind = "transformers"')
         if self.parl.on and not self.episodes.swarm:
             raise ConfigError(
-                "parl rewards sub-agents, but episodes.swarm = 0 allows none: set episodes.swarm, or leave out [parl]"
+                "[parl] rewards sub-agents, but episodes.swarm = 0 allows none: set episodes.swarm, or leave out [parl]"
             )
         if (self.model.renderer is RendererKind.WORDS) != (self.data.world is not None):
             raise ConfigError('model.renderer = "words" and [data.world] need each other: use both or neither')
@@ -746,7 +750,7 @@ class RunConfig:
         if self.rewards.judge and not has_other_gain and not self.judge.alone:
             raise ConfigError(
                 "rewards.judge is the only gain that counts, so the policy would learn to please the judge alone: "
-                "weigh another term, or set judge.alone = true"
+                "give another reward a weight, or set judge.alone = true"
             )
 
     def learning_rate(self, kind: RunKind) -> float:

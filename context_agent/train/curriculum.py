@@ -46,9 +46,9 @@ class Curriculum:
     def __post_init__(self) -> None:
         bounds = [stage.until for stage in self.stages]
         if bounds != sorted(set(bounds)) or any(not 0 < bound <= 1 for bound in bounds):
-            raise ConfigError(f"the stages of a curriculum must end at rising shares in (0, 1]; got {bounds}")
+            raise ConfigError(f"curriculum.stages must end at rising shares in (0, 1]; got {bounds}")
         if self.beta is not None and min(self.beta) <= 0:
-            raise ConfigError(f"beta must be positive; got {self.beta}")
+            raise ConfigError(f"curriculum.beta must be positive; got {self.beta}")
 
     def admitted(self, questions: Sequence[Question], progress: float) -> list[Question]:
         """Return the questions that may be drawn at a point of training.
@@ -70,7 +70,7 @@ class Curriculum:
         if not admitted:
             raise ConfigError(
                 f"no question has at most {most} hops, which the curriculum requires at {progress:.0%} of training: "
-                "add such questions, or raise the limit of the stage"
+                "add such questions, or raise `hops` of the stage in curriculum.stages"
             )
         return admitted
 

@@ -150,17 +150,18 @@ class RewardConfig:
                 object.__setattr__(self, name, value)
         for name in (field.name for field in fields(self) if field.name != "preset"):
             if not isfinite(getattr(self, name)):
-                raise ConfigError(f"reward setting {name} must be a finite number; got {getattr(self, name)}")
+                raise ConfigError(f"rewards.{name} must be a finite number; got {getattr(self, name)}")
         if self.beta <= 0 or self.exponent <= 0 or not 0 < self.gamma <= 1:
             raise ConfigError(
-                f"beta and exponent must be positive and gamma in (0, 1]; got {self.beta}, {self.exponent} and "
-                f"{self.gamma}"
+                "rewards.beta and rewards.exponent must be positive, and rewards.gamma in (0, 1]; got "
+                f"beta = {self.beta}, exponent = {self.exponent}, gamma = {self.gamma}"
             )
         if not 0 <= self.cost <= 1:
-            raise ConfigError(f"reward setting cost must be a share of the gains, from 0 to 1; got {self.cost}")
+            raise ConfigError(f"rewards.cost must be a share of the gains, from 0 to 1; got {self.cost}")
         if self.turn_to <= self.turn_from:
             raise ConfigError(
-                f"turn_to must be greater than turn_from; got turn_to = {self.turn_to} and turn_from = {self.turn_from}"
+                f"rewards.turn_to must be greater than rewards.turn_from; got turn_to = {self.turn_to}, "
+                f"turn_from = {self.turn_from}"
             )
 
     @property

@@ -48,7 +48,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
         DataError: If there are no rows, a row is too long, or an id is outside the vocabulary.
     """
     if not folder.rows:
-        raise DataError(f"{folder.path} has no rows to train on")
+        raise DataError(f"{folder.path} has no rows to train on: make rows from other trajectories")
     if longest is not None and folder.longest > longest:
         raise DataError(
             f"the longest row in {folder.path} has {folder.longest} ids, but the model takes {longest}: "

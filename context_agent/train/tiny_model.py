@@ -79,7 +79,7 @@ def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
     if size < 256 + len(SPECIALS):
-        raise ConfigError(f"a vocabulary needs {256 + len(SPECIALS)} tokens at least; got {size}")
+        raise ConfigError(f"a vocabulary must have at least {256 + len(SPECIALS)} tokens; got {size}")
     tokenizer = _with_o200k_splits(Tokenizer(models.BPE()))
     specials = [AddedToken(text, special=True, normalized=False) for text in SPECIALS]
     trainer = trainers.BpeTrainer(
@@ -259,7 +259,7 @@ def tiny_config(
     from transformers import GptOssConfig
 
     if hidden % 32:
-        raise ConfigError(f"hidden must be a multiple of 32; got {hidden}")
+        raise ConfigError(f"the hidden size must be a multiple of 32; got {hidden}")
     stretched = {
         "rope_type": "yarn",
         "rope_theta": 150_000.0,

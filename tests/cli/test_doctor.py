@@ -92,7 +92,7 @@ def test_an_address_is_shown_without_its_password(inside):
     ("line", "message"),
     [
         ("config serch", 'Did you mean "search"?'),
-        ("config synth", "name a command of ctx1 synth: tasks"),
+        ("config synth", "ctx1 synth needs a subcommand. Choose one of: tasks"),
         ("config search --k none", "--k"),
         ("config search --kk 3", "--kk"),
         ("config search --config none.toml", "cannot read the config file none.toml"),
@@ -148,7 +148,7 @@ def test_completion_can_be_printed(inside, home):
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.parametrize(("shell", "message"), [("/bin/sh", "pass --shell"), ("", "pass --shell")])
+@pytest.mark.parametrize(("shell", "message"), [("/bin/sh", "for the shell 'sh'. Pass --shell"), ("", "Pass --shell")])
 def test_an_unknown_shell_names_the_option(inside, home, monkeypatch, shell, message):
     monkeypatch.setenv("SHELL", shell)
     process = inside("completion", "install")

@@ -190,7 +190,7 @@ def test_the_stages_follow_each_other(desk, synth):
     explore_report = read_report(synth("explore", "--count", "16", "--out", "explored.jsonl", "--json"))
     assert (explore_report["stage"], explore_report["inputs"]) == ("explore", 16)
     write_report = read_report(synth("write", "explored.jsonl", "--out", "written.jsonl", "--json"))
-    assert write_report["dropped"]["answer in the question"] >= 1
+    assert write_report["dropped"]["the question contains the answer"] >= 1
     verify_report = read_report(synth("verify", "written.jsonl", "--out", "verified.jsonl", "--json"))
     extend_report = read_report(synth("extend", "verified.jsonl", "--out", "longer.jsonl", "--json"))
     assert extend_report["kept"] == verify_report["kept"] > 0

@@ -199,7 +199,7 @@ class Endpoints:
 
     def _check_model(self, name: str) -> None:
         if name != self._settings.model:
-            raise Problem(404, "model_not_found", f"the only model here is {self._settings.model!r}", "model")
+            raise Problem(404, "model_not_found", f"this server has only the model {self._settings.model!r}", "model")
 
     async def _answer(self, request: Request, search: AdmittedSearch) -> ServedAnswer:
         try:

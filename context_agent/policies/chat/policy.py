@@ -143,10 +143,11 @@ class ChatPolicy:
         counter: TokenCounter | None = None,
     ) -> None:
         if not model.strip():
-            raise ConfigError("the model's name is empty. Pass it as the server's /models lists it.")
+            raise ConfigError("the model's name is empty. Pass a name that the server's /models lists.")
         if tools not in ("native", "text") or reasoning not in ("keep", "drop"):
             raise ConfigError(
-                f"tools must be native or text, reasoning must be keep or drop; got {tools!r} and {reasoning!r}"
+                f"tools must be native or text, and reasoning must be keep or drop; got tools = {tools!r}, "
+                f"reasoning = {reasoning!r}"
             )
         if deadline is not None and deadline <= 0:
             raise ConfigError(f"deadline must be positive; got {deadline}")

@@ -108,8 +108,8 @@ class TokenPolicy:
     ) -> None:
         if temperature < 0 or not 0 < top_p <= 1 or max_tokens < 1:
             raise ConfigError(
-                f"temperature must be at least 0, top_p in (0, 1], max_tokens positive; got {temperature}, {top_p}, "
-                f"{max_tokens}"
+                f"temperature must be at least 0, top_p in (0, 1], max_tokens positive; got "
+                f"temperature = {temperature}, top_p = {top_p}, max_tokens = {max_tokens}"
             )
         self.engine = engine
         self.renderer = renderer or HarmonyRenderer()

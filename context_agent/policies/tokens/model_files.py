@@ -65,8 +65,8 @@ def check_model(name: str | Path) -> None:
     _require_files(folder)
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
-            f"{folder} has a LoRA adapter, not a whole model. Name the model that the adapter changes, "
-            "and the folder as its adapter"
+            f"{folder} has a LoRA adapter, not a whole model. Pass the base model as the model, and this folder as its "
+            "adapter."
         )
     settings = _settings(folder / MODEL_CONFIG)
     tokenizer = _settings(folder / TOKENIZER_CONFIG)

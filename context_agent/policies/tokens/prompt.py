@@ -103,6 +103,8 @@ class TokenRenderer(Protocol):
 
 KEY = "sampled"
 """The key of the record in `Action.extra`. The value is None if the window had no room and nothing was sampled."""
+SAMPLE_AGAIN = "Sample the episode again."
+"""The remedy for a damaged record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +167,14 @@ class TokenCall:
             fields = {name: value for name, value in data.items() if name != "kept"}
             call = TokenCall(**{**fields, **numbers, "reused": data["kept"]})
         except (KeyError, TypeError) as error:
-            raise TrajectoryError(f"cannot read an action's record of sampled tokens ({error!r})") from None
+            raise TrajectoryError(
+                f"cannot read an action's record of sampled tokens ({error!r}). {SAMPLE_AGAIN}"
+            ) from None
         if len(call.output) != len(call.logprobs):
-            raise TrajectoryError(f"{len(call.output)} sampled tokens, but {len(call.logprobs)} log-probabilities")
+            raise TrajectoryError(
+                f"an action's record has {len(call.output)} sampled tokens, but {len(call.logprobs)} log-probabilities"
+                f". {SAMPLE_AGAIN}"
+            )
         return call
 
 
@@ -202,7 +209,10 @@ def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
         if (call := TokenCall.from_extra(event.action.extra)) is not None:
             yield call
         elif KEY not in event.action.extra:
-            raise TrajectoryError(f"turn {event.turn} of {trajectory.header.id} was not played by a token policy")
+            raise TrajectoryError(
+                f"turn {event.turn} of {trajectory.header.id} was not played by a token policy. Use episodes of "
+                "TokenPolicy."
+            )
 
 
 def expand(token_calls: Iterable[TokenCall]) -> Iterator[WholeCall]:
@@ -214,7 +224,9 @@ def expand(token_calls: Iterable[TokenCall]) -> Iterator[WholeCall]:
     experts: Experts | None = None
     for call in token_calls:
         if not 0 <= call.reused <= len(before):
-            raise TrajectoryError(f"the record is incomplete: a prompt reuses {call.reused} ids of {len(before)}")
+            raise TrajectoryError(
+                f"the record is incomplete: a prompt reuses {call.reused} ids of {len(before)}. {SAMPLE_AGAIN}"
+            )
         prompt = before[: call.reused] + call.new
         experts = _continued(experts, call, len(prompt) + len(call.output) - 1)
         yield WholeCall(prompt, call, bool(before) and call.reused == len(before), experts)
@@ -231,8 +243,8 @@ def _continued(before: Experts | None, call: TokenCall, positions: int) -> Exper
     fresh = unpack(call.experts)
     if len(fresh) != positions - call.experts_from or (before is not None and before.shape[1:] != fresh.shape[1:]):
         raise TrajectoryError(
-            f"a call of {positions - call.experts_from} positions has recorded experts of the shape {fresh.shape}: the "
-            "record is damaged; sample the episode again"
+            f"the record is damaged: a call of {positions - call.experts_from} positions has recorded experts of the "
+            f"shape {fresh.shape}. {SAMPLE_AGAIN}"
         )
     earlier = unrecorded(0, like=fresh) if before is None else before[: call.reused]
     known = _resized(earlier, max(len(earlier), call.experts_from))

@@ -75,7 +75,10 @@ class TemplateRenderer(VocabularyRenderer):
         self._declares_tools = self._renders_tools()
         self._has_tool_role = self._declares_tools and self._accepts(self._conversation(2, tool_role=True), 4)
         if not self._accepts(self._conversation(2), 4):
-            raise ConfigError("the chat template omits or reorders messages, so it cannot render an episode")
+            raise ConfigError(
+                "the chat template omits or reorders messages, so it cannot render an episode. Use a tokenizer whose "
+                "template keeps all messages in order."
+            )
 
     @cached_property
     def stop(self) -> Ids:
@@ -231,7 +234,10 @@ class LinesRenderer(TemplateRenderer):
         If the profile shows ids, raise `ConfigError`, because lines cannot name ids.
         """
         if not profile.numbered:
-            raise ConfigError(f"the profile {profile.name!r} shows ids, which lines cannot name. Use the profile lean.")
+            raise ConfigError(
+                f"the profile {profile.name!r} names blocks by id, but this format names them by number. Use the "
+                "profile lean."
+            )
         before, after = self._parts(self._first(profile.instructions().strip()))
         return Opening(before, after, self.decode(before))
 

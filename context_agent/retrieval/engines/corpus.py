@@ -94,7 +94,9 @@ class EngineCorpus:
             ConfigError: If the engine is none of these, or a number is not positive.
         """
         if size < 1 or most < 1 or timeout <= 0:
-            raise ConfigError(f"size, most and timeout must be positive; got {size}, {most} and {timeout}")
+            raise ConfigError(
+                f"size, most and timeout must be positive; got size = {size}, most = {most}, timeout = {timeout}"
+            )
         self._search = SearchFunction.of(search_function(engine), timeout)
         self._read, self._most, self._size = read, most, size
         self._names = FieldNames(text_key, title_key, id_key, document_key)

@@ -104,7 +104,7 @@ class _Lines:
             self.done.append(f"{self._label}: {text}" if self._label and text else text or self._label)
             self._size += len(self.done[-1]) + 1
             if self._size > self.most:
-                raise DataError("its text is too large")
+                raise DataError(f"its text has more than {self.most:,} characters: split it")
         if name == "title":
             self.title = self.title or text
             self._part = (self._part[0], self._part[1] or text)

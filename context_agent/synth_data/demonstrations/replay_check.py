@@ -172,7 +172,7 @@ def trajectory_files(paths: Sequence[Path]) -> list[Path]:
 
 def _files_in(path: Path) -> Iterator[Path]:
     if not path.exists():
-        raise DataError(f"{path}: no such file or folder")
+        raise DataError(f"{path} does not exist. Pass a trajectory file or a folder.")
     if path.is_dir():
         yield from (file for file in sorted(path.rglob("*.jsonl")) if file.is_file() and is_trajectory(file))
     else:

@@ -71,7 +71,7 @@ async def make_demonstrations(
         ConfigError: If the folder was started with other settings.
     """
     if not tasks:
-        raise DataError("there are no tasks to play")
+        raise DataError("there are no tasks to play. Pass a file with at least one task.")
     player = EpisodePlayer(corpus, expert, folder / NEW, settings)
     out, inputs = folder / EPISODES, episode_rows(tasks, settings.rollouts)
     resumed, again = None, 0

@@ -81,7 +81,7 @@ class Domain:
         if self.max_hops < 1 or self.positives not in ("document", "fact"):
             raise ConfigError(
                 f"domain {self.name!r}: max_hops must be at least 1 and positives 'document' or 'fact'; "
-                f"got {self.max_hops} and {self.positives!r}"
+                f"got max_hops = {self.max_hops}, positives = {self.positives!r}"
             )
         if unknown := [step for step in self.hints if step not in HINTED_STEPS]:
             raise ConfigError(
@@ -136,7 +136,10 @@ def _load_entry_point(entry: EntryPoint) -> Domain:
     except Exception as error:  # A foreign module can raise any error.
         raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(value, Domain):
-        raise ConfigError(f"{where} gives a {type(value).__name__}, not a Domain")
+        raise ConfigError(
+            f"{where} gives a {type(value).__name__}, not a Domain. Let it name a Domain, or a function that "
+            "returns one."
+        )
     return value
 
 

@@ -78,31 +78,31 @@ class DraftChecks:
     def _check_words(self, draft: Draft) -> None:
         question = f" {' '.join(words(draft.question))} "
         if draft.type != "comparison" and holds_answer(question, draft.answer):
-            raise DropRow("answer in the question")
+            raise DropRow("the question contains the answer")
         for row in draft.hidden:
             page = self._graph.pages[row]
             if f" {page.name} " in question or page.telling & set(question.split()):
-                raise DropRow("names what it hides")
+                raise DropRow("the question names a hidden document")
 
     def _check_path(self, draft: Draft, pages: list[Page]) -> None:
         if len({page.id for page in pages}) < len(pages):
-            raise DropRow("one document twice")
+            raise DropRow("a document occurs twice")
         names = [page.name for page in pages]
         if len(set(names)) < len(names):
-            raise DropRow("two documents of one title")
+            raise DropRow("two documents have the same title")
         if draft.type != "comparison" and any(holds_answer(page.padded, draft.answer) for page in pages[:-1]):
-            raise DropRow("answer before the last document")
+            raise DropRow("an earlier document contains the answer")
 
     def _check_unique(self, draft: Draft) -> None:
         if draft.fact.pattern is not None and draft.type == "bridge":
             for row in self._graph.rows_by_name.get(self._graph.pages[draft.fact.page].name, ()):
                 for fact in self._graph.facts(row):
                     if fact.pattern is draft.fact.pattern and fact.answer != draft.fact.answer:
-                        raise DropRow("another document of that title says otherwise")
+                        raise DropRow("another document of the same title has another answer")
         if draft.clues is None:
             return
         if any(self._fits(draft, row) for row in self._search(" ".join(sorted(draft.clues.content)))):
-            raise DropRow("fits another document")
+            raise DropRow("another document fits the clues")
 
     def _fits(self, draft: Draft, row: int) -> bool:
         """Return True if another page also fits the clues of an intersection.
@@ -127,7 +127,7 @@ class DraftChecks:
             if not all(find_quote(quote, page_text) for quote in (*item.item_quotes, *item.truth_quotes)):
                 raise DropRow("a document's quote is missing")
         if not any(item.contains_truth for item in supporting):
-            raise DropRow("no document holds the answer")
+            raise DropRow("no document contains the answer")
 
     def _support(self, hop: Hop, answer: str) -> Support:
         page = self._graph.pages[hop.page]

@@ -213,9 +213,9 @@ class LinkTasks:
 
     def _check_new(self, draft: Draft) -> None:
         if draft.question in self._asked:
-            raise DropRow("asked already")
+            raise DropRow("the question occurs in another task")
         if self._ends[draft.hops[-1].page] >= TASKS_PER_DOCUMENT:
-            raise DropRow("document used enough")
+            raise DropRow("a document is in enough tasks")
 
     def _drafts(self, kind: str, hops: int) -> Iterator[Draft]:
         rng = Random(f"links/{self.settings.seed}/{kind}/{hops}")

@@ -115,7 +115,7 @@ class StructuredModel:
         chat_options = {"max_tokens": REPLY_TOKENS, **{k: v for k, v in options.chat_options.items() if v is not None}}
         policy = load_policy("chat", **chat_options)
         if not isinstance(policy, ChatPolicy):
-            raise ConfigError(f"the stages need a chat model; got {policy!r}")
+            raise ConfigError(f"the stages need a chat model; got the policy {policy.name}")
         self.prompts = PromptTemplates(options.prompts, placeholders)
         self.ledger = CostLedger(options.prices, options.cap)
         self.seed = seed

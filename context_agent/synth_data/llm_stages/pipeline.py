@@ -54,7 +54,8 @@ class PipelinePlan:
         first, last = self.hops
         if self.count < 1 or not 1 <= first <= last:
             raise ConfigError(
-                f"count must be at least 1 and hops a range that starts at 1 or more; got {self.count} and {self.hops}"
+                "count must be at least 1, and hops a range that starts at 1 or more; got "
+                f"count = {self.count} and hops = {first} to {last}"
             )
 
     def target(self, number: int) -> int:
@@ -213,7 +214,7 @@ class _StageRow:
 
 def _stage_row(value: object, number: int, location: str) -> _StageRow:
     if not isinstance(value, dict):
-        raise DataError(f"{location}: not a JSON object")
+        raise DataError(f"{location} is not a JSON object. Correct the line or delete it.")
     return _StageRow(str(value.get("id") or number), value)
 
 

@@ -199,7 +199,7 @@ def check_written(
         raise InvalidReply("answer in no document", f"no document says {written.answer!r}")
     for secret in (written.answer, *secrets):
         if reveals_answer(text, secret):
-            raise InvalidReply("answer in the question", f"the question or the clues give {secret!r} away")
+            raise InvalidReply("the question contains the answer", f"the question or the clues give {secret!r} away")
     for excerpt in excerpts:
         if _is_name(excerpt.title) and f" {normalize(excerpt.title)} " in f" {normalize(text)} ":
             raise InvalidReply(
@@ -274,7 +274,7 @@ def _check_extension(context: StageContext, task: Task, written: WrittenTask, ex
     check_written(context, written, excerpts, secrets=[task.answer, *task.aliases])
     # The old clues stay in the task, so they must not state the new answer.
     if states_answer(task.clues, written.answer, written.aliases):
-        raise InvalidReply("answer in the question", f"the old clues already say {written.answer!r}")
+        raise InvalidReply("the clues contain the answer", f"the old clues already say {written.answer!r}")
 
 
 def _bridge_answers(task: Task) -> list[str]:

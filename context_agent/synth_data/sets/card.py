@@ -141,7 +141,10 @@ def stage_of(out: Path) -> StageSummary:
         dropped = Counter(parse_json(line)["reason"] for line in _lines(dropped_path(out)))
         return StageSummary(head["stage"], outputs, dict(sorted(dropped.items())), head.get("settings", {}))
     except OSError as error:
-        raise DataError(f"{out}: not the output of a stage: {error.filename} cannot be read") from error
+        raise DataError(
+            f"{out}: not the output of a stage: {error.filename} cannot be read. Pass a file that a "
+            "`ctx1 synth` stage wrote"
+        ) from error
     except (ValueError, IndexError, KeyError, TypeError) as error:
         raise DataError(f"{out}: the files of its stage are damaged ({error}); run the stage again") from error
 

@@ -97,7 +97,10 @@ def check_folder(folder: Path, duplicates: Mapping[str, str] | None = None) -> d
     questions = {first: [task.as_question for task in tasks] for first, tasks in splits.items()}
     for (first, train), (second, test) in combinations(questions.items(), 2):
         if shared := leaks(train, test):
-            raise DataError(f"{folder}, {first} for train and {second} for test: {shared}")
+            raise DataError(
+                f"{folder}: the splits {first} (as train) and {second} (as test) overlap: {shared}. Split the "
+                "tasks again"
+            )
     return splits
 
 

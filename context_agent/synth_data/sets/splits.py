@@ -113,12 +113,15 @@ def check_splits(splits: Mapping[str, Sequence[Task]], *, duplicates: Mapping[st
             raise DataError(f"split {split} has no task: use a larger share, more tasks, or another seed")
         for task in tasks:
             if task.id in ids:
-                raise DataError(f"id {task.id!r} occurs twice in the splits")
+                raise DataError(f"id {task.id!r} occurs twice in the splits: give each task its own id")
             ids.add(task.id)
             for key in _shared_keys(task, duplicates or {}):
                 owner_split, first = owner.setdefault(key, (split, task.id))
                 if owner_split != split:
-                    raise DataError(f"{key[0]} {key[1]!r} is in {first} ({owner_split}) and in {task.id} ({split})")
+                    raise DataError(
+                        f"the {key[0]} {key[1]!r} is in task {first} ({owner_split}) and in task {task.id} ({split}). "
+                        "Split the tasks again"
+                    )
 
 
 Key = tuple[str, str]

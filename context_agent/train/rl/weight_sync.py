@@ -127,7 +127,9 @@ class AdapterSync(SeparateWeights):
     def attach(self, trainer: Any) -> None:
         """Raise `ConfigError` if the model has no adapters."""
         if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
-            raise ConfigError("engine.sync = 'adapter' needs [model.lora]; all weights go to a server by 'nccl'")
+            raise ConfigError(
+                'engine.sync = "adapter" needs [model.lora]: add it, or set engine.sync = "nccl" to send all weights'
+            )
 
     def push(self, trainer: Any, step: int) -> SentWeights:
         """Write the adapter, make the server load it, and unload the previous one."""
@@ -181,7 +183,7 @@ class NcclSync(SeparateWeights):
         try:
             trainer.vllm_generation.sync_weights()
         except Exception as error:  # TRL raises plain exceptions
-            raise PolicyError(f"the server did not take new weights: {error}") from error
+            raise PolicyError(f"the server did not take new weights ({error}). See its log") from error
         self._sent, self._engine.version = step, str(step)
         size = full_bytes(trainer.accelerator.unwrap_model(trainer.model))
         return SentWeights(size, size)

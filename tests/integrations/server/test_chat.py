@@ -84,7 +84,7 @@ def test_models(serve: Serve) -> None:
     with serve(token="abc") as server:
         assert [model.id for model in client(server).models.list()] == [MODEL]
         assert client(server).models.retrieve(MODEL).owned_by == "context-agent"
-        with pytest.raises(openai.NotFoundError, match="the only model here is 'context-agent'"):
+        with pytest.raises(openai.NotFoundError, match="has only the model 'context-agent'"):
             client(server).models.retrieve("gpt-x")
 
 

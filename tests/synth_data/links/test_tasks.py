@@ -138,7 +138,7 @@ def test_an_answer_that_the_first_document_gives_away_is_no_task():
     ]
     links = make_links(documents, types=("bridge",))
     assert not [task for task in links.tasks() if task.answer == "3 May 1920"]
-    assert links.counts.dropped["answer before the last document"] == 1
+    assert links.counts.dropped["an earlier document contains the answer"] == 1
 
 
 def test_documents_of_one_title_that_disagree_give_no_task():
@@ -149,7 +149,7 @@ def test_documents_of_one_title_that_disagree_give_no_task():
     ]
     links = make_links(documents, types=("bridge",))
     assert not [task for task in links.tasks() if task.truth_type == "date" and "born" in task.question]
-    assert links.counts.dropped["another document of that title says otherwise"]
+    assert links.counts.dropped["another document of the same title has another answer"]
 
 
 def test_a_fact_told_twice_is_one_fact_of_two_chunks():

@@ -93,7 +93,7 @@ def test_what_comes_to_nothing_is_dropped_with_its_reason(whole):
     assert reasons == {
         ORDERED: "document with instructions",
         COAXED: "quotes not in the clues",
-        TOLD: "answer in the question",
+        TOLD: "the question contains the answer",
         INVENTED: "quotes not in the document",
     }
 

@@ -186,8 +186,8 @@ GOOD_TASK = {"clues": CLUES, "question": "Who owned the building?", "answer": "K
         ({"answer": "a b c d e f g h i"}, "no answer"),
         ({"truth_type": "colour"}, "unknown truth type"),
         ({"answer": "Anders Holm"}, "answer in no document"),
-        ({"question": "What did Varga own?"}, "answer in the question"),
-        ({"clues": "The building of Ketil VARGA."}, "answer in the question"),
+        ({"question": "What did Varga own?"}, "the question contains the answer"),
+        ({"clues": "The building of Ketil VARGA."}, "the question contains the answer"),
         ({"clues": "A building in Brasko."}, "title in the question"),
     ],
 )

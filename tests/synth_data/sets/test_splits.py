@@ -167,7 +167,7 @@ def test_a_split_that_stays_empty_is_told():
 
 def test_the_last_check_finds_what_it_is_for():
     first, second = task("a", "d1"), task("b", "d1")
-    with pytest.raises(DataError, match="document 'd1' is in a"):
+    with pytest.raises(DataError, match="document 'd1' is in task a"):
         check_splits({"train": [first], "test": [second]})
     with pytest.raises(DataError, match="question"):
         check_splits({"train": [first], "test": [replace(task("b", "d2"), question=first.question)]})

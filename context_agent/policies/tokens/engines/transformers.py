@@ -273,7 +273,9 @@ class TransformersEngine:
         except ImportError:
             raise MissingExtraError("torch", "train") from None
         if wait < 0 or max_batch < 1:
-            raise ConfigError(f"wait must not be negative and max_batch at least 1; got {wait} and {max_batch}")
+            raise ConfigError(
+                f"wait must not be negative and max_batch at least 1; got wait = {wait}, max_batch = {max_batch}"
+            )
         self.model = model
         self.name = f"transformers:{name or model.config.model_type}"
         self.version = version
@@ -324,7 +326,10 @@ class TransformersEngine:
         prompt, new = len(request.prompt), request.max_tokens
         limit = getattr(self.model.config, "max_position_embeddings", None)
         if limit is not None and prompt + new > limit:
-            raise PolicyError(f"{prompt} prompt ids and up to {new} new ones exceed the model's {limit} positions")
+            raise PolicyError(
+                f"{prompt} prompt ids and up to {new} new ones exceed the model's {limit} positions. Use a "
+                "smaller window."
+            )
         pending = PendingSample(request)
         self._start()
         self._queue.put(pending)

@@ -256,9 +256,12 @@ class RolloutProcess:
 
     def _ended(self) -> PolicyError:
         if self._child is None:
-            return PolicyError("the rollout process has no model, or is closed")
+            if self._folder is None:
+                return PolicyError("the rollout process has no model yet. Call load_model first.")
+            return PolicyError("the rollout process is closed. Continue the run with --resume.")
         code = self._child.exit_code(POLL_SECONDS)
-        return PolicyError("the rollout process has ended" + (f" ({exit_reason(code)})" if code else ""))
+        reason = f" ({exit_reason(code)})" if code else ""
+        return PolicyError(f"the rollout process has ended{reason}. Continue the run with --resume.")
 
 
 class _ReportedEpisode(RunningEpisode):

@@ -40,9 +40,13 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
             )
         was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not a report of `ctx1 train judge-check` ({error})") from None
+        raise ConfigError(
+            f"{path} is not a report of `ctx1 train judge-check` ({error}). Run the command again"
+        ) from None
     if differences := differing_settings({key: was.get(key) for key in identity}, identity):
-        raise ConfigError(f"{path} is of another judge: {', '.join(differences)}. Run `ctx1 train judge-check` again")
+        raise ConfigError(
+            f"{path} is the report of another judge: {', '.join(differences)}. Run `ctx1 train judge-check` again"
+        )
     if problems:
         raise ConfigError(
             f"{path} says not to trust this judge: {'; '.join(map(str, problems))}. Use another model or rubric, or "

@@ -75,7 +75,8 @@ class JudgePool:
         self.steps_without_verdict = 0 if answered or capped else self.steps_without_verdict + 1
         if self.steps_without_verdict >= self.judge.settings.max_failed_steps:
             raise PolicyError(
-                f"the judge gave no verdict in {self.steps_without_verdict} steps in a row. The last step: {why}"
+                f"the judge gave no verdict in {self.steps_without_verdict} steps in a row. In the last one, {why}. "
+                "Check the judge's server, or raise judge.max_failed_steps"
             )
         return why
 

@@ -60,8 +60,10 @@ class Rubric:
 
     def __post_init__(self) -> None:
         names = [criterion.name.lower() for criterion in self.criteria]
-        if not names or len(set(names)) < len(names):
-            raise ConfigError(f"the criteria of a rubric need different names; got {', '.join(names) or 'none'}")
+        if not names:
+            raise ConfigError("the rubric has no criteria. Add at least one.")
+        if len(set(names)) < len(names):
+            raise ConfigError(f"the criteria of a rubric need different names; got {', '.join(names)}. Rename one.")
 
     def score(self, scores: Mapping[str, float]) -> float:
         """Return the weighted mean of the criteria's scores, each scaled from its range to [0, 1].
@@ -137,8 +139,8 @@ def load_rubric(path: str | Path | None) -> Rubric:
 def _criterion(row: Mapping[str, Any]) -> Criterion:
     names = [field.name for field in fields(Criterion)]
     if unknown := [key for key in row if key not in names]:
-        raise ConfigError(f"unknown key {unknown[0]!r}; a criterion takes {', '.join(names)}")
+        raise ConfigError(f"a criterion has the unknown key {unknown[0]!r}; its keys are {', '.join(names)}")
     for name in ("low", "high"):
         if not isinstance(row.get(name, 0), int):
-            raise ConfigError(f"{name} must be a whole number; got {row[name]!r}")
+            raise ConfigError(f"{name} of a criterion must be a whole number; got {row[name]!r}")
     return Criterion(**row)

@@ -57,13 +57,17 @@ def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); name a run's folder of verifiers") from None
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}). Pass the output folder of a verifiers run."
+        ) from None
     for number, line in enumerate(lines, start=1):
         try:
             episode = parse_json(line)
             traces = [trace for trace in episode["traces"] if trace["ok"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}:{number}: not an episode of verifiers ({error!r})") from None
+            raise DataError(
+                f"{path}:{number} is not an episode of verifiers 0.4 ({error!r}). Pass the output folder of its run"
+            ) from None
         for trace in traces:
             if any(node.get("sampled") for node in trace["nodes"]):
                 yield rollout_of(trace, version=_version(episode))
@@ -87,7 +91,9 @@ def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollou
         rows = tuple(_rows(trace, group, version))
         rewards = [item["score"] * item.get("weight", 1.0) for item in trace.get("rewards", {}).values() if item]
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise DataError(f"trace {trace.get('id')}: not in the format of verifiers 0.4 ({error!r})") from None
+        raise DataError(
+            f"trace {trace.get('id')}: not in the format of verifiers 0.4 ({error!r}). Sample it with that version"
+        ) from None
     return RecordedRollout(trace["id"], group, sum(rewards), rows, trajectory_of(trace))
 
 
@@ -104,7 +110,10 @@ def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[Traini
         mask = [int(flag and index in fresh) for index in path for flag in nodes[index]["mask"]]
         logprobs = [value for index in path for value in _logprobs(trace["id"], index, nodes[index], index in fresh)]
         if len(ids) != len(mask):
-            raise DataError(f"trace {trace['id']}: {len(ids)} token ids but {len(mask)} entries in their masks")
+            raise DataError(
+                f"trace {trace['id']} is damaged: it has {len(ids)} token ids, but {len(mask)} entries in their masks. "
+                "Sample it again"
+            )
         yield TrainingRow(ids, mask, logprobs, trace["id"], group, version)
 
 

@@ -76,7 +76,7 @@ def refuse_unsupported(run: RunConfig) -> None:
     ]
     unsupported = [what for wrong, what in lacking if wrong]
     if unsupported:
-        raise ConfigError("verl cannot run this: " + "; ".join(unsupported))
+        raise ConfigError("verl cannot run this run file: " + "; ".join(unsupported))
 
 
 def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _sizes(run: RunConfig) -> dict[str, Any]:
 def _optimiser(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
     chosen = run.optimiser
     if chosen.schedule == "linear":
-        raise ConfigError('optimiser.schedule = "linear": verl has constant and cosine, both after a warm-up')
+        raise ConfigError('verl has no schedule "linear": set optimiser.schedule to "constant" or "cosine"')
     schedule = "lr_scheduler_type" if trainer is VerlTrainer.FSDP else "lr_decay_style"
     return {
         f"{ACTOR}.optim.lr": run.learning_rate("rl"),

@@ -43,7 +43,7 @@ def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "got none"),
+        ("", "has no criteria"),
         ('[[criteria]]\nname = "a"\nasks = "?"\nhihg = 3', "unknown key 'hihg'"),
         ('[[criteria]]\nname = "a"\nasks = "?"\nhigh = 0', "a high value above its low value"),
         ('[[criteria]]\nname = "a"\nasks = "?"\nhigh = 2.5', "a whole number"),

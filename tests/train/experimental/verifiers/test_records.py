@@ -129,7 +129,7 @@ def test_an_attempt_to_compact_that_was_given_up_is_no_row() -> None:
     [
         ({"nodes": [{"parent": 3, "message": {}, "token_ids": [], "mask": [], "sampled": True}]}, "has the parent 3"),
         ({"nodes": [{"sampled": True}]}, "not in the format"),
-        ({"nodes": [{"token_ids": [1, 2], "mask": [True], "logprobs": [0.0], "sampled": True}]}, "2 token ids but 1"),
+        ({"nodes": [{"token_ids": [1, 2], "mask": [True], "logprobs": [0.0], "sampled": True}]}, "2 token ids, but 1"),
         ({"task": {}}, "not in the format"),
     ],
 )
@@ -139,10 +139,10 @@ def test_what_is_no_trace_is_refused(change: dict[str, Any], message: str) -> No
 
 
 def test_files_that_hold_no_episodes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="name a run's folder"):
+    with pytest.raises(DataError, match="Pass the output folder of a verifiers run"):
         list(read_traces(tmp_path))
     (tmp_path / "traces.jsonl").write_text('{"traces": []}\n{"nothing": 1}\n')
-    with pytest.raises(DataError, match=r"traces.jsonl:2: not an episode"):
+    with pytest.raises(DataError, match=r"traces.jsonl:2 is not an episode"):
         list(read_traces(tmp_path))
     broken = foreign(info={"context_agent": [{"kind": "header"}]})
     (tmp_path / "traces.jsonl").write_text(json.dumps({"traces": [broken, foreign(ok=False)]}))

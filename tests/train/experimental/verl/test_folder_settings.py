@@ -79,7 +79,7 @@ def test_a_maximal_gradient_norm_of_zero_means_no_clipping(tmp_path: Path) -> No
         ({"rewards": {"judge": 0.5}, "judge": {"model": "m", "max_calls": 9}}, "by gold alone"),
         ({"async_rollouts": {}}, "trainer_mode"),
         ({"rollouts": {"groups": 9}}, "must divide"),
-        ({"optimiser": {"schedule": "linear"}}, "constant and cosine"),
+        ({"optimiser": {"schedule": "linear"}}, 'to "constant" or "cosine"'),
     ],
 )
 def test_what_verl_cannot_do_alike_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
