@@ -17,9 +17,9 @@ ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
 MULTILINGUAL_EMBEDDER = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
 """An embedder of the same size that knows 50 languages (Apache License 2.0)."""
 LEAST_LETTERS = 3.0
-"""The minimum mean number of letters in a word piece with which an embedder fits."""
+"""If word pieces have at least this many letters on average, the embedder fits."""
 MOST_WHOLE_WORDS = 0.75
-"""The maximum share of word pieces that are whole words with which an embedder may not fit."""
+"""If at least this share of the word pieces are whole words, the embedder fits."""
 _UNKNOWN_PIECE = "[UNK]"
 _CAPITALIZED_WORD = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
 MISFIT_CHARACTERS = 1_000
@@ -34,8 +34,9 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
     2.6 letters, and in other scripts 1. Two kinds of words are left out. Words with a capital are mostly names, which
     are split in every language. Latin words of more than 100 letters are not split at all.
 
-    Short English words lower the mean, too, but they stay whole. So texts fit if most of their pieces are whole words:
-    75 % (code) to 100 % in English, at most 50 % in sentences of other languages.
+    Short English words lower the mean, too, but they stay whole. So the embedder also fits if three quarters of
+    the pieces are whole words. The share is 75 % (code) to 100 % in English, and at most 50 % in sentences of other
+    languages.
     """
     if not embedder.startswith(ENGLISH_EMBEDDERS):
         return ""

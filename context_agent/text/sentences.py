@@ -5,6 +5,8 @@ quotation marks, and the abbreviations of English.
 
 `loose_sentences` and `capitalized_sentences` are simpler. Shipped models were trained on their output, so it must not
 change.
+
+`capitalize` gives a sentence its capital letter.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
 }
 """The networks and their inputs: candidates alone, with their links, with what the reader says, and promising names."""
 CALIBRATED = "evidence"
-"""The metadata that says that a file has a calibration."""
+"""The metadata key with the features of the calibration. A file without a calibration does not have it."""
 FEATURES: Mapping[str, str] = {
     "inputs": json.dumps(INPUTS),
     CALIBRATED: json.dumps(EVIDENCE),
@@ -91,7 +91,7 @@ FEATURES: Mapping[str, str] = {
 }
 """The features of the networks, the calibration and the ranker, as a file's metadata states them.
 
-A file without a calibration or a ranker does not state their features.
+A file without a ranker does not state the ranker's features.
 """
 
 

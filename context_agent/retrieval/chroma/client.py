@@ -126,7 +126,7 @@ def disk_full(location: Location, error: BaseException | None) -> bool:
 def _has_space(folder: Path) -> bool:
     """Return True if the disk and this process's file size limit leave space.
 
-    Chroma does not always report the reason of a failure.
+    Chroma does not always report the reason for a failure.
     """
     limit = float("inf")
     if os.name == "posix":

@@ -1,7 +1,8 @@
 """`ChromaCorpus`: search over a Chroma collection, in a local folder, on a server, or in Chroma Cloud.
 
 A local folder is read from a published snapshot, without Chroma. Opening and searching never change Chroma's files. So
-any number of processes may read while one process indexes. `local` reads folders, and `client` reads everything else.
+any number of processes may read while one process indexes. `local_source` reads folders, and `client_source` reads
+everything else.
 
 A search gets ids from dense search and BM25, fuses them, and fetches the texts of the best chunks by id. Excluded
 chunks are dropped after the search. A filter that excludes them would make Chroma's query linear in the collection.

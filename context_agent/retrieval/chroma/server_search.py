@@ -5,8 +5,8 @@ and their documentation. A local client and a single-node server refuse this API
 cloud**. Tests check the requests and how answers are read.
 
 Chroma's client, not its server, turns a query text into a sparse vector. It uses the function stored with the
-collection, which may call a service with a key from the environment. So the query is embedded here, by Chroma's own
-BM25 function. A sparse index with any other function is ignored.
+collection, which may call a service with a key from the environment. So this package embeds the query
+itself, with Chroma's own BM25 function. A sparse index with any other function is ignored.
 """
 
 from __future__ import annotations

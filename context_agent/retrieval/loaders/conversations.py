@@ -21,8 +21,7 @@ from context_agent.types import Document, Section
 LONGEST_SPEAKER = 100
 """The most characters of a speaker's name and of a time. They are stored with every chunk of a turn."""
 LONGEST_MENTION = 40
-"""The most characters of a name that replaces a user's id of 5 characters or more in a text, so that texts stay small.
-"""
+"""The most characters of a name that replaces the mention of a user's id. So a text with many mentions stays small."""
 LONGEST_SUBJECT = 200
 """The most characters of a conversation's title in the titles of its turns."""
 MOST_TURNS = 20_000
@@ -167,7 +166,7 @@ def _chatgpt_turns(mapping: Mapping[str, Any], current: object) -> Iterator[Turn
 
 
 def _slack_turns(messages: Iterable[object]) -> Iterator[Turn]:
-    """Yield the turns of a day. Ids of users become names, if any message of the day tells the user's name."""
+    """Yield the turns of a day. If a message of the day has a user's name, the name replaces the user's id."""
     found = [message for message in messages if isinstance(message, dict)]
     authors = ((_string(message.get("user")), _slack_name(message)) for message in found)
     names = {user: name for user, name in authors if user and name}
