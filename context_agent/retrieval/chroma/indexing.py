@@ -544,8 +544,10 @@ def _replaced_default(client: ClientAPI, location: Location, name: str) -> str:
 
     Without a name, a search reads the default collection. If there is none, it reads the only collection that exists.
     """
+    if name != DEFAULT_COLLECTION:
+        return ""
     names = [collection.name for collection in client.list_collections()]
-    if name != DEFAULT_COLLECTION or name in names or len(names) != 1:
+    if len(names) != 1 or names == [name]:
         return ""
     return (
         f"{location} also holds the collection {names[0]!r}, which stays as it is. From now on, a search that names no "
