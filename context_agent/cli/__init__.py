@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+INTERRUPTED = 130
+"""The exit code of a command that the user interrupted."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `ctx1` with these arguments, and end the process with its exit code.
 
     By default, use the process's own arguments.
     """
-    from context_agent.cli.app import run
+    try:
+        from context_agent.cli.app import run
 
-    sys.exit(run(arguments))
+        code = run(arguments)
+    except KeyboardInterrupt:
+        # It came while modules were imported. `run` handles a later one, with the same exit code.
+        code = INTERRUPTED
+    sys.exit(code)

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -23,7 +24,7 @@ from cyclopts.exceptions import (
     ValidationError,
 )
 
-from context_agent.cli import output
+from context_agent.cli import INTERRUPTED, output
 from context_agent.cli.config_file import apply_config_file
 from context_agent.cli.help import TwoColumns
 from context_agent.cli.invocation import record_invocation, set_invocation, set_texts
@@ -31,7 +32,7 @@ from context_agent.cli.parameters import OWN, refuse_fractions
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError
 from context_agent.version import __version__
 
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+FAILED, MISUSED = 1, 2
 
 START = """ctx1 searches your own documents in several steps.
 
@@ -197,6 +198,7 @@ def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
 
     Each error is printed as one line on stderr.
     """
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
@@ -219,6 +221,13 @@ def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
     except Exception as error:  # noqa: BLE001 (a user gets a line, not a stack trace)
         return _print_error(error, debug=debug or bool(os.environ.get("CTX1_DEBUG")))
     return code if isinstance(code, int) else 0
+
+
+def _replace_closed_streams() -> None:
+    """Open the null device for each standard stream that the caller closed, as with `>&-`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (it stays open to the end)
 
 
 def _print_usage_error(error: CycloptsError) -> None:
@@ -253,8 +262,7 @@ def _print_error(error: Exception, *, debug: bool) -> int:
         hint = " --embedder none searches by words alone" if isinstance(error, EmbedderError) else ""
         output.note(f"{error}.{hint}" if hint else str(error))
     elif isinstance(error, OSError) and error.strerror:
-        file = f" {error.filename}" if error.filename else ""
-        output.note(f"{error.strerror}:{file}")
+        output.note(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
     else:
         hint = "" if debug else "; --debug shows the traceback"
         output.note(f"unexpected {type(error).__name__}: {error}{hint}")

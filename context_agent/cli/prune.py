@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from context_agent._support.small_files import parse_json
-from context_agent.cli import output
+from context_agent.cli import INTERRUPTED, output
 from context_agent.cli.confirm import TerminalConfirmation
 from context_agent.cli.options import PruneOptions, SavingsOptions
 from context_agent.cli.parameters import (
@@ -35,7 +35,7 @@ from context_agent.cli.parameters import (
     options_in,
     section,
 )
-from context_agent.cli.serve import INTERRUPTED, HostOption, LogLevel, start_logs
+from context_agent.cli.serve import HostOption, LogLevel, start_logs
 from context_agent.errors import ConfigError, DataError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback
 

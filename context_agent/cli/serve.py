@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import INTERRUPTED, options, output
 from context_agent.cli.index import ChunkOptions, IndexRun, summary
 from context_agent.cli.parameters import (
     COUNT,
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from context_agent.integrations.server.settings import Settings
     from context_agent.integrations.server.supervisor import ServerWorker
 
-
-INTERRUPTED = 130
 
 HostOption = Annotated[str, Parameter(help="Address to listen on.", metavar="ADDRESS", group=section("Network"))]
 LogLevel = Annotated[

@@ -1,11 +1,14 @@
 """What holds for every command: help, errors in one line, exit codes, config files."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from context_agent.cli.app import cli
 from context_agent.cli.options import OpenOptions
+from tests.support.ctx1_process import CTX1
 
 COMMANDS = ["index", "search", "demo", "train bridge", "doctor"]
 TRACE = "Traceback"
@@ -166,3 +169,33 @@ def test_a_word_behind_two_dashes_is_a_text(inside, tmp_path):
     process = inside("search", "--path", "none", "--", "--founder")
     assert "Unknown option" not in process.stderr
     assert "does not exist" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "told"),
+    [
+        ("--help >&-", 0, ""),
+        ("--help 2>&-", 0, ""),
+        ("prune - <&-", 1, "standard input is not JSON"),
+        ("--help >/dev/full", 1, "ctx1: No space left on device\n"),
+    ],
+)
+def test_a_closed_or_full_stream_causes_no_traceback(tmp_path, line, code, told):
+    shell = ["bash", "-c", f"'{CTX1}' {line}"]
+    process = subprocess.run(shell, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert process.returncode == code
+    assert told in process.stderr
+    assert TRACE not in process.stderr
+
+
+def test_an_interrupt_during_imports_prints_no_traceback():
+    code = """
+import builtins
+from context_agent.cli import main
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+builtins.__import__ = interrupt
+main()
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (130, "")
