@@ -20,7 +20,7 @@ from context_agent.web.report import plots
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
 METRIC = "recall@5"
-HEADING = "Recall@5 with pruning, and the gain over no pruning:"
+HEADING = "The table shows recall@5 with pruning, and its gain over no pruning:"
 AGENT, UNPRUNED = "agent", "agent-unpruned"
 
 

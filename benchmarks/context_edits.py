@@ -52,7 +52,10 @@ def best_by_window(summary: EvalSummary) -> str:
         highest = max(round(value, 3) for value in means.values())
         texts = (f"**{value:.3f}**" if round(value, 3) == highest else f"{value:.3f}" for value in means.values())
         lines.append(f"| {window:,} | {' | '.join(texts)} |")
-    return "Recall@5, the mean of the benchmarks; bold: the highest of a window.\n\n" + "\n".join(lines)
+    return (
+        "The table shows recall@5, averaged over the benchmarks. Bold marks the highest value of a window.\n\n"
+        + "\n".join(lines)
+    )
 
 
 def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
