@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from serving import resident
 
 CTX1 = str(Path(sys.executable).with_name("ctx1"))
 PATH = "/v1/chat/completions"
@@ -196,12 +197,6 @@ async def load(url: str, options: argparse.Namespace) -> Tally:
     async with httpx.AsyncClient(timeout=120, limits=limits) as client:
         await asyncio.gather(*(play(client, url, number, ends, tally) for number in range(options.clients)))
     return tally
-
-
-def resident(process: int) -> float:
-    """Return the resident memory of a process in MB."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def report(tally: Tally, options: argparse.Namespace) -> bool:

@@ -99,7 +99,7 @@ def one_shot(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, l
 def show(name: str, answers: Answers) -> None:
     """Print a line for each search method, and one for the model's episodes."""
     for way, values in answers.recalls.items():
-        print(f"{name:14} {way:10} recall@5 {_interval(Figure.of(values))}  {len(values)} questions")
+        print(f"{name:14} {way:10} recall@5 {Figure.of(values)}  {len(values)} questions")
     show_difference(name, answers, "bm25", "gain over BM25")
     scores = answers.scores
     pruned, calls = sum(score.pruned for score in scores), sum(score.calls for score in scores)
@@ -120,11 +120,7 @@ def show_difference(name: str, answers: Answers, other: str, label: str) -> None
     """Print the model's recall@5 minus that of another method, if these answers have it."""
     if other in answers.recalls:
         paired = zip(answers.recalls["model"], answers.recalls[other], strict=True)
-        print(f"{name:14} {label} {_interval(Figure.of([a - b for a, b in paired]))}", flush=True)
-
-
-def _interval(figure: Figure) -> str:
-    return f"{figure.mean:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
+        print(f"{name:14} {label} {Figure.of([a - b for a, b in paired])}", flush=True)
 
 
 def main() -> None:

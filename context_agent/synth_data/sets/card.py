@@ -19,7 +19,7 @@ from context_agent._support.small_files import parse_json, read_json
 from context_agent.errors import DataError
 from context_agent.synth_data.attempts import ATTEMPTS_LABEL
 from context_agent.synth_data.difficulty import DIFFICULTY_LABEL
-from context_agent.synth_data.judgments import REVIEW_LABEL as REVIEW
+from context_agent.synth_data.judgments import REVIEW_LABEL
 from context_agent.synth_data.row_files import write_json
 from context_agent.synth_data.sets.folder import CARD, REPORT, load_splits
 from context_agent.synth_data.stages import dropped_path, journal_path
@@ -266,7 +266,7 @@ def _attempts_section(splits: Mapping[str, Sequence[Task]]) -> str:
 
 
 def _review_section(tasks: Sequence[Task]) -> str:
-    judged = [task.labels[REVIEW] for task in tasks if REVIEW in task.labels]
+    judged = [task.labels[REVIEW_LABEL] for task in tasks if REVIEW_LABEL in task.labels]
     if not judged:
         return "## Review by hand\n\nNone."
     judges = {name for label in judged for name in (*label["accepted"], *label["rejected"])}
