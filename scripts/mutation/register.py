@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ class Listed:
     function: str
     before: str
     after: str
-    reason: str
 
     def matches(self, mutant: Mutant) -> bool:
         """Return whether a mutant is this one."""
@@ -37,17 +36,16 @@ class Register:
         """Return whether a mutant may survive."""
         return any(entry.matches(mutant) for entry in self.listed)
 
-    def stale(self, mutants: Iterable[Mutant]) -> list[Listed]:
+    def stale(self, mutants: Sequence[Mutant]) -> list[Listed]:
         """Return the entries that are no mutant of the module."""
-        known = {(mutant.function, mutant.before, mutant.after) for mutant in mutants}
-        return [entry for entry in self.listed if (entry.function, entry.before, entry.after) not in known]
+        return [entry for entry in self.listed if not any(entry.matches(mutant) for mutant in mutants)]
 
 
 def read_register(module: str) -> Register:
     """Read what the file says of a module."""
     content = tomllib.loads(PATH.read_text(encoding="utf-8"))
     listed = tuple(
-        Listed(entry.get("function", ""), entry["before"], entry["after"], entry["reason"])
+        Listed(entry["function"], entry["before"], entry["after"])
         for entry in content.get("mutant", [])
         if entry["module"] == module
     )
