@@ -1,4 +1,4 @@
-"""`scripts/mutate`, which finds the changes of a module that its tests miss."""
+"""The program `scripts/mutate`, which finds the changes of a module that its tests miss."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_it_prints_the_mutants_that_no_test_notices(shop: Path) -> None:
         ("15", "unused", "not reached by a test", "return count < 3", "return count <= 3"),
         ("15", "unused", "not reached by a test", "return count < 3", "return count < 4"),
     ]
-    assert "no such mutant any more: price: if total > 1000:" in found.stdout
+    assert "no longer has this mutant: price: if total > 1000:" in found.stdout
     assert re.search(r": 9 of 9 mutants, 5 killed, 0 timed out, 1 listed, 3 survived", found.stdout)
 
 

@@ -43,7 +43,7 @@ def main() -> int:
         return 2
     seconds = time.monotonic() - started
     for entry in stale:
-        print(f"{PATH}: {module} has no such mutant any more: {entry.function}: {entry.before} -> {entry.after}")
+        print(f"{PATH}: {module} no longer has this mutant: {entry.function}: {entry.before} -> {entry.after}")
     missed = sum(counts[outcome] for outcome in MISSED)
     print(
         f"{module}: {len(chosen)} of {len(mutants)} mutants, {counts[Outcome.KILLED]} killed, "
@@ -57,10 +57,12 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/mutate", description=main.__doc__)
     parser.add_argument("module", help="a file of the package, such as context_agent/pruning/view.py")
-    parser.add_argument("--sample", type=int, metavar="N", help="try so many mutants, drawn at random")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="draw other mutants (default: 0)")
-    parser.add_argument("--lines", type=_lines, default=range(1, sys.maxsize), metavar="A-B", help="only these lines")
-    parser.add_argument("--tests", nargs="+", metavar="PATH", help=f"the tests that hold the module, instead of {PATH}")
+    parser.add_argument("--sample", type=int, metavar="N", help="try only N mutants, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the seed of the draw (default: 0)")
+    parser.add_argument(
+        "--lines", type=_lines, default=range(1, sys.maxsize), metavar="A-B", help="try only mutants of these lines"
+    )
+    parser.add_argument("--tests", nargs="+", metavar="PATH", help=f"the tests to run, instead of those in {PATH}")
     return parser.parse_args()
 
 

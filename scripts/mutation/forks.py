@@ -1,4 +1,4 @@
-"""Work in a fork of this process, which may crash, hang or fill its memory."""
+"""Work in a fork of this process. The fork may crash, hang or fill its memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 MEMORY_BYTES = 6_000_000_000
-"""A loop that fills the memory ends here."""
+"""The most memory that a fork may use. It ends a loop that fills the memory."""
 
 
 def in_fork(work: Callable[[], Any], seconds: float = float("inf")) -> Any | None:
-    """Return what `work` returns in a fork of this process, or None if the fork dies.
+    """Call `work` in a fork of this process, and return its result. If the fork dies, return None.
 
     Raises:
         TimeoutError: If the work takes longer than `seconds`.
@@ -36,7 +36,7 @@ def in_fork(work: Callable[[], Any], seconds: float = float("inf")) -> Any | Non
                     raise TimeoutError(f"The work took longer than {seconds:.0f} seconds.")
                 time.sleep(0.005)
         finally:
-            # Programs that the work started are in the same group.
+            # The group includes the programs that the work started.
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
             if not ended:

@@ -1,4 +1,4 @@
-"""The mutants of a module: its source with one thing changed. Most operators are mutmut's."""
+"""The mutants of a module: its source with one change each. Most operators are mutmut's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider, WhitespaceInclusi
 from mutmut.mutation import mutators
 
 LARGEST_NUMBER = 16
-"""Larger whole numbers stay: a bound of 4097 in place of 4096 makes no difference to anybody."""
+"""The largest whole number that is changed. A bound of 4097 instead of 4096 makes no difference to anybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class Mutant:
     """The name within the module, such as `View.fit`, or an empty string for the module's own level."""
     before: str
     after: str
-    """The lines that differ. The second is empty if a line is left out."""
+    """The changed lines, before and after. If a line is left out, `after` is empty."""
     source: str
     """The whole module with the change."""
     statement: range
-    """The lines of the statement that is changed. A test that runs one of them may notice."""
+    """The lines of the changed statement. A test that runs one of them may notice the change."""
     in_body: bool
-    """Whether the change is inside a function. Other changes take effect when the module is imported."""
+    """True if the change is inside a function. Other changes take effect when the module is imported."""
 
 
 def mutants_of(path: Path) -> list[Mutant]:
@@ -49,7 +49,7 @@ def _other_number(node: cst.BaseNumber) -> Iterable[cst.CSTNode]:
 
 
 def _without_keyword(node: cst.Call) -> Iterator[cst.CSTNode]:
-    """Leave out an argument that is passed by name, so that its default holds."""
+    """Leave out an argument that is passed by name, so that its default applies."""
     for position, argument in enumerate(node.args):
         if argument.keyword is not None and not _is_strict(argument):
             yield node.with_changes(args=[*node.args[:position], *node.args[position + 1 :]])
@@ -74,21 +74,28 @@ OPERATORS: list[tuple[type[cst.CSTNode], Callable[[Any], Iterable[cst.CSTNode]]]
     (cst.CSTNode, mutators.operator_swap_op),
     (cst.IfExp, mutators.operator_if_exp),
 ]
-"""Texts stay, since most are messages. mutmut can write None for a value as well, which the type checker refuses."""
+"""The changes that are tried, by the kind of node.
+
+Texts are not changed, because most are messages. mutmut's operator that replaces a value by None is left out, because
+the type checker would notice it.
+"""
 
 NOTHING_TO_TEST = (cst.Annotation, cst.Assert, cst.Decorator, cst.Import, cst.ImportFrom, cst.Raise)
-"""These have types, what never happens, the form of a class, or the text of an error. So has `zip(…, strict=True)`."""
+"""The nodes that are not changed, because they do not affect a result that a test could see.
+
+The same is true of the argument in `zip(…, strict=True)`.
+"""
 
 
 def _mutations(node: cst.CSTNode, code: Callable[[cst.CSTNode], str]) -> Iterator[tuple[cst.CSTNode, str]]:
-    """Yield parts of a node, each with the code that takes its place."""
+    """Yield parts of a node, each with the code that replaces it."""
     for kind, operator in OPERATORS:
         if isinstance(node, kind):
             for changed in operator(node):
                 yield node, code(changed)
     if isinstance(node, cst.If | cst.While | cst.CompIf | cst.MatchCase):
         condition = node.guard if isinstance(node, cst.MatchCase) else node.test
-        # Comparisons and the like have operators of their own.
+        # Other conditions, such as comparisons, have their own operators.
         if isinstance(condition, cst.Attribute | cst.Await | cst.Call | cst.Name | cst.NamedExpr | cst.Subscript):
             yield condition, f"{' ' if code(condition).startswith(' ') else ''}not ({code(condition)})"
     if isinstance(node, cst.MatchCase) and node.guard is None:
@@ -106,7 +113,7 @@ def _is_strict(argument: cst.Arg) -> bool:
 
 
 class _Finder(cst.CSTVisitor):
-    """Walks a module and collects its mutants."""
+    """A visitor of a module that collects its mutants."""
 
     def __init__(self, source: str, wrapper: MetadataWrapper) -> None:
         super().__init__()
@@ -119,7 +126,7 @@ class _Finder(cst.CSTVisitor):
         self._statements: list[range] = []
         self._bodies: list[cst.CSTNode] = []
         self._depth = 0
-        """In how many bodies of functions the walk is."""
+        """The number of function bodies around the current node."""
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if _has_nothing_to_test(node):
@@ -148,7 +155,7 @@ class _Finder(cst.CSTVisitor):
             self._statements.pop()
 
     def _own_lines(self, node: cst.BaseCompoundStatement | cst.MatchCase | cst.SimpleStatementLine) -> range:
-        """Return the lines of a statement without those of the statements in it."""
+        """Return the lines of a statement without the lines of its inner statements."""
         where = self._positions[node]
         if isinstance(node, cst.SimpleStatementLine):
             return range(where.start.line, where.end.line + 1)
@@ -174,7 +181,7 @@ class _Finder(cst.CSTVisitor):
 
 
 def _other_lines(lines: list[str], others: list[str]) -> str:
-    """Return the lines that differ from the others, without the lines that both begin or end with."""
+    """Return the lines without those that both versions share at the beginning and at the end."""
     mine, theirs = ([line.strip() for line in version if line.strip()] for version in (lines, others))
     while mine and theirs and mine[0] == theirs[0]:
         mine, theirs = mine[1:], theirs[1:]

@@ -1,4 +1,4 @@
-"""The file tests/mutants.toml: which tests hold a module, and which mutants may survive."""
+"""The file tests/mutants.toml. It names the tests of a module, and the mutants that may survive."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ class Listed:
     after: str
 
     def matches(self, mutant: Mutant) -> bool:
-        """Return whether a mutant is this one."""
+        """Return True if the mutant is this one."""
         return (self.function, self.before, self.after) == (mutant.function, mutant.before, mutant.after)
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What tests/mutants.toml says of one module."""
+    """The entries of tests/mutants.toml for one module."""
 
     tests: tuple[str, ...]
     listed: tuple[Listed, ...]
 
     def is_listed(self, mutant: Mutant) -> bool:
-        """Return whether a mutant may survive."""
+        """Return True if the mutant may survive."""
         return any(entry.matches(mutant) for entry in self.listed)
 
     def stale(self, mutants: Sequence[Mutant]) -> list[Listed]:
-        """Return the entries that are no mutant of the module."""
+        """Return the entries that match no mutant of the module."""
         return [entry for entry in self.listed if not any(entry.matches(mutant) for mutant in mutants)]
 
 
 def read_register(module: str) -> Register:
-    """Read what the file says of a module."""
+    """Read the entries for a module."""
     content = tomllib.loads(PATH.read_text(encoding="utf-8"))
     listed = tuple(
         Listed(entry["function"], entry["before"], entry["after"])
@@ -53,7 +53,7 @@ def read_register(module: str) -> Register:
 
 
 def _mirrored(module: Path) -> list[str]:
-    """Return the file of tests with the module's name, or else the nearest folder that there is."""
+    """Return the test file with the module's name. If there is none, return the nearest test folder."""
     inside = Path(*module.parts[1:])
     file = Path("tests") / inside.with_name(f"test_{inside.name}")
     folders = [folder for folder in file.parents if folder.is_dir()]

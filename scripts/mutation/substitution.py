@@ -1,4 +1,4 @@
-"""Puts a mutant in the place of its module: into one that is imported, or at the next import."""
+"""The substitution of a mutant for its module. It changes the imported module, or takes effect at the next import."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from types import CodeType, FunctionType, ModuleType
 
 
 class CannotExchangeError(Exception):
-    """The functions of the mutant are others, or use other variables from around them."""
+    """The error if a mutant has other functions than its module, or if a function uses other enclosing variables."""
 
 
 class ImportedModule:
-    """A module that is imported, and its functions."""
+    """An imported module and its functions."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._codes = self._codes_of(path.read_text(encoding="utf-8"))
         self._functions: dict[CodeType, list[FunctionType]] = defaultdict(list)
         for function in gc.get_objects():
-            # Some objects import what they stand for when they are asked for their class.
+            # `isinstance` would read `__class__`. Lazy objects would then import their modules.
             if type(function) is FunctionType and function.__code__.co_filename == str(path):
                 self._functions[function.__code__].append(function)
 
     def exchange_functions(self, source: str) -> None:
-        """Give each function the code that it has in another source of the module.
+        """Replace the code of each function by its code in another source of the module.
 
         Raises:
-            CannotExchangeError: If the mutant has to be imported.
+            CannotExchangeError: If the mutant must be imported instead.
         """
         codes = self._codes_of(source)
         if len(codes) != len(self._codes):
@@ -56,7 +56,7 @@ def _with_nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def import_at_next_use(name: str, path: Path, source: str) -> None:
-    """Forget the package and the tests, so that they are imported anew, with another source for one module."""
+    """Forget the package and the tests. The next import loads them again, with another source for one module."""
     own_packages = {name.split(".", maxsplit=1)[0], "tests"}
     for known in [known for known in sys.modules if known.split(".")[0] in own_packages]:
         del sys.modules[known]
@@ -72,7 +72,7 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where the module is loaded from, and None for other modules."""
+        """Return the spec of the mutant. For other modules, return None."""
         if fullname != self._name:
             return None
         return spec_from_file_location(fullname, self._path, loader=_Loader(fullname, self._path, self._source))

@@ -1,4 +1,4 @@
-"""Tries mutants: pytest collects the tests once, and each mutant is tried in a fork of that process."""
+"""Trials of mutants. pytest collects the tests once, and each mutant is tried in a fork of that process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from substitution import CannotExchangeError, ImportedModule, import_at_next_use
 
 BASE_SECONDS = 10.0
 TIMES_LONGER = 5.0
-"""A trial ends after `BASE_SECONDS` and so many times the seconds of its tests without a mutant."""
+"""The time limit of a trial: `BASE_SECONDS`, plus `TIMES_LONGER` times the seconds of its tests without a mutant."""
 
 
 class Outcome(Enum):
-    """What the tests say of a mutant."""
+    """The outcome of a trial."""
 
     KILLED = "killed"
     TIMED_OUT = "timed out"
@@ -36,15 +36,15 @@ MISSED = (Outcome.SURVIVED, Outcome.UNREACHED)
 
 
 class TestsFailError(Exception):
-    """The tests fail without a mutant, or there are none."""
+    """The error if tests fail without a mutant, or if there are no tests."""
 
 
 def try_mutants(
     path: Path, mutants: Sequence[Mutant], tests: Sequence[str], done: Callable[[Mutant, Outcome], None]
 ) -> None:
-    """Try each mutant of a module with the tests that reach it, and hand its outcome to `done`.
+    """Try each mutant of a module with the tests that reach it, and call `done` with its outcome.
 
-    Control-C ends the trials early.
+    Ctrl-C ends the trials early.
 
     Raises:
         TestsFailError: If a test fails without a mutant, or pytest finds no test.
@@ -70,7 +70,7 @@ def try_mutants(
 
 @dataclass(frozen=True, slots=True)
 class _Baseline:
-    """What the tests do without a mutant."""
+    """The results of the tests without a mutant."""
 
     seconds: dict[str, float]
     failed: list[str]
@@ -79,7 +79,7 @@ class _Baseline:
 
 
 class _Reports:
-    """A plugin of pytest that notes what becomes of each test."""
+    """A plugin of pytest that records the time and the failure of each test."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -92,7 +92,7 @@ class _Reports:
 
 
 class _Trials(_Reports):
-    """A plugin of pytest with a loop over the mutants in place of the loop over the tests."""
+    """A plugin of pytest that loops over the mutants instead of the tests."""
 
     def __init__(
         self, path: Path, mutants: Sequence[Mutant], folder: Path, done: Callable[[Mutant, Outcome], None]
@@ -140,7 +140,7 @@ class _Trials(_Reports):
     def _try_in_place(
         self, mutant: Mutant, module: ImportedModule, items: Sequence[pytest.Item], baseline: _Baseline
     ) -> Outcome:
-        """Try a mutant of a function, whose code takes its place."""
+        """Try a mutant of a function in the imported module."""
         reached = {test for line in mutant.statement for test in baseline.reached.get(line, ())}
         if not mutant.in_body or not reached:
             return Outcome.UNREACHED
@@ -178,18 +178,18 @@ class _Trials(_Reports):
             return Outcome.TIMED_OUT
         if failed == "":
             return Outcome.SURVIVED
-        # Without a name, the mutant ended the process.
+        # If there is no name, the mutant ended the process.
         self._kills[failed or ""] += 1
         return Outcome.KILLED
 
     def _in_order(self, items: Iterable[pytest.Item], baseline: _Baseline) -> list[pytest.Item]:
-        """Sort the tests, first those that are quick and have killed before."""
+        """Sort the tests. Quick tests that have killed mutants before come first."""
         return sorted(items, key=lambda item: baseline.seconds[item.nodeid] / (1 + self._kills[item.nodeid]))
 
 
 def _coverage_of(path: Path) -> coverage.Coverage:
-    """Return a measurement of the lines of one module, without a file."""
+    """Return a coverage measurement of one module that writes no file."""
     measured = coverage.Coverage(data_file=None, config_file=False, include=[str(path)])
-    # The module was imported before, or no line of it runs.
+    # These warnings are expected: the module may be imported already, or no line of it may run.
     measured.set_option("run:disable_warnings", ["already-imported", "module-not-measured", "no-data-collected"])
     return measured

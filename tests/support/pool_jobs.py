@@ -16,7 +16,7 @@ from context_agent._support.worker_pool import CallParent
 
 
 class OddError(Exception):
-    """Cannot be sent to another process."""
+    """An error that pickle can write but not read, because it passes on one argument of two."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(f"{first} {second}")
