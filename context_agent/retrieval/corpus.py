@@ -110,8 +110,9 @@ class Corpus(Protocol):
         """
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """Return the number of chunks in which each analyzed term occurs, shape (n,). Without a BM25 index, all are
-        zero.
+        """Return the number of chunks in which each analyzed term occurs, shape (n,).
+
+        Without a BM25 index, all are zero.
         """
 
 

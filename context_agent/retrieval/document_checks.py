@@ -18,8 +18,9 @@ from context_agent.errors import CorpusError
 from context_agent.types import Document
 
 MOST_ENTRIES = 256
-"""The maximum number of metadata entries of a document. Each entry is a row in Chroma's database for each of its
-chunks.
+"""The maximum number of metadata entries of a document.
+
+Each entry is a row in Chroma's database for each of its chunks.
 """
 LONGEST_KEY = 256
 """The maximum length of a metadata key, in characters."""

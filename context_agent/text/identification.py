@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
 SAMPLE, SAMPLE_CHARACTERS = 64, 1_000
-"""The number of texts in a sample, and the number of characters taken from each. The sample is spread evenly over all
-texts.
+"""The number of texts in a sample, and the number of characters taken from each.
+
+The sample is spread evenly over all texts.
 """
 READ_CHARACTERS, JUDGED_CHARACTERS = 600, 200
 """The number of a passage's characters that are searched for markers, and the number that py3langid gets."""

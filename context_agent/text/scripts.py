@@ -65,8 +65,9 @@ def _terms(run: re.Match[str]) -> str:
 
 
 def script_language(sample: str) -> str:
-    """Return the language of the text's script. If fewer than half of its letters belong to a script without spaces,
-    return an empty string.
+    """Return the language of the text's script.
+
+    If fewer than half of its letters belong to a script without spaces, return an empty string.
     """
     if not unspaced(sample):
         return ""

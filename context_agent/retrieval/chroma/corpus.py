@@ -59,8 +59,9 @@ _LOG = logging.getLogger(__name__)
 CACHED_VALUES = 20_000
 """The maximum number of chunks, and of vectors, in the cache. With passages of 500 characters, it takes 60 MB."""
 QUICK_CHUNKS, QUICK_BYTES = 20_000, 40_000_000
-"""The size of a small corpus, in chunks and in bytes of text. In a local folder of this size, a search takes a few
-milliseconds, and a regular expression at most 50.
+"""The size of a small corpus, in chunks and in bytes of text.
+
+In a local folder of this size, a search takes a few milliseconds, and a regular expression at most 50.
 """
 
 

@@ -55,8 +55,9 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """A stable identity, which is written to an index's manifest. Embedders with the same name return the same
-        vectors.
+        """A stable identity, which is written to an index's manifest.
+
+        Embedders with the same name return the same vectors.
         """
 
     @property

@@ -26,8 +26,9 @@ TRY_SECONDS = 25.0
 
 
 class HttpEngine:
-    """A search function that calls an endpoint. If the address has `{query}`, the request is a GET. Otherwise, it is a
-    POST.
+    """A search function that calls an endpoint.
+
+    If the address has `{query}`, the request is a GET. Otherwise, it is a POST.
     """
 
     def __init__(

@@ -136,8 +136,9 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
 
 
 def hits_of_result(result: CallToolResult) -> Any:
-    """Return the structured result. If there is none, parse the texts as JSON. If they are not JSON, return them as
-    passages.
+    """Return the structured result.
+
+    If there is none, parse the texts as JSON. If they are not JSON, return them as passages.
 
     Raise `CorpusError` if the tool failed.
     """

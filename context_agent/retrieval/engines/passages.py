@@ -118,8 +118,9 @@ def _passage(hit: object, names: FieldNames) -> Document:
 
 
 def _entries(hit: Any) -> dict[str, Any]:
-    """Return the fields of a hit and its nested fields. If both have a field of the same name, the hit's own field
-    counts.
+    """Return the fields of a hit and its nested fields.
+
+    If both have a field of the same name, the hit's own field counts.
     """
     if isinstance(hit, str):
         return {"text": hit}

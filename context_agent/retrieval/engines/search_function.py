@@ -97,8 +97,9 @@ class SearchFunction:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function. If its signature is unknown, as for some functions in C, return only a
-    query.
+    """Return the parameters of a function.
+
+    If its signature is unknown, as for some functions in C, return only a query.
     """
     try:
         return list(inspect.signature(function).parameters.values())

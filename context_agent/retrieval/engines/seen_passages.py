@@ -74,8 +74,9 @@ class SeenPassages:
         return (chunk for chunks in documents for chunk in chunks)
 
     def vectors(self, chunks: Sequence[Chunk], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
-        """Return the vectors of chunks, shape (n, d). There must be at least one chunk. Each chunk is embedded only
-        once.
+        """Return the vectors of chunks, shape (n, d).
+
+        There must be at least one chunk. Each chunk is embedded only once.
         """
         with self._lock:
             vectors = {chunk.id: self._vectors[chunk.id] for chunk in chunks if chunk.id in self._vectors}

@@ -270,8 +270,9 @@ class Bm25Index:
         return terms
 
     def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
-        """Yield a query for each form of a term. A form has the weight of a word that is as frequent as all forms
-        together.
+        """Yield a query for each form of a term.
+
+        A form has the weight of a word that is as frequent as all forms together.
         """
         from tantivy import Query
 

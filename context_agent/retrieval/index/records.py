@@ -76,8 +76,9 @@ def stored_chunk(record: str, text: str | None, metadata: Mapping[str, Any] | No
 
 
 def live(chunks: Iterable[StoredChunk], revision: int) -> list[StoredChunk]:
-    """Return the chunks of the complete state `revision`, in corpus order. Only the newest chunks of each document
-    count.
+    """Return the chunks of the complete state `revision`, in corpus order.
+
+    Only the newest chunks of each document count.
     """
     complete = [stored for stored in chunks if stored.revision <= revision]
     newest: dict[str, int] = {}

@@ -100,8 +100,9 @@ def decoded_as(data: bytes, encoding: str) -> str | None:
 
 
 def _damaged(data: bytes) -> Decoded | None:
-    """Return the text if it is UTF-8 in which a few characters are broken and many more are intact. Otherwise return
-    None.
+    """Return the text if it is UTF-8 in which a few characters are broken and many more are intact.
+
+    Otherwise return None.
 
     Only characters beyond ASCII count as intact.
     """
