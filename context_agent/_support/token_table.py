@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,10 @@ class StaticWeights:
         """The length of a vector."""
         return int(self.values.shape[1])
 
+    def vectors(self, ids: NDArray[np.integer[Any]] | Sequence[int]) -> NDArray[np.float32]:
+        """Return the vectors of the tokens with these ids, shape (n_ids, d)."""
+        return self.values.take(ids, axis=0) * self.scales.take(ids, axis=0)
+
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text's tokens."""
         found: list[list[int]] = [[] for _ in texts]
@@ -81,7 +86,7 @@ class StaticWeights:
         for start in range(0, len(texts), _BATCH):
             for row, ids in self._encoded(texts[start : start + _BATCH]):
                 if ids:
-                    sums[start + row] += (self.values.take(ids, axis=0) * self.scales.take(ids, axis=0)).sum(axis=0)
+                    sums[start + row] += self.vectors(ids).sum(axis=0)
         return sums
 
 

@@ -72,7 +72,7 @@ class QuickFeatures:
         words = PassageWords(passages)
         task = query_of([(goal.task, 1.0)])
         steps = [(step, STEP_WEIGHT * 0.5**age) for age, step in enumerate(goal.steps)]
-        query = query_of([*reversed(steps), (goal.task, 1.0)])
+        query = query_of(reversed(steps)) | task
         alone = words.scores(query)
         leads = [row for row in np.argsort(-alone, kind="stable")[:LEADS].tolist() if alone[row] > 0]
         expanded = query | {term: LEAD_WEIGHT for row in leads for term in words.rare_terms(row) if term not in query}

@@ -14,7 +14,6 @@ class Goal:
         steps: The agent's latest messages, the latest first.
         room: The number of tokens that fit in addition to the passages in `staying`.
         staying: The indices of the passages that stay whatever their score.
-
     """
 
     task: str

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from context_agent.errors import ConfigError
 from context_agent.pruning.features import FEATURES
@@ -61,8 +63,6 @@ class JudgeNetwork:
             ConfigError: If the file cannot be read, is not a network for today's features, or has numbers that are not
                 finite.
         """
-        from safetensors import SafetensorError, safe_open
-
         remedy = "Reinstall context-agent"
         try:
             if file.stat().st_size > MAX_FILE_BYTES:
@@ -90,15 +90,15 @@ class JudgeNetwork:
             "spread": (n_inputs,),
             "hidden_bias": (n_hidden,),
             "output": (n_hidden,),
+            "hidden": (n_inputs + self.optional.size, n_hidden),
         }
-        shapes["hidden"] = (n_inputs + self.optional.size, n_hidden)
         for name, shape in shapes.items():
             values = getattr(self, name)
             if values.shape != shape or not n_hidden:
                 return f"the shape of {name} is {values.shape}"
             if not np.isfinite(values).all():
                 return f"{name} has numbers that are not finite"
-        if self.optional.dtype.kind != "i" or self.optional.ndim != 1:
+        if self.optional.ndim != 1:
             return f"the shape of optional is {self.optional.shape}"
         if not ((self.optional >= 0) & (self.optional < n_inputs)).all():
             return "a number in optional is no input"
@@ -106,8 +106,6 @@ class JudgeNetwork:
 
     def to_bytes(self) -> bytes:
         """Return the contents of a file that `load` can read."""
-        from safetensors.numpy import save
-
         # safetensors writes the memory as it lies, so arrays in column order would come back scrambled.
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in self.__slots__}
         return save(tensors, {"format": FORMAT, "features": " ".join(FEATURES)})

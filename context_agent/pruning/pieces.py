@@ -44,8 +44,8 @@ PIECES = TextCache[TextPieces](8_192)
 
 def pieces_of(passages: Sequence[Passage]) -> list[TextPieces]:
     """Return the word pieces of each passage."""
-    by_key = {f"{passage.form}\0{passage.label}\0{passage.text}": passage for passage in passages}
     keys = [f"{passage.form}\0{passage.label}\0{passage.text}" for passage in passages]
+    by_key = dict(zip(keys, passages, strict=True))
     return PIECES.values(keys, lambda missing: _computed([by_key[key] for key in missing]))
 
 
@@ -66,11 +66,9 @@ def _computed(passages: Sequence[Passage]) -> list[TextPieces]:
 def _vector_sum(ids: NDArray[np.uint16]) -> Floats:
     """Return the sum of the vectors of these pieces, shape (d,). A block of them is in memory at a time."""
     weights = load_weights()
-    total = np.zeros(weights.values.shape[1], dtype=np.float32)
+    total = np.zeros(weights.dimension, dtype=np.float32)
     for start in range(0, len(ids), BLOCK_PIECES):
-        block = ids[start : start + BLOCK_PIECES]
-        vectors = weights.values.take(block, axis=0) * weights.scales.take(block, axis=0)
-        total += vectors.sum(axis=0, dtype=np.float32)
+        total += weights.vectors(ids[start : start + BLOCK_PIECES]).sum(axis=0, dtype=np.float32)
     return total
 
 
@@ -107,9 +105,8 @@ def coverage(passages: Sequence[TextPieces], task: TextPieces) -> Coverage:
     sizes = np.array([len(passage.ids) for passage in passages], dtype=np.int64)
     starts = np.cumsum(sizes) - sizes
     vocabulary, columns = np.unique(ids, return_inverse=True)
-    table = unit_rows(weights.values.take(vocabulary, axis=0) * weights.scales.take(vocabulary, axis=0))
-    asked = np.unique(task.ids)
-    vectors = weights.values.take(asked, axis=0) * weights.scales.take(asked, axis=0)
+    table = unit_rows(weights.vectors(vocabulary))
+    vectors = weights.vectors(np.unique(task.ids))
     lengths = np.linalg.norm(vectors, axis=1)
     chosen = np.sort(np.argsort(-lengths, kind="stable")[:MAX_TASK_PIECES])
     similar = table @ unit_rows(vectors[chosen]).T

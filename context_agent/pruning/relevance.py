@@ -123,7 +123,9 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
     Returns:
         The scores, shape (n_passages,).
     """
-    *_, read = stages(passages, goal, model) if passages else (Stage({"tokens": np.zeros(0)}, np.zeros(0)),)
+    if not passages:
+        return np.zeros(0)
+    *_, read = stages(passages, goal, model)
     return read.scores
 
 

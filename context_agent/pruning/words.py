@@ -113,10 +113,8 @@ class PassageWords:
         average = max(1.0, float(sizes.mean()) if len(ids) else 1.0)
         norms = BM25_K1 * (1 - BM25_B + BM25_B * sizes / average)
         self._saturation = self._counts * (BM25_K1 + 1) / (self._counts + norms[self._rows])
-
-    def _rarity(self) -> Scores:
-        """Return the inverse document frequency of each word (Robertson & Zaragoza, 2009), shape (n_words,)."""
-        return np.asarray(np.log1p((self.size - self._frequency + 0.5) / (self._frequency + 0.5)))
+        # The inverse document frequency of each word (Robertson & Zaragoza, 2009), shape (n_words,).
+        self._rarity = np.log1p((self.size - self._frequency + 0.5) / (self._frequency + 0.5))
 
     def weights(self, query: Mapping[int, float]) -> Scores:
         """Return the weight of each word for a query, shape (n_words,).
@@ -126,7 +124,7 @@ class PassageWords:
         weights = np.zeros(len(self._vocabulary))
         columns, values = self._found(query)
         weights[columns] = values
-        return weights * self._rarity()
+        return weights * self._rarity
 
     def term_weights(self, query: Mapping[int, float]) -> dict[int, float]:
         """Return the weights of the words for a query by word, leaving out words with weight 0."""
@@ -165,7 +163,7 @@ class PassageWords:
         sizes = np.diff(self._starts)
         words = np.maximum(sizes, 1)
         is_paired = (self._frequency == 2) & (self._vocabulary % 2 == 1)
-        columns = (self._rarity(), (self._frequency == 1).astype(np.float64), is_paired.astype(np.float64))
+        columns = (self._rarity, (self._frequency == 1).astype(np.float64), is_paired.astype(np.float64))
         rarity, unique, paired = (self._summed(values[self._columns]) / words for values in columns)
         return Novelty(rarity, unique, paired, sizes.astype(np.float64))
 
@@ -185,7 +183,7 @@ class PassageWords:
 
         It is the cosine of the passage with the nearest row by their words. Each word is weighted by its rarity.
         """
-        squares = self._rarity() ** 2
+        squares = self._rarity**2
         norms = np.sqrt(np.maximum(self._summed(squares[self._columns]), 1e-12))
         nearest = np.zeros(self.size)
         for row in rows:
