@@ -100,7 +100,7 @@ def _student(options: argparse.Namespace, folder: Path) -> str:
     run = _run(options, out, 0)
     tiny = {"hidden": options.hidden, "layers": 3, "experts": 2, "positions": 1024}
     run["model"]["tiny"] = {**tiny, "deviation": options.hidden**-0.5, "tied": True}
-    run["optimiser"] = {"learning_rate": 3e-3, "schedule": "linear"}
+    run["optimizer"] = {"learning_rate": 3e-3, "schedule": "linear"}
     subprocess.run([sys.executable, "-c", program, json.dumps(run)], check=True)
     return str(out / "final")
 
@@ -160,7 +160,7 @@ def _train(options: argparse.Namespace, student: str, out: Path, seed: int, *, o
 
     run = _run(options, out, seed)
     run["model"]["name"] = student
-    run["optimiser"] = {"learning_rate": options.rate}
+    run["optimizer"] = {"learning_rate": options.rate}
     if overlap:
         run["async_rollouts"] = {"ahead": options.ahead, "quota": options.quota, "sampler": options.sampler}
     spent: list[float] = []

@@ -76,7 +76,7 @@ RUN: Mapping[str, Any] = {
 DEMONSTRATIONS: Mapping[str, Any] = {
     "tiny": {"hidden": 64, "layers": 2, "experts": 2, "positions": 2_048, "deviation": 0.1, "tied": True},
     "sft": {"demonstrations": 12_000, "epochs": 2, "rows": 16, "rows_per_pass": 16},
-    "optimiser": {
+    "optimizer": {
         "learning_rate": 3e-3,
         "betas": [0.9, 0.98],
         "weight_decay": 0.01,
@@ -90,7 +90,7 @@ REWARDS: Mapping[str, Any] = {
     "rollouts": {"steps": 100, "groups": 12, "rollouts": 8, "substeps": 1, "concurrency": 96, "save_every": 25},
     "rewards": {"preset": "context-1"},
     "loss": {"kind": "cispo", "pass_tokens": 4_096},
-    "optimiser": {"learning_rate": 5e-4, "betas": [0.9, 0.99], "warmup": 5},
+    "optimizer": {"learning_rate": 5e-4, "betas": [0.9, 0.99], "warmup": 5},
     "evaluation": {"every": 25, "questions": 48, "temperatures": [1.0]},
     "checkpoints": {"every": 25},
 }

@@ -73,7 +73,7 @@ def _run(student: Path, out: Path, sampler: str, model: dict[str, Any], seed: in
         seed=seed,
         model=model,
         rollouts={"steps": 8, "save_every": 0},
-        optimiser={"learning_rate": 2e-2},
+        optimizer={"learning_rate": 2e-2},
         async_rollouts={"ahead": 1, "sampler": sampler},
         evaluation={"every": 0},
     )

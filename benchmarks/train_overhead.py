@@ -144,7 +144,7 @@ def _run(options: argparse.Namespace, out: Path) -> dict[str, Any]:
             "save_every": 0,
         },
         "loss": {"pass_tokens": 8192},
-        "optimiser": {"learning_rate": 3e-3, "schedule": "linear"},
+        "optimizer": {"learning_rate": 3e-3, "schedule": "linear"},
         "evaluation": {"every": 0},
         "checkpoints": {"every": 10_000},
         "sft": {"demonstrations": 600, "rows_per_pass": 16, "epochs": 4},

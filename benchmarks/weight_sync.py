@@ -61,7 +61,7 @@ def main() -> int:
         student = demonstrated(Path(folder) / "student", chosen.threads)
         for name, model, rate in RUNS:
             tables = {**TABLES, "rollouts": {**TABLES["rollouts"], "steps": chosen.steps}, "threads": chosen.threads}
-            tables["optimiser"] = {"learning_rate": rate}
+            tables["optimizer"] = {"learning_rate": rate}
             out = Path(folder) / name
             show(f"tiny gpt-oss, {name}", *measured({**tables, "out": str(out), "model": {**student, **model}}))
     return int(recipe.adapter_bytes > MOST_OF_RECIPE * recipe.full_bytes)
@@ -74,7 +74,7 @@ def demonstrated(out: Path, threads: int) -> dict[str, Any]:
     tiny = {"hidden": 64, "layers": 2, "experts": 16, "positions": 1024, "deviation": 0.12}
     tables = {name: TABLES[name] for name in ("data", "episodes")}
     lessons = {"demonstrations": 600, "rows_per_pass": 16, "epochs": 2}
-    rates = {"optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 100}}
+    rates = {"optimizer": {"learning_rate": 1e-2}, "checkpoints": {"every": 100}}
     run = {**tables, **rates, "sft": lessons, "threads": threads, "out": str(out), "model": {**MODEL, "tiny": tiny}}
     sft.train(parse_run(run), note=lambda _: None)
     return {**MODEL, "name": str(out / "final")}

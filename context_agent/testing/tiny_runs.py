@@ -19,7 +19,7 @@ TINY: dict[str, Any] = {
     "engine": {"batch": 8, "max_tokens": 16},
     "rollouts": {"steps": 10, "groups": 2, "rollouts": 4, "substeps": 2, "concurrency": 8, "save_every": 5},
     "loss": {"pass_tokens": 2048},
-    "optimiser": {"learning_rate": 1e-3},
+    "optimizer": {"learning_rate": 1e-3},
     "evaluation": {"every": 5, "questions": 3},
     "checkpoints": {"every": 3},
     "sft": {"demonstrations": 600, "rows_per_pass": 16, "epochs": 3},
@@ -33,7 +33,7 @@ def demonstrations(out: Path, **changes: Any) -> RunConfig:
         out: The output folder.
         changes: Tables that replace the defaults value by value.
     """
-    run = merged(TINY, {"out": str(out), "optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
+    run = merged(TINY, {"out": str(out), "optimizer": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
     return run_file.parse_run(merged(merged(run, {"model": {"tiny": tiny}}), changes))
 

@@ -570,7 +570,7 @@ class SftConfig:
     """Supervised fine-tuning, `ctx1 train sft`.
 
     Attributes:
-        learning_rate: Peak learning rate of supervised training. None means `optimiser.learning_rate`.
+        learning_rate: Peak learning rate of supervised training. None means `optimizer.learning_rate`.
         epochs: Number of passes over the rows.
         rows: Number of rows of an update.
         rows_per_pass: Number of rows of a forward pass.
@@ -688,7 +688,7 @@ class RunConfig:
         parl: The reward for sub-agents.
         curriculum: The curriculum.
         loss: The loss of reinforcement learning.
-        optimiser: The optimizer.
+        optimizer: The optimizer.
         sft: Supervised fine-tuning.
         evaluation: Evaluation during reinforcement learning.
         checkpoints: The checkpoints.
@@ -711,7 +711,7 @@ class RunConfig:
     parl: ParlConfig = field(default_factory=ParlConfig)
     curriculum: Curriculum = field(default_factory=Curriculum)
     loss: LossConfig = field(default_factory=LossConfig)
-    optimiser: OptimizerConfig = field(default_factory=OptimizerConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     sft: SftConfig = field(default_factory=SftConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -763,7 +763,7 @@ class RunConfig:
             The rate that the run file sets, or the default of that kind.
         """
         lessons = kind == "sft"
-        chosen = (self.sft.learning_rate if lessons else None) or self.optimiser.learning_rate
+        chosen = (self.sft.learning_rate if lessons else None) or self.optimizer.learning_rate
         adapters = self.model.lora is not None or self.model.adapter is not None
         return chosen or (ADAPTER_LESSONS_RATE if lessons and adapters else LEARNING_RATE)
 

@@ -271,7 +271,7 @@ def memory_needs(
         "weights": shape.parameters * held / over,
         "adapters": trained * TRAINED_BYTES / over if run.model.lora else 0.0,
         "gradients": trained * TRAINED_BYTES / over,
-        "optimiser": trained * MOMENT_BYTES / over,
+        "optimizer": trained * MOMENT_BYTES / over,
         "activations": activation_bytes(
             shape, longest_row(run), width, run.model.attention, run.model.gradient_checkpointing
         ),

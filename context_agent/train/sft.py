@@ -266,7 +266,7 @@ def _advise(run: RunConfig, dataset: Dataset, note: Notify) -> None:
     rate = run.learning_rate("sft")
     if (run.model.lora or run.model.adapter) and rate < LOW_ADAPTER_RATE and run.sft.learning_rate is None:
         note(
-            f"optimiser.learning_rate = {rate:g} is low for lessons with adapters: set sft.learning_rate, to "
+            f"optimizer.learning_rate = {rate:g} is low for lessons with adapters: set sft.learning_rate, to "
             f"{ADAPTER_LESSONS_RATE:g} for example"
         )
 

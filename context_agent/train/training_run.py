@@ -148,7 +148,7 @@ class TrainingRun:
 
     def trainer_settings(self) -> dict[str, Any]:
         """Return the settings that both of TRL's trainers take."""
-        run, chosen = self.run, self.run.optimiser
+        run, chosen = self.run, self.run.optimizer
         return {
             "output_dir": str(self.out / TRAINER_FOLDER),
             "learning_rate": run.learning_rate(self.kind),

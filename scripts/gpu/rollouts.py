@@ -95,7 +95,7 @@ def _run(scale: Scale, out: Path, model: dict[str, Any], ahead: dict[str, Any] |
             "save_every": 0,
         },
         "loss": {"pass_tokens": 4096},
-        "optimiser": {"learning_rate": 1e-2 if ahead is None else 2e-3},
+        "optimizer": {"learning_rate": 1e-2 if ahead is None else 2e-3},
         "evaluation": {"every": 0},
         "checkpoints": {"every": 1_000},
         "logging": {"to": []},

@@ -253,7 +253,7 @@ def learning_run(scale: Scale, source: str, material: DemoMaterial, kind: str) -
             },
             "episodes.turns": sizes(scale).turns,
             "loss.pass_tokens": 8 * WINDOW,
-            "optimiser": {"learning_rate": 5e-5, "warmup": 5},
+            "optimizer": {"learning_rate": 5e-5, "warmup": 5},
             "evaluation.every": 0,
         }
     return read_run(ROOT / "configs" / "smollm2.toml", changes)

@@ -21,7 +21,7 @@ groups = 4
 substeps = 2
 [evaluation]
 questions = 5
-[optimiser]
+[optimizer]
 schedule = "{schedule}"
 """
 
@@ -54,4 +54,4 @@ def test_the_report_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_run_that_verl_cannot_do_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "verl", "--run", run_file(tmp_path, "linear"), "--out", str(tmp_path / "v")]) == 2
-    assert "verl has constant and cosine" in capsys.readouterr().err
+    assert 'verl has no schedule "linear"' in capsys.readouterr().err

@@ -72,7 +72,7 @@ def write_toml(folder: Path, kind: str) -> Path:
     changes: dict[str, Any] = {"out": str(folder / kind), "evaluation": {"every": 1, "questions": 2}}
     if kind == "sft":
         changes |= {"model": {"tiny": {"hidden": 32, "layers": 1}}, "sft": {"demonstrations": 60, "epochs": 1}}
-        changes |= {"optimiser": {"learning_rate": 1e-2}}
+        changes |= {"optimizer": {"learning_rate": 1e-2}}
     else:
         changes |= {"model": {"name": str(folder / "sft" / "final")}}
         changes |= {"rollouts": {"steps": 2, "groups": 3, "substeps": 2}, "checkpoints": {"every": 2}}

@@ -15,7 +15,7 @@ from context_agent.train.run_file import parse_changes, parse_run, read_run
     ("text", "key", "value"),
     [
         ("rollouts.groups=8", "rollouts.groups", 8),
-        ("optimiser.learning_rate = 2e-4", "optimiser.learning_rate", 2e-4),
+        ("optimizer.learning_rate = 2e-4", "optimizer.learning_rate", 2e-4),
         ("model.gradient_checkpointing=false", "model.gradient_checkpointing", False),
         ("curriculum.beta=[4, 2]", "curriculum.beta", [4, 2]),
         ("curriculum.stages=[{until = 0.5, hops = 2}]", "curriculum.stages", [{"until": 0.5, "hops": 2}]),
@@ -36,7 +36,7 @@ def test_a_value_is_toml_and_a_bare_word_a_string(text: str, key: str, value: An
         ("rollouts.group=8", "did you mean 'rollouts.groups'"),
         ("rollout.groups=8", "did you mean 'rollouts.groups'"),
         ("groups=8", "did you mean 'rollouts.groups'"),
-        ("optimizer.lr=1", "did you mean 'optimiser.learning_rate'"),
+        ("optimizer.lr=1", "did you mean 'optimizer.learning_rate'"),
         ("model.lora.rnk=8", "did you mean 'model.lora.rank'"),
         ("rewards.xyz=8", "choose from answer, beta"),
         ("zzz=8", "choose from async_rollouts, checkpoints"),
@@ -74,7 +74,7 @@ def test_lessons_and_rewards_have_learning_rates_of_their_own() -> None:
     assert (run.learning_rate("sft"), run.learning_rate("rl")) == (1e-5, 1e-5)
     run = parse_run(ADAPTED)
     assert (run.learning_rate("sft"), run.learning_rate("rl")) == (2e-4, 1e-5)
-    run = parse_run(ADAPTED | {"optimiser": {"learning_rate": 3e-5}})
+    run = parse_run(ADAPTED | {"optimizer": {"learning_rate": 3e-5}})
     assert (run.learning_rate("sft"), run.learning_rate("rl")) == (3e-5, 3e-5)
-    run = parse_run(ADAPTED | {"optimiser": {"learning_rate": 3e-5}, "sft": {"learning_rate": 1e-4}})
+    run = parse_run(ADAPTED | {"optimizer": {"learning_rate": 3e-5}, "sft": {"learning_rate": 1e-4}})
     assert (run.learning_rate("sft"), run.learning_rate("rl")) == (1e-4, 3e-5)

@@ -31,7 +31,7 @@ def test_the_defaults_are_those_of_the_report() -> None:
     assert (run.rollouts.groups, run.rollouts.rollouts, run.rollouts.substeps) == (128, 8, 4)
     assert run.curriculum.beta is None
     assert (run.loss.kind, run.loss.cap) == (Loss.CISPO, 5.0)
-    assert run.optimiser.betas == (0.9, 0.95)
+    assert run.optimizer.betas == (0.9, 0.95)
     assert run.updates == run.rollouts.steps * 4
 
 

@@ -50,7 +50,7 @@ def test_states_of_a_full_fine_tune_and_the_scores_of_eager_attention() -> None:
     assert attention_score_bytes(OSS, 8_192, 2) / 2**30 == pytest.approx(8)
     full = run(model={"name": "openai/gpt-oss-20b", "attention": "flash_attention_4"})
     parts = memory_needs(full, OSS, ranks=8, sharded=True).parts
-    assert (parts["weights"] + parts["gradients"] + parts["optimiser"]) * 8 / GB == pytest.approx(335, abs=1)
+    assert (parts["weights"] + parts["gradients"] + parts["optimizer"]) * 8 / GB == pytest.approx(335, abs=1)
 
 
 def test_the_peak_of_lora_at_the_whole_window_is_what_was_estimated_by_hand() -> None:

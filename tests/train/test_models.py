@@ -32,12 +32,12 @@ def loaded(student: Path, **model: Any) -> LoadedModel:
 def share_changed(model: Any, dtype: Any) -> float:
     """The share of the weights that three updates of AdamW at 1e-5 change."""
     weights = [parameter.detach().clone() for parameter in model.to(dtype).parameters()]
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.0)
     torch.manual_seed(0)
     for _ in range(3):
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
-        optimiser.step()
+        optimizer.step()
     changed = sum(int((now != before).sum()) for now, before in zip(model.parameters(), weights, strict=True))
     return changed / sum(weight.numel() for weight in weights)
 

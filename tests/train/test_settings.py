@@ -203,7 +203,7 @@ class TestWithTorch:
 
         assert set(OPTIMIZER) == names(OptimizerConfig)
         field, value = OPTIMIZER[name]
-        run = tiny_runs.demonstrations(tmp_path, optimiser={name: list(value) if name == "betas" else value})
+        run = tiny_runs.demonstrations(tmp_path, optimizer={name: list(value) if name == "betas" else value})
         settings = TrainingRun(run, "sft", resume=False, note=lambda _: None).trainer_settings()
         assert settings[field] == (value[1] if name == "betas" else value)
 

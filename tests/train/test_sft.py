@@ -198,10 +198,10 @@ def test_a_learning_rate_of_rewards_is_reported_for_lessons_with_adapters(studen
     changes: dict[str, Any] = {
         "model": {"tiny": None, "name": str(student), "lora": {"rank": 4}},
         "sft": {"demonstrations": 20, "epochs": 1},
-        "optimiser": {"learning_rate": 1e-5},
+        "optimizer": {"learning_rate": 1e-5},
     }
     _, notes = train(tiny_runs.demonstrations(tmp_path / "low", **changes))
-    assert any("optimiser.learning_rate = 1e-05 is low for lessons with adapters" in note for note in notes)
+    assert any("optimizer.learning_rate = 1e-05 is low for lessons with adapters" in note for note in notes)
     changes["sft"]["learning_rate"] = 2e-4
     _, notes = train(tiny_runs.demonstrations(tmp_path / "own", **changes))
     assert not any("is low for" in note for note in notes)

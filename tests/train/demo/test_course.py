@@ -24,8 +24,8 @@ SMALL: dict[str, dict[str, Any]] = {
         "model.tiny": {"hidden": 32, "layers": 1, "positions": 1024},
         "episodes": {"window": 512, "reserve": 8, "turns": 3},
         "sft": {"demonstrations": 160, "epochs": 2, "rows_per_pass": 16},
-        "optimiser.learning_rate": 1e-2,
-        "optimiser.warmup": 0,
+        "optimizer.learning_rate": 1e-2,
+        "optimizer.warmup": 0,
         "checkpoints.every": 20,
     },
     "rl": {

@@ -127,7 +127,7 @@ def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTraine
         ConfigError: If verl cannot carry out the run.
     """
     refuse_unsupported(run)
-    learned = binding_verl_settings(run) | _sizes(run) | _optimiser(run, trainer) | _model(run, trainer)
+    learned = binding_verl_settings(run) | _sizes(run) | _optimizer(run, trainer) | _model(run, trainer)
     return nest_dotted(learned | _schedule(run, dev) | _files(folder, dev))
 
 
@@ -168,10 +168,10 @@ def _sizes(run: RunConfig) -> dict[str, Any]:
     }
 
 
-def _optimiser(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
-    chosen = run.optimiser
+def _optimizer(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
+    chosen = run.optimizer
     if chosen.schedule == "linear":
-        raise ConfigError('verl has no schedule "linear": set optimiser.schedule to "constant" or "cosine"')
+        raise ConfigError('verl has no schedule "linear": set optimizer.schedule to "constant" or "cosine"')
     schedule = "lr_scheduler_type" if trainer is VerlTrainer.FSDP else "lr_decay_style"
     return {
         f"{ACTOR}.optim.lr": run.learning_rate("rl"),

@@ -33,7 +33,7 @@ def test_a_call_s_logprobs_are_those_of_its_version(
         tmp_path,
         model=model,
         rollouts={"steps": 4},
-        optimiser={"learning_rate": 2e-2},
+        optimizer={"learning_rate": 2e-2},
         async_rollouts={"ahead": 1, "sampler": sampler},
         evaluation={"every": 0},
     )

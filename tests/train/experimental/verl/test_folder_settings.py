@@ -65,7 +65,7 @@ def test_adapters_and_the_schedule_have_other_names_with_megatron(tmp_path: Path
 
 
 def test_a_maximal_gradient_norm_of_zero_means_no_clipping(tmp_path: Path) -> None:
-    settings = verl_settings(make_run(optimiser={"max_grad_norm": 0}), tmp_path, dev=0)
+    settings = verl_settings(make_run(optimizer={"max_grad_norm": 0}), tmp_path, dev=0)
     assert settings["actor_rollout_ref"]["actor"]["optim"]["clip_grad"] > 1e6
 
 
@@ -79,7 +79,7 @@ def test_a_maximal_gradient_norm_of_zero_means_no_clipping(tmp_path: Path) -> No
         ({"rewards": {"judge": 0.5}, "judge": {"model": "m", "max_calls": 9}}, "by gold alone"),
         ({"async_rollouts": {}}, "trainer_mode"),
         ({"rollouts": {"groups": 9}}, "must divide"),
-        ({"optimiser": {"schedule": "linear"}}, 'to "constant" or "cosine"'),
+        ({"optimizer": {"schedule": "linear"}}, 'to "constant" or "cosine"'),
     ],
 )
 def test_what_verl_cannot_do_alike_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
