@@ -88,9 +88,9 @@ def index(
 ) -> int:
     """Index files and folders, or update an index.
 
-    Reads PDF, Office files, HTML, notebooks, e-mail, EPUB, code,
-    rows in JSONL, CSV or parquet, and any other file that holds text; --domain reads web pages, filings, patents and
-    e-mail threads in their own formats. ctx1 sources shows beforehand what is read. Unchanged documents are skipped.
+    Reads PDF, Office files, HTML, notebooks, e-mail, EPUB, code, rows in JSONL, CSV or parquet, and any other text
+    file. With --domain, it reads web pages, filings, patents and e-mail threads in their own formats. ctx1 sources
+    shows beforehand what is read. Unchanged documents are skipped.
     What cannot be read is reported (all of it with --json), and the rest is indexed. To resume an interrupted run, run
     the same command again.
 
@@ -147,7 +147,7 @@ class IndexRun:
             first = next(documents, None)
             if first is None:
                 names = ", ".join(self.sources)
-                raise CorpusEmptyError(f"nothing to index in {names}: name a file or folder with text")
+                raise CorpusEmptyError(f"nothing to index in {names}: pass files or folders with text")
             settings = {"remove_missing": self.remove_missing or earlier, **asdict(self.chunks)}
             indexed = add_documents(self.index, chain([first], documents), **settings)
             earlier = set()  # those that this update lacked are removed

@@ -107,7 +107,7 @@ def search(
 
     Args:
         question: The question in quotes, or - to read it from standard input.
-        engine: HTTP endpoint to search through instead of an index; in its address, {query} stands for the query.
+        engine: HTTP endpoint to search through instead of an index. The query replaces {query} in its address.
     """
     if show.quiet and (common.json or show.steps):
         raise ConfigError("--quiet prints only ids and cannot be combined with --json or --steps: remove one of them")

@@ -189,7 +189,7 @@ class PageOptions:
 class JudgmentOptions:
     """The judgments, and the rules by which they drop tasks."""
 
-    judgements: Annotated[tuple[Path, ...], EXISTING_FILE, Parameter(metavar="FILE.jsonl")] = ()
+    judgments: Annotated[tuple[Path, ...], EXISTING_FILE, Parameter(metavar="FILE.jsonl")] = ()
     """A judge's download from the page; repeatable, and further files may follow TASKS.jsonl."""
     reject_by: Literal["any", "majority"] = "any"
     """Drop a task after one rejection (any), or unless more than half accept it (majority)."""
@@ -211,7 +211,7 @@ def review(
     """Let people judge a sample of tasks on a web page.
 
       ctx1 synth review tasks.jsonl --out review.html
-      ctx1 synth review tasks.jsonl --judgements ann.jsonl --out kept.jsonl
+      ctx1 synth review tasks.jsonl --judgments ann.jsonl --out kept.jsonl
 
     The first command writes the page, which needs no server. The second drops the tasks that the judges reject, and
     reports the agreement between judges (equal verdicts, Cohen's kappa, Krippendorff's alpha) and with the automatic
@@ -221,19 +221,17 @@ def review(
     Args:
         tasks: File of tasks, or - for standard input.
         more: Further files of judgments.
-        out: File for the page or, with --judgements, for the tasks that stay.
+        out: File for the page or, with --judgments, for the tasks that stay.
     """
     from context_agent.synth_data.task import load_tasks
 
-    if more and not verdicts.judgements:
-        raise ConfigError(
-            f"{more[0]}: files after TASKS.jsonl contain judgments. Put --judgements before the first of them"
-        )
+    if more and not verdicts.judgments:
+        raise ConfigError(f"{more[0]} follows the file of tasks. If it contains judgments, write --judgments before it")
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)
     dropped_tasks = _dropped_tasks(page.dropped, {task.id for task in task_list}, problems)
-    if verdicts.judgements:
-        files = (*verdicts.judgements, *more)
+    if verdicts.judgments:
+        files = (*verdicts.judgments, *more)
         report = _apply_judgments(task_list, dropped_tasks, files, out, verdicts, seed=seed)
         problems += report.pop("problems")
         text = _agreement_text(report)
@@ -495,7 +493,7 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
     documents = list(load(sources, report=read))
     output.note_load_report(read)
     if not documents:
-        raise DataError(f"no document in {', '.join(sources)}: pass --corpus a source with text")
+        raise DataError(f"no document in {', '.join(sources)}: pass a source with text to --corpus")
     return documents
 
 

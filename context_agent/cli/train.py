@@ -344,9 +344,7 @@ def bridge(
 def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[BridgeSource]:
     """Return a source for each pair. Indexes stay open until the stack ends."""
     if len(pairs) % 2:
-        raise ConfigError(
-            f"got {len(pairs)} arguments: name them in pairs, each CORPUS followed by its QUESTIONS.jsonl"
-        )
+        raise ConfigError(f"the {len(pairs)} arguments are not pairs: after each CORPUS, pass its QUESTIONS.jsonl")
     from context_agent._support.question_files import load_questions
     from context_agent.train.bridge.episodes import BridgeSource
 

@@ -38,7 +38,7 @@ def resolve(
         ranked_ids: The ids that the policy named, best first.
         view: The final view.
         limit: The most documents.
-        relevance: Scores of passages by chunk id. A passage without a score has that of its document.
+        relevance: Scores of passages by chunk id. A passage without a score has its document's score.
     """
     citable = view.citable_blocks
     blocks_by_document = _by_document(citable)

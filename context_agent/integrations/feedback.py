@@ -276,9 +276,7 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
         and all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in ids.values())
         and (rating is None or rating in VALID_RATINGS)
     ):
-        raise DataError(
-            f'{location}: this is not a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}'
-        )
+        raise DataError(f'{location} is not a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
     entry = Judgment(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
     return replace(entry, id=entry.id or _digest(entry))
 

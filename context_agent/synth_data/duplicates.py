@@ -41,7 +41,7 @@ class Duplicate:
     @property
     def reason(self) -> str:
         """The reason why the task is dropped, in words."""
-        return f"asks what {self.of} asks (likeness {self.likeness:.2f})"
+        return f"asks the same as {self.of} (likeness {self.likeness:.2f})"
 
 
 def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:

@@ -729,7 +729,7 @@ class RunConfig:
         if self.rollouts.demonstrations and not self.data.trajectories:
             raise ConfigError(
                 f"rollouts.demonstrations = {self.rollouts.demonstrations}, and the run file names no trajectories: "
-                f"set data.trajectories to a folder of `ctx1 synth trajectories`, or rollouts.demonstrations to 0"
+                f"set data.trajectories to a folder of `ctx1 synth trajectories`, or set rollouts.demonstrations to 0"
             )
         if self.rollouts.refill and self.async_rollouts is not None:
             raise ConfigError(

@@ -68,7 +68,7 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
     if len(tokenizer) > size:
         raise ConfigError(
             f"the tokenizer has {len(tokenizer)} tokens, but {run.model.name or 'the tiny model'} has {size}: it was "
-            "trained with another tokenizer. Use that one"
+            "trained with another tokenizer. Use the tokenizer of its training"
         )
     if run.model.name and run.model.renderer is RendererKind.WORDS:
         _check_words(run.model.name, tokenizer)

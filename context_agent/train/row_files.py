@@ -70,7 +70,7 @@ class RowFolder:
         if self.tokenizer != tokenizer:
             raise DataError(
                 f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, but the model has "
-                f"{tokenizer!r}: make them again"
+                f"{tokenizer!r}: make the rows again with the model's tokenizer"
             )
 
 

@@ -60,7 +60,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
     if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
         raise DataError(
             f"the rows in {folder.path} have the id {most}, but the model's vocabulary ends at {vocabulary - 1}: "
-            "they are from another tokenizer. Make them again with the model's own"
+            "another tokenizer made them. Make the rows again with the model's tokenizer"
         )
     return dataset
 

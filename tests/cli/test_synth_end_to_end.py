@@ -40,7 +40,7 @@ def test_a_corpus_becomes_a_benchmark_and_rows_to_train_on(step, tmp_path):
         {"task": task_id, "judge": "ann", "verdict": "reject" if task_id == ids[0] else "accept"} for task_id in ids[:5]
     ]
     (tmp_path / "ann.jsonl").write_text("\n".join(map(json.dumps, verdicts)), encoding="utf-8")
-    step("synth", "review", "kept.jsonl", "--judgements", "ann.jsonl", "--out", "judged.jsonl")
+    step("synth", "review", "kept.jsonl", "--judgments", "ann.jsonl", "--out", "judged.jsonl")
 
     split_report = step(
         *("synth", "split", "judged.jsonl", "--corpus", "corpus.jsonl", "--stage", "kept.jsonl", "--out", "films"),

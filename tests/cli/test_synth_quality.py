@@ -182,7 +182,7 @@ def test_judgments_are_applied_and_compared(inside, tmp_path, six, dropped):
         six,
         "--dropped",
         dropped,
-        "--judgements",
+        "--judgments",
         "ann.jsonl",
         "ben.jsonl",
         "--out",
@@ -208,7 +208,7 @@ def test_unknown_tasks_and_second_thoughts_are_told(inside, tmp_path, six):
     (tmp_path / "ann.jsonl").write_text(
         '{"task": "t0", "verdict": "accept"}\n{"task": "t0", "verdict": "reject"}\n{"task": "x", "verdict": "accept"}\n'
     )
-    review_run = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl", "--json")
+    review_run = inside("synth", "review", six, "--judgments", "ann.jsonl", "--out", "kept.jsonl", "--json")
     report = json.loads(review_run.stdout)
     assert report["rejected"] == ["t0"]
     assert report["lines"] == {"unknown": 1, "changed": 1, "undecided": 0, "bad": 0}
@@ -217,13 +217,13 @@ def test_unknown_tasks_and_second_thoughts_are_told(inside, tmp_path, six):
 
 def test_what_cannot_work_is_refused(inside, tmp_path, six, index):
     write_judgments(tmp_path / "ann.jsonl", unknown="accept")
-    review_run = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl")
+    review_run = inside("synth", "review", six, "--judgments", "ann.jsonl", "--out", "kept.jsonl")
     assert review_run.returncode == 1
     assert "none of these tasks has a judgment" in review_run.stderr
     assert not (tmp_path / "kept.jsonl").exists()
     review_run = inside("synth", "review", six, "ann.jsonl", "--out", "kept.jsonl")
     assert review_run.returncode == 2
-    assert "--judgements" in review_run.stderr
+    assert "--judgments" in review_run.stderr
     (tmp_path / "empty.jsonl").write_text("")
     review_run = inside("synth", "review", "empty.jsonl", "--path", index, "--out", "p.html")
     assert review_run.returncode == 1

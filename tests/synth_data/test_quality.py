@@ -122,7 +122,7 @@ def test_the_same_words_about_the_same_documents_are_one_task():
     (duplicate,) = find_duplicates(tasks)
     assert (duplicate.task.id, duplicate.of) == ("b", "a")
     assert 0.7 <= duplicate.likeness < 1
-    assert "asks what a asks" in duplicate.reason
+    assert "asks the same as a" in duplicate.reason
 
 
 def test_a_template_about_other_documents_is_kept():

@@ -271,7 +271,7 @@ class ChatPolicy:
         try:
             models = list(listed_models(await self.endpoint.get("/models", until=until)))
         except ServerError:
-            return PolicyError(f"{refusal}. {url}/models does not answer either: is this the API's address?")
+            return PolicyError(f"{refusal}. {url}/models does not answer either: check the API's address")
         return PolicyError(f"{url}: {unknown_model_message(self.model, models)}. The server said: {refusal.message}")
 
 

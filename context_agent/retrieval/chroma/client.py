@@ -39,7 +39,7 @@ def connect(location: Location) -> ClientAPI:
     Raises:
         CorpusNotFoundError: If no server answers.
         CorpusCorruptError: If Chroma cannot read the folder.
-        ConfigError: If the address is not that of a server.
+        ConfigError: If the address does not belong to a server.
     """
     import chromadb
 

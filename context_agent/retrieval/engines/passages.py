@@ -47,11 +47,11 @@ class FieldNames:
 def passages_of(response: object, names: FieldNames) -> list[Document]:
     """Return the passages of a response, best first. Hits with an empty text are left out.
 
-    The id of a passage is that of its document, so several passages may have the same. If the engine gives no document,
-    it is the hit's own id. If the engine gives neither, it is empty.
+    A passage has the id of its document, so several passages may have the same id. If the engine gives no document,
+    use the hit's own id. If the engine gives neither, the id is empty.
 
     Raises:
-        CorpusError: If the response holds no list of hits, or a hit has no field for its text.
+        CorpusError: If the response has no list of hits, or a hit has no field for its text.
     """
     passages = (_passage(hit, names) for hit in _hits(response))
     return [passage for passage in passages if passage.text.strip()]

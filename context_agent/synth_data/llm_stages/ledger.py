@@ -76,7 +76,7 @@ class CostLedger:
         self.cap = cap or SpendingCap()
         amounts = (self.prices.input, self.prices.output, self.cap.cost or 0, self.cap.tokens or 0, self.cap.calls or 0)
         if min(amounts) < 0:
-            raise ConfigError(f"prices and caps must not be negative; got {amounts}")
+            raise ConfigError(f"prices and caps must not be negative; got {self.prices} and {self.cap}")
         if self.cap.cost is not None and not (self.prices.input or self.prices.output):
             raise ConfigError(
                 "a cap on cost needs prices: give the cost of a million input and output tokens (--price-in, "

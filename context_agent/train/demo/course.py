@@ -288,7 +288,7 @@ def is_trained(run: RunConfig) -> bool:
     about = read_json(out / "run.json")
     if about["digest"] != settings_digest(run.plain()):
         raise ConfigError(
-            f"{out} has a model that was trained with other settings (other options, or another version's). Pass the "
+            f"{out} has a model that was trained with other options, or by another version of context-agent. Pass the "
             "same options, or name another folder with --out"
         )
     return True

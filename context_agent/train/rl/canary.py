@@ -175,8 +175,11 @@ class Canary:
         distances = {before.version: _size(scores.sampler - before.trainer) for before in self._scores}
         nearest = min(distances, key=distances.__getitem__, default=None)
         if nearest is None or distances[nearest] >= _size(scores.sampler - scores.trainer):
-            return ". Part of an adapter, another one, or another type or attention than the trainer's look like this"
-        return f". Its scores are nearest to those of update {nearest}: it did not load what it was sent"
+            return (
+                ". The sampler may have loaded a part of the adapter or another adapter. Or it may compute with "
+                "another number type or attention than the trainer"
+            )
+        return f". Its scores are nearest to those of update {nearest}: the sampler did not load the newer weights"
 
 
 def _size(values: Floats) -> float:

@@ -246,7 +246,7 @@ class ReinforcementLoop:
         if not trainer.has_trained:
             raise DataError(
                 f"none of {self.updates} updates had a row to train, since all episodes of each question earned the "
-                "same: take a policy that succeeds now and then (ctx1 train sft), easier questions, more "
+                "same: use a policy that sometimes succeeds (ctx1 train sft), easier questions, a larger "
                 "rollouts.rollouts, or demonstrations (rollouts.demonstrations)"
             )
 

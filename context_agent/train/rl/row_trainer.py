@@ -173,7 +173,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         Args:
             model: The causal language model.
             source: The source of the rows.
-            args: The configuration of `grpo_arguments`. Its temperature is that of the loss.
+            args: The configuration of `grpo_arguments`. The loss uses the same temperature.
             tokenizer: The tokenizer of the model.
             loss: The loss settings.
             mismatch: Largest allowed mean difference from the sampler's log-probabilities for the same weights.
@@ -372,7 +372,8 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             if max(item.row.input_ids) >= self.vocabulary:
                 raise DataError(
                     f"a row of episode {item.row.episode_id} has the id {max(item.row.input_ids)}, but the model's "
-                    f"vocabulary ends at {self.vocabulary - 1}: the row is from another tokenizer. Use the model's own"
+                    f"vocabulary ends at {self.vocabulary - 1}: another tokenizer made the row. Use "
+                    "the model's tokenizer"
                 )
 
     def _over_ranks(self, items: Sequence[WeightedRow], passes: int) -> UpdateSize:

@@ -110,7 +110,7 @@ class EpisodeScorer:
         if (without_gold and judge is None) or not questions:
             raise ConfigError(
                 f"{len(without_gold)} of {len(questions)} questions have no gold, for example {without_gold[:3]}: add "
-                f"gold to data.questions, or a judge ([judge])"
+                "gold to data.questions, or set a judge in [judge]"
             )
         self._corpus, self._judge = corpus, judge
         self._rewards, self._parl = rewards or RewardConfig(), parl or ParlConfig()

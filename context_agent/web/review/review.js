@@ -132,7 +132,7 @@
 
   function download() {
     const address = URL.createObjectURL(new Blob([lines()], { type: "application/jsonl" }));
-    const who = at("judge").value.trim().replace(/[^\p{L}\p{N}._-]+/gu, "-") || "judgements";
+    const who = at("judge").value.trim().replace(/[^\p{L}\p{N}._-]+/gu, "-") || "judgments";
     element("a", { href: address, download: `${who}.jsonl` }).click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
     showStatus(`Written: ${who}.jsonl`);

@@ -227,7 +227,7 @@ def test_a_wrong_model_name_is_told_with_the_models_there_are() -> None:
 
 
 def test_a_wrong_path_is_told() -> None:
-    with serving() as server, pytest.raises(PolicyError, match=r"/models.*is this the API's address\?"):
+    with serving() as server, pytest.raises(PolicyError, match=r"/models.*check the API's address"):
         ask(server, base_url=server.url.replace("/v1", "/api/v2"))
 
 

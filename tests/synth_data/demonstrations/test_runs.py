@@ -390,7 +390,7 @@ def test_a_file_that_is_cut_or_damaged_stops_nothing(served: Path) -> None:
 
 
 def test_nothing_to_check_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="does not exist"):
         trajectory_files([tmp_path / "absent"])
     with pytest.raises(DataError, match="no trajectory in"):
         trajectory_files([tmp_path])

@@ -44,7 +44,8 @@ class Criterion:
         if not self.name or not self.asks or self.high <= self.low or not (isfinite(self.weight) and self.weight > 0):
             raise ConfigError(
                 "a criterion needs a name, a question, a high value above its low value, and a positive weight; got "
-                f"{self.name!r}, {self.asks!r}, {self.low} to {self.high}, {self.weight}"
+                f"name = {self.name!r}, asks = {self.asks!r}, low = {self.low}, high = {self.high}, "
+                f"weight = {self.weight}"
             )
 
 
