@@ -135,6 +135,7 @@ cli = App(
     version=f"ctx1 {__version__}",
     config=(record_invocation, apply_config_file, refuse_fractions),
     group_parameters=OWN,
+    group_commands=Group(OWN.name, sort_key=9),
     default_parameter=Parameter(negative=(), allow_repeating=True, show_default=_default_text),
     help_format="plaintext",
     result_action="return_value",

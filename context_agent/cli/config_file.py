@@ -124,9 +124,14 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _check_type(key: str, value: Any, argument: Argument, path: Path) -> None:
-    """Refuse a number for a switch, a switch for a number, and a list for an option that is not repeated."""
+    """Refuse a number for a switch, a switch for a number, and a list for an option that is not repeated.
+
+    The items of a list must not be lists, tables or switches.
+    """
     if argument.is_flag() != isinstance(value, bool):
         expected = "true or false" if argument.is_flag() else "a value, not true or false"
         raise ConfigError(f"{path}: {key} = {value!r} should be {expected}")
     if isinstance(value, list) and not argument.token_count()[1]:
         raise ConfigError(f"{path}: {key} takes one value, not a list")
+    if isinstance(value, list) and any(isinstance(item, bool | list | dict) for item in value):
+        raise ConfigError(f"{path}: {key} = {value!r} should be a list of texts or numbers")

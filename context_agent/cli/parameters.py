@@ -7,6 +7,7 @@ is the docstring of the field, or the line about the parameter in the docstring 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ COUNT = Parameter(validator=validators.Number(gte=1), metavar="N")
 COUNT_OR_ZERO = Parameter(validator=validators.Number(gte=0), metavar="N")
 SHARE = Parameter(validator=validators.Number(gte=0, lte=1), metavar="X")
 POSITIVE_SHARE = Parameter(validator=validators.Number(gt=0, lte=1), metavar="X")
-POSITIVE = Parameter(validator=validators.Number(gt=0), metavar="X")
-NOT_NEGATIVE = Parameter(validator=validators.Number(gte=0), metavar="X")
+POSITIVE = Parameter(validator=validators.Number(gt=0, lt=math.inf), metavar="X")
+NOT_NEGATIVE = Parameter(validator=validators.Number(gte=0, lt=math.inf), metavar="X")
 SECONDS = Parameter(validator=validators.Number(gt=0), metavar="SECONDS")
 PORT = Parameter(validator=validators.Number(gte=0, lte=65_535), metavar="N")
 FILE = Parameter(validator=validators.Path(dir_okay=False), metavar="FILE")

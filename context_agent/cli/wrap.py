@@ -146,10 +146,7 @@ def unwrap(*arguments: str, common: CommonOptions = CommonOptions()) -> int:
     Args:
         arguments: The agent's command, and its arguments behind --.
     """
-    try:
-        before: dict[str, str | None] = parse_json(os.environ.get(WRAPPED, "{}"))
-    except ValueError as error:
-        raise ConfigError(f"{WRAPPED} has a value that ctx1 wrap did not write: start a new shell") from error
+    before = _wrapped_variables()
     if arguments:
         program = shutil.which(arguments[0])
         if program is None:
@@ -163,6 +160,21 @@ def unwrap(*arguments: str, common: CommonOptions = CommonOptions()) -> int:
     else:
         output.note("nothing is wrapped in this shell")
     return 0
+
+
+def _wrapped_variables() -> dict[str, str | None]:
+    """Return the variables that `ctx1 wrap` replaced in this shell, with the values that they had before.
+
+    Raises:
+        ConfigError: If the value of `WRAPPED` does not have this form.
+    """
+    try:
+        before = parse_json(os.environ.get(WRAPPED, "{}"))
+    except ValueError:
+        before = None
+    if not isinstance(before, dict) or not all(isinstance(value, str | None) for value in before.values()):
+        raise ConfigError(f"{WRAPPED} has a value that ctx1 wrap did not write: start a new shell")
+    return before
 
 
 def _restored(before: Mapping[str, str | None]) -> dict[str, str]:

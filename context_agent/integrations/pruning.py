@@ -310,7 +310,8 @@ def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes 
     """Return a digest of the scope and of the conversation's beginning.
 
     The beginning ends with the first message that the user wrote. A message that a coding agent added before, such as
-    Codex's `<environment_context>`, is the same in many conversations. Later messages are not read.
+    Codex's `<environment_context>`, is the same in many conversations. If the model answers before the user has written
+    one, the beginning ends before the answer. Later messages are not read.
 
     Args:
         messages: The conversation.

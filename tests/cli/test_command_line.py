@@ -53,6 +53,7 @@ def test_version(ctx1):
         ("search x --max-turns=2.0", 'unable to convert "2.0" into int'),
         ("--json search x", "--json must come after the name of a command"),
         ("search --founder", "Unknown option: --founder"),
+        ("prune - --turns inf", "--turns. Must be < inf"),
     ],
 )
 def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
@@ -75,6 +76,7 @@ def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
         ("[search]\nk = [1, 2]", "one value"),
         ("[search]\nk = 'many'", "--k"),
         ("[search]\nk = 1.5", "--k from c.toml"),
+        ("[eval]\nbenchmarks = [['a']]", "a list of texts or numbers"),
         ("k = ", "not valid TOML"),
         (None, "cannot read the config file"),
     ],
@@ -82,7 +84,8 @@ def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
 def test_a_config_file_that_does_not_fit_is_refused(inside, tmp_path, config, told):
     if config is not None:
         (tmp_path / "c.toml").write_text(config, encoding="utf-8")
-    process = inside("search", "x", "--config", "c.toml")
+    command = ("eval",) if config and "[eval]" in config else ("search", "x")
+    process = inside(*command, "--config", "c.toml")
     assert process.returncode == 2
     assert told in process.stderr
     assert len(process.stderr.splitlines()) == 1

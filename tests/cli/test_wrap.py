@@ -136,8 +136,9 @@ def test_unwrap_restores_the_environment_for_one_agent_and_for_the_shell(tmp_pat
 def test_a_wrapped_shell_is_not_wrapped_again(inside, monkeypatch):
     monkeypatch.setenv(WRAPPED, "{}")
     assert inside("wrap", sys.executable).returncode == 2
-    monkeypatch.setenv(WRAPPED, "[")
-    assert "start a new shell" in inside("unwrap").stderr
+    for value in ("[", "[1]", '{"NAME": 1}'):
+        monkeypatch.setenv(WRAPPED, value)
+        assert "start a new shell" in inside("unwrap").stderr
 
 
 def test_a_command_that_does_not_exist_is_an_error(inside):
