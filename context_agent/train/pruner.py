@@ -135,14 +135,13 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
     model = reader or shipped_reader()
     rows = model.encode_pairs([reader_pair(example.task, example.passage) for example in examples])
     labels = np.array([example.is_needed for example in examples], dtype=np.float32)
-    numbers = np.array([crc32(example.task.encode(errors="surrogatepass")) for example in examples])
-    order = {number: rank for rank, number in enumerate(sorted(set(numbers.tolist())))}
-    group = np.array([order[number] for number in numbers.tolist()])
+    checksums = [crc32(example.task.encode(errors="surrogatepass")) for example in examples]
+    group = np.unique(checksums, return_inverse=True)[1]
     pairs: list[tuple[float, float]] = []
     for part in range(PARTS):
         held_out = group % PARTS == part
         correction = _fitted(rows[~held_out], labels[~held_out], group[~held_out])
-        for number in sorted(set(group[held_out].tolist())):
+        for number in np.unique(group[held_out]):
             own = group == number
             if 0 < labels[own].sum() < own.sum():
                 pairs.append((_auc(rows[own], labels[own], None), _auc(rows[own], labels[own], correction)))
