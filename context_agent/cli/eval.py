@@ -136,7 +136,7 @@ def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool
     open_corpus = index.open if own_index and not data.corpus else None
     if open_corpus is not None and len(benchmarks) > 1:
         raise ConfigError(
-            f"--path or --url opens the index of one benchmark, not of {len(benchmarks)}: pass a single --benchmarks"
+            f"--path or --url opens the index of one benchmark, not of {len(benchmarks)}: pass one with --benchmarks"
         )
     prepared = []
     for benchmark in benchmarks:

@@ -237,8 +237,9 @@ def proxy(
         hosts: Host name that clients may use for this proxy in the Host header; repeatable.
         origins: Origin of web pages that may call the proxy, e.g. https://app.example; repeatable.
         pause: Maximum silence of the model server.
-        confirm_above: Ask on the terminal before a prune frees more tokens than this; without an answer it happens.
-        restores: Append the passages that are restored, with the task, to this file: it has texts of conversations.
+        confirm_above: Number of freed tokens above which a prune is confirmed on the terminal. Without an answer, it
+            happens.
+        restores: File that receives the restored passages with their tasks. It contains texts of conversations.
     """
     from context_agent.integrations.pruning import ConversationPruners
     from context_agent.integrations.restore_log import RestoreLog

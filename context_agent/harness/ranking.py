@@ -137,7 +137,7 @@ def fuse(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, 
 
 
 def pool(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, ...]:
-    """Merge rankings whose scores are probabilities, by their mean, ties by id.
+    """Merge rankings by the mean of their scores, which are probabilities. Break ties by id.
 
     In a ranking that lacks a passage, the passage has the probability 0. A document has the probability of its best
     passage.

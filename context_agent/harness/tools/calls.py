@@ -29,8 +29,8 @@ class ToolCallError(Exception):
 def bounded_calls(calls: Sequence[ToolCall], count: int | None = None) -> tuple[ToolCall, ...]:
     """Return the calls of a reply, at most `MAX_CALLS` of them.
 
-    If there are more, the last call is `UNREAD_CALLS` with the number of those left out. `count` is how many the reply
-    had, if `calls` are only its first ones.
+    If there are more, the last call is `UNREAD_CALLS` with the number of those left out. If `calls` are only
+    the first calls of the reply, `count` is the number of all its calls.
     """
     count = len(calls) if count is None else count
     if count <= MAX_CALLS:

@@ -130,7 +130,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
 
 
 def stage_of(out: Path) -> StageSummary:
-    """Read the files next to this file, and return the summary of the stage that wrote it.
+    """Return the summary of the stage that wrote `out`, read from the files next to it.
 
     Raises:
         DataError: If those files are missing or damaged.

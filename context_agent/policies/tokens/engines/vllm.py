@@ -192,8 +192,9 @@ def _experts(value: object, positions: int) -> Experts:
     """Return the experts in a response, shape (positions, layers, top k). The response has numpy's format in base64."""
     if not isinstance(value, str):
         raise PolicyError(
-            "the server returned no routed_experts, which loss.router_replay = true needs: start vLLM 0.22 or newer "
-            "with --enable-return-routed-experts, for a mixture of experts, or leave out loss.router_replay"
+            "the server returned no routed_experts, which loss.router_replay = true needs. If the model is a mixture "
+            "of experts, start vLLM 0.22 or newer with --enable-return-routed-experts. If not, leave out "
+            "loss.router_replay"
         )
     try:
         raw = base64.b64decode(value, validate=True)

@@ -74,7 +74,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
             One output for each row of the episode.
 
         Raises:
-            DataError: If the row is another file's, or the reward is not a number.
+            DataError: If the row comes from another file, or the reward is not a number.
             PolicyError: If a server or the corpus ended the episode, or it sampled nothing.
         """
         question_row, session, step = (

@@ -112,8 +112,8 @@ class VerlEngine:
         ids = tuple(output.token_ids)
         if output.stop_reason in {"aborted", "abort"} or not ids:
             raise PolicyError(
-                f"a verl server aborted a call after {len(ids)} tokens ({output.stop_reason}): trainers that "
-                "change weights while episodes run need a client that resumes calls, as the asynchronous ones do"
+                f"a verl server aborted a call after {len(ids)} tokens ({output.stop_reason}). If the "
+                "trainer changes weights while episodes run, use an asynchronous trainer, whose client resumes calls"
             )
         if output.log_probs is None or len(output.log_probs) != len(ids):
             raise PolicyError(
