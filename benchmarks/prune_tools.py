@@ -1,4 +1,4 @@
-"""What pruning keeps of the evidence in results of real tools: every strategy at the same share of tokens.
+"""Measure how much evidence pruning keeps in results of real tools, with each strategy at the same share of tokens.
 
     python benchmarks/prune_tools.py [--data benchmarks/data/tool-results/test] [--kinds grep,app-log]
         [--limit 10] [--strategies careful,fast,age,bm25,embedding,random,oracle] [--shares 0.25,0.1] [--seed 0]
@@ -11,7 +11,7 @@ alone.
 
 Evidence kept is the share of the labeled lines that are still in the conversation, with a bootstrap 95 % interval over
 conversations. `tokens` is the share of the tool results' tokens that remains, stubs included. `ms` is the median CPU
-time of one prune. The last lines pool all kinds; the figures of single kinds are rough, since a kind has few
+time of one prune. The last lines pool all kinds; the figures of single kinds are rough, because a kind has few
 conversations.
 """
 
@@ -158,7 +158,7 @@ class Kept:
 
 
 def measure(conversation: ToolConversation, strategy: str, share: float) -> Kept:
-    """Prune a conversation and return what stayed."""
+    """Prune a conversation, and return the shares of the evidence and of the tokens that stayed."""
     before = conversation.messages
     total = sum(map(COUNTER.count, results_of(before)))
     pruner = pruner_of(strategy, max(1, int(share * total)), conversation.labeled.evidence)
@@ -178,7 +178,7 @@ def is_kept(text: str, part: str) -> bool:
 
 
 def conversations(options: argparse.Namespace) -> Iterator[ToolConversation]:
-    """Yield the first conversations of each kind, one for each result before a second one for any."""
+    """Yield the first conversations of each kind. A result has a second one only after each result has one."""
     composed = ToolConversations(load_results(options.data), options.seed)
     kinds = options.kinds.split(",") if options.kinds else sorted({result.kind for result in composed.labeled})
     for kind in kinds:

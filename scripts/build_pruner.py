@@ -1,4 +1,4 @@
-"""Trains the pruner's judge: a small network over the features of a conversation's passages.
+"""Train the pruner's judge: a small network over the features of a conversation's passages.
 
     python scripts/build_pruner.py collect benchmarks/data/tool-results/train --out FEATURES [--each 60] [--minutes 30]
     python scripts/build_pruner.py collect --sets DATA/musique DATA/policyqa ... --out FEATURES [--each 40]
@@ -7,13 +7,14 @@
 
 `collect` composes a conversation for each labeled result, as `benchmarks/prune_tools.py` does, and writes the features
 of its passages: by words, with similarity, and with the reader. With `--sets`, it plays an agent on the train questions
-of question sets, as `benchmarks/prune_any.py` does on the dev questions. It takes the kinds in turns, `--each`
-conversations of a kind at most. Conversations that are there already are skipped, so a run can be made in pieces.
+of question sets, as `benchmarks/prune_any.py` does on the dev questions. It takes turns among the kinds, with at
+most `--each` conversations of a kind. It skips conversations that the folder already has, so you can use several runs.
 Delete the folder when the features change. The shipped judge chooses what the reader reads, so another judge gives
 slightly other weights.
 
 `compare` leaves out each fold of kinds in turn, so that a kind is judged by a network that did not learn from it. It
-prints the share of the evidence that is kept beside that of the prior alone, by an estimate that leaves stubs out.
+prints an estimate of the share of the evidence that the prior alone keeps, and of the share that the network keeps. The
+estimate reserves a fixed part of the room for stubs.
 
 `export` trains on all conversations and writes the weights that ship with the package.
 
@@ -113,7 +114,7 @@ class Source:
 
 
 def judged(messages: list[Message], share: float) -> tuple[Sequence[Passage], Goal] | None:
-    """Return what a judge gets for the conversation. If nothing is pruned, return None."""
+    """Return the passages and the goal that a judge gets. If nothing is pruned, return None."""
     seen: list[tuple[Sequence[Passage], Goal]] = []
 
     def judge(passages: Sequence[Passage], goal: Goal) -> NDArray[np.float64]:
@@ -249,7 +250,7 @@ def fit(examples: Sequence[Example]) -> JudgeNetwork:
 
 
 def _member(inputs: Sequence[torch.Tensor], needed: Sequence[torch.Tensor], seed: int) -> tuple[Floats, Floats, Floats]:
-    """Return the hidden weights, their constants and the output weights of one network."""
+    """Return the hidden weights, the hidden biases and the output weights of one network."""
     torch.manual_seed(seed)
     order = list(range(len(inputs)))
     hidden, output = nn.Linear(inputs[0].shape[1], HIDDEN), nn.Linear(HIDDEN, 1, bias=False)
@@ -298,7 +299,7 @@ def fold_of(kind: str) -> int:
 
 
 def compared(examples: Sequence[Example]) -> Iterator[tuple[Example, list[tuple[float, float]]]]:
-    """Yield each conversation with what the prior and the network keep at each stage."""
+    """Yield each conversation with the shares of the evidence that the prior and the network keep at each stage."""
     for fold in range(FOLDS):
         network = fit([example for example in examples if fold_of(example.kind) != fold])
         for example in examples:
@@ -316,7 +317,7 @@ def compared(examples: Sequence[Example]) -> Iterator[tuple[Example, list[tuple[
 
 
 def compare(folder: Path) -> None:
-    """Print what is kept of each kind by networks that did not learn from it."""
+    """Print the share of the evidence that networks keep for kinds that they did not learn from."""
     rows = [*compared(load_examples(folder))]
     for share in SHARES:
         print(f"\n{share:.0%} of the tokens{'':11}n" + "".join(f"{it:>22}" for it in STAGES))

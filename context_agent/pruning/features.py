@@ -1,8 +1,8 @@
 """The features of passages from which the learned judge computes their scores.
 
 Most features compare a passage with the task: by BM25, by static word vectors, and by the coverage of the task's word
-pieces. The others say how long a passage is, and how much of its text occurs elsewhere. Similarity
-and the reader add features of the passages that they were asked about. Those of the other passages are missing.
+pieces. The others say how long a passage is, and how much of its text occurs elsewhere. Similarity and the reader add
+features of the passages that they compare and read. For other passages these features are missing.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ from context_agent.pruning.pieces import Coverage, coverage, pieces_of
 from context_agent.pruning.words import PassageWords, Scores, query_of, unit_rows
 
 STEP_WEIGHT = 0.3
-"""The weight of a word of the latest step, relative to a word of the task. Each earlier step has half the weight."""
-LEADS, LEAD_WEIGHT = 5, 0.3
+"""The weight of a word of the latest step, relative to a word of the task.
+
+Each earlier step has half the weight of the next one.
+"""
+MAX_LEADS, LEAD_WEIGHT = 5, 0.3
 """The number of best passages whose rare words are added to the query, and the weight of these words."""
-OUTSTANDING = 2.5
+OUTSTANDING_SCORE = 2.5
 """The standard score by words above which it counts twice.
 
 Such a passage has the id or the names that the task asks for.
 """
-QUICK = (
+QUICK_FEATURES = (
     "task_z", "task_top", "task_rank", "query_z", "query_top", "query_rank", "leads_z", "leads_rank", "leads_gain",
     "covered", "step_z", "soft", "soft_z", "exact", "exact_z", "unit", "unit_z", "soft_rank", "unit_rank", "meaning",
     "meaning_z", "meaning_rank", "step_meaning_z", "centroid", "lead_meaning_z", "tokens", "lines", "same_template",
     "rarity", "unique_words", "vocabulary", "paired_words",
 )  # fmt: skip
 """Names of the features that need no model, in order."""
-ASKED = (
+MODEL_FEATURES = (
     "gist_cosine", "gist_cosine_z", "gist_cosine_rank", "unit_cosine", "unit_cosine_z", "unit_cosine_rank", "odds",
     "odds_z", "odds_rank", "odds_gap",
 )  # fmt: skip
 """Names of the features by similarity and by the reader, in order."""
-FEATURES = (*QUICK, *ASKED)
+FEATURES = (*QUICK_FEATURES, *MODEL_FEATURES)
 _NUMBER = re.compile(r"(?<!\w)\w*\d[\w.:]*")
 TEMPLATES = TextCache[int](16_384)
 Floats = NDArray[np.float32]
@@ -50,21 +53,21 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class QuickFeatures:
-    """The features that need no model, and what they were computed from.
+    """The features that need no model, with values that later stages use again.
 
     Attributes:
-        columns: The features by their names in `QUICK`, each of shape (n_passages,).
+        columns: The features by their names in `QUICK_FEATURES`, each of shape (n_passages,).
         coverage: How well the passages and their units cover the task.
         prior: The sum of the standard scores by words and by meaning, shape (n_passages,).
-        weights: The weight of each word for the goal.
-        asked: The weight of each word of the task.
+        goal_weights: The weight of each word for the goal.
+        task_weights: The weight of each word of the task.
     """
 
     columns: dict[str, Scores]
     coverage: Coverage
     prior: Scores
-    weights: dict[int, float]
-    asked: dict[int, float]
+    goal_weights: dict[int, float]
+    task_weights: dict[int, float]
 
     @classmethod
     def of(cls, passages: Sequence[Passage], goal: Goal) -> QuickFeatures:
@@ -74,13 +77,13 @@ class QuickFeatures:
         steps = [(step, STEP_WEIGHT * 0.5**age) for age, step in enumerate(goal.steps)]
         query = query_of(reversed(steps)) | task
         alone = words.scores(query)
-        leads = [row for row in np.argsort(-alone, kind="stable")[:LEADS].tolist() if alone[row] > 0]
+        leads = [row for row in np.argsort(-alone, kind="stable")[:MAX_LEADS].tolist() if alone[row] > 0]
         expanded = query | {term: LEAD_WEIGHT for row in leads for term in words.rare_terms(row) if term not in query}
         columns = _by_words(words, task, query, expanded, goal.steps)
         vectors, covered = _by_vectors(columns, passages, goal)
         columns |= vectors | _by_text(words, passages)
         said, meaning = columns["query_z"], columns["meaning_z"]
-        prior = said + np.maximum(0.0, said - OUTSTANDING) + meaning
+        prior = said + np.maximum(0.0, said - OUTSTANDING_SCORE) + meaning
         return cls(columns, covered, prior, words.term_weights(expanded), words.term_weights(task))
 
 
@@ -118,7 +121,7 @@ def _by_vectors(
     task_vector, step_vector = unit_rows(np.array([task.vector, step.vector]))
     soft, exact, unit = (it.astype(np.float64) for it in (covered.soft, covered.exact, covered.best_unit))
     meaning = (vectors @ task_vector).astype(np.float64)
-    best = np.argsort(-(by_words["query_z"] + standard(meaning)), kind="stable")[:LEADS]
+    best = np.argsort(-(by_words["query_z"] + standard(meaning)), kind="stable")[:MAX_LEADS]
     columns = {
         "soft": soft,
         "soft_z": standard(soft),
@@ -179,7 +182,7 @@ def matrix(columns: dict[str, Scores]) -> Floats:
 def standard(values: Scores) -> Scores:
     """Return the standard scores of the values: their distances from the mean, in standard deviations.
 
-    NaN stays NaN and counts for nothing.
+    NaN stays NaN and does not change the other scores.
     """
     known = np.isfinite(values)
     if not known.any():

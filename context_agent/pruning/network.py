@@ -21,7 +21,7 @@ FORMAT = "ctx1-judge-1"
 SHIPPED = "judge.safetensors"
 MAX_FILE_BYTES = 1_000_000
 MOST_DEVIATIONS = 4.0
-"""The largest distance of an input from its mean, in standard deviations. Larger distances are cut."""
+"""The largest distance of an input from its mean, in standard deviations. Larger distances are clipped."""
 Floats = NDArray[np.float32]
 
 
@@ -29,15 +29,15 @@ Floats = NDArray[np.float32]
 class JudgeNetwork:
     """A network with one hidden layer of rectified units.
 
-    Each input is standardized, and a missing one is 0. Behind the inputs follows a flag for each input in `optional`,
-    which is 1 if the input is missing.
+    Each input is standardized, and a missing one is 0. A flag for each input in `optional` follows the inputs. It is 1
+    if the input is missing.
 
     Attributes:
         mean: The mean of each input, shape (n_inputs,).
         spread: The standard deviation of each input, shape (n_inputs,).
         optional: The indices of the inputs that may be missing, shape (n_optional,).
         hidden: The weights of the hidden layer, shape (n_inputs + n_optional, n_hidden).
-        hidden_bias: Its constants, shape (n_hidden,).
+        hidden_bias: The biases of the hidden layer, shape (n_hidden,).
         output: The weights of the output, shape (n_hidden,).
     """
 
@@ -106,7 +106,7 @@ class JudgeNetwork:
 
     def to_bytes(self) -> bytes:
         """Return the contents of a file that `load` can read."""
-        # safetensors writes the memory as it lies, so arrays in column order would come back scrambled.
+        # safetensors writes arrays in the order of their memory, so arrays in column order would come back scrambled.
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in self.__slots__}
         return save(tensors, {"format": FORMAT, "features": " ".join(FEATURES)})
 

@@ -19,7 +19,7 @@ MAX_TASK_PIECES = 32
 BLOCK_PIECES = 32_768
 """The number of word pieces whose vectors are in memory at a time."""
 EXACT_COSINE = 0.99
-"""The cosine from which two word pieces are the same."""
+"""The cosine from which two word pieces count as the same."""
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
@@ -29,7 +29,8 @@ class TextPieces:
     """The word pieces of a passage.
 
     Attributes:
-        ids: The ids of the pieces, shape (n_pieces,): padding, the label, and the units.
+        ids: The ids of the pieces, shape (n_pieces,). The label comes first, then the units, each after a piece of
+            padding.
         units: The index of the first piece of each unit, shape (n_units,).
         vector: The sum of the pieces' vectors, shape (d,).
     """

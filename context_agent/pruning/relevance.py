@@ -31,22 +31,28 @@ from context_agent.text.sentences import loose_sentences
 MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 48, 128, 160
 """Bounds on the number of gists whose embeddings are compared with the task, and the tokens for each of them.
 
-As many units are compared.
+The same number of units is compared.
 """
 MIN_READ, MAX_READ, TOKENS_READ = 12, 28, 600
 """Bounds on the number of texts that the reader reads, and the tokens for each such text."""
 GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 160, 200, 100
 """The most characters of a passage to compare, of a passage to read, and of a sentence that is read with it."""
-UNIT_CHARACTERS = 240
+COMPARED_CHARACTERS = 240
 """The most characters of a unit to compare."""
 SIZE_WEIGHT = 0.6
 """The weight of the logarithm of a passage's tokens, which is subtracted from its score. A short passage costs less."""
 PRIOR_WEIGHT = 0.75
-"""The weight of the sum of standard scores beside the network's score. It counts in domains that nobody labeled."""
-MIN_ASKED = 0.1
+"""The weight of the sum of standard scores beside the network's score.
+
+The sum helps in domains without labeled results.
+"""
+MIN_TASK_SHARE = 0.1
 """The share of the weight of the task's words that a part of a passage must have to be about the task."""
 READER_WEIGHT = SIMILARITY_WEIGHT = 2
-"""The weights of the reader and of similarity in the sum of standard scores. Each counts as words and meaning do."""
+"""The weights of the reader and of similarity in the sum of standard scores.
+
+Each counts as much as words and meaning together.
+"""
 MIN_RESEMBLANCE = 0.4
 """The cosine from which a passage resembles a restored passage."""
 MAX_RESTORED = 16
@@ -131,7 +137,7 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What is known of the passages at one stage of judging.
+    """The features of the passages at one stage of judging.
 
     Attributes:
         columns: The features by name, each of shape (n_passages,).
@@ -149,7 +155,7 @@ class Stage:
 
 
 def stages(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Iterator[Stage]:
-    """Yield what is known of at least one passage by words, then with similarity, then with the reader."""
+    """Yield three stages: by words, then with similarity, then with the reader. There is at least one passage."""
     quick = QuickFeatures.of(passages, goal)
     yield Stage(quick.columns, quick.prior)
     tokens = sum(passage.tokens for passage in passages)
@@ -164,7 +170,7 @@ def stages(passages: Sequence[Passage], goal: Goal, model: PairModel | None = No
     order = _order(compared.scores)
     count = min(max(MIN_READ, tokens // TOKENS_READ), MAX_READ)
     rows = _undecided(excerpts, [row for row in order if row not in goal.staying], goal.room, count)
-    pairs = [(_premise(goal.task, passages, quick.weights, order, same[0]), text) for text, same in rows.items()]
+    pairs = [(_premise(goal.task, passages, quick.goal_weights, order, same[0]), text) for text, same in rows.items()]
     odds = np.full(len(passages), np.nan)
     for value, same in zip(_odds(pairs, model), rows.values(), strict=True):
         odds[same] = value
@@ -183,12 +189,12 @@ class _Excerpts:
 
     def __init__(self, passages: Sequence[Passage], quick: QuickFeatures) -> None:
         self.passages, self._quick = passages, quick
-        self._asked = MIN_ASKED * sum(quick.asked.values())
+        self._least_weight = MIN_TASK_SHARE * sum(quick.task_weights.values())
         self._texts: dict[int, str] = {}
 
     def __getitem__(self, row: int) -> str:
         if row not in self._texts:
-            self._texts[row] = _excerpt(self.passages[row], self._quick.weights)
+            self._texts[row] = _excerpt(self.passages[row], self._quick.goal_weights)
         return self._texts[row]
 
     def gist(self, row: int) -> str:
@@ -201,14 +207,16 @@ class _Excerpts:
         if not parts:
             return ""
         longest = max(parts, key=len)
-        worth = {part: _covered(part, self._quick.asked) for part in parts}
+        worth = {part: _covered(part, self._quick.task_weights) for part in parts}
         best = max(parts, key=worth.__getitem__)
         said = [
-            part for part in dict.fromkeys(parts) if part is longest or (part is best and worth[part] > self._asked)
+            part
+            for part in dict.fromkeys(parts)
+            if part is longest or (part is best and worth[part] > self._least_weight)
         ]
         if passage.form not in PLAIN_FORMS:
             # Records that differ only in numbers are compared once.
-            said = [part if worth[part] > self._asked else VARIABLE.sub("", part) for part in said]
+            said = [part if worth[part] > self._least_weight else VARIABLE.sub("", part) for part in said]
         text = " ".join(said)
         return reading.titled(passage.label, ". ", " ".join(text.split()))[:GIST_CHARACTERS]
 
@@ -216,7 +224,7 @@ class _Excerpts:
         """Return the text of each unit with the label of its passage, and the passage that each unit belongs to."""
         by_passage = [units(passage) for passage in self.passages]
         texts = [
-            reading.titled(passage.label, ". ", " ".join(plain(passage, unit).split()))[:UNIT_CHARACTERS]
+            reading.titled(passage.label, ". ", " ".join(plain(passage, unit).split()))[:COMPARED_CHARACTERS]
             for passage, own in zip(self.passages, by_passage, strict=True)
             for unit in own
         ]

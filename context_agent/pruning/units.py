@@ -1,4 +1,4 @@
-"""The units of passages: their lines and sentences, which are compared with a task one by one."""
+"""The units of passages, which are compared with a task one by one, and the text of passages as the models read it."""
 
 from __future__ import annotations
 

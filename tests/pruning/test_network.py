@@ -9,7 +9,7 @@ from safetensors.numpy import save
 
 from context_agent.errors import ConfigError
 from context_agent.pruning.blocks import Passage
-from context_agent.pruning.features import FEATURES, QUICK, QuickFeatures, matrix
+from context_agent.pruning.features import FEATURES, QUICK_FEATURES, QuickFeatures, matrix
 from context_agent.pruning.goal import Goal
 from context_agent.pruning.network import FORMAT, MAX_FILE_BYTES, JudgeNetwork, shipped_network
 from context_agent.pruning.relevance import by_words
@@ -85,7 +85,7 @@ def test_a_judge_for_other_features_is_refused(tmp_path: Path) -> None:
 def test_the_features_by_words_are_known_of_every_passage() -> None:
     quick = QuickFeatures.of(PASSAGES, Goal("Which instance crashes over and over?", ("I list the pods.",)))
     rows = matrix(quick.columns)
-    known = [FEATURES.index(name) for name in QUICK]
+    known = [FEATURES.index(name) for name in QUICK_FEATURES]
     assert np.isfinite(rows[:, known]).all()
     assert np.isnan(rows[:, [number for number in range(len(FEATURES)) if number not in known]]).all()
 
