@@ -77,6 +77,18 @@ def test_no_result_is_in_both_parts():
     assert train.isdisjoint(test)
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_the_readme_has_the_counts_of_a_part(part):
+    files = sorted((FOLDER / part).glob("*.jsonl"))
+    results = [row for path in files for row in rows(path)]
+    tasks = [task for row in results for task in row["tasks"]]
+    without_evidence = sum(not task["evidence"] for task in tasks)
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"| `{part}` | {len(results)} | {len(tasks):,} | {without_evidence} | {len(files)} |" in readme
+    real = sum(row["source"].startswith("real: ") for row in results)
+    assert re.search(rf"in `{part}`, {real}\b(?: results)? are real", readme, re.IGNORECASE)
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
