@@ -1,8 +1,8 @@
 """Worker processes that run jobs, on this machine or on those of a Ray cluster (`ray_machines`).
 
-Each process takes the memory of a copy of what its jobs need, and brings two advantages. Computing jobs get one core
-per process. A job that blocks forever can be ended from outside: the pool kills its process, and repeats the other jobs
-of that process. The pool does the same for a process that dies.
+Each process has its own copy of what its jobs need, which takes memory. There are two advantages. Each process computes
+on a core of its own. A job that blocks forever can be ended from outside: the pool kills its process, and repeats the
+other jobs of that process. If a process dies, the pool repeats its jobs, too.
 
 A job may send requests to the parent process, which has the pool. The parent keeps what must exist once, such as a log
 of paid replies. A repeated job therefore finds the replies to its first requests there.

@@ -75,7 +75,7 @@ FREE_PRUNE_TURNS = 3
 """Number of consecutive turns that may only prune without a penalty, as published."""
 
 
-MAX_FINE = 0.5
+MAX_PENALTY = 0.5
 """Highest penalty of an episode for repeated prunes, and also for calls that could not run."""
 
 
@@ -106,11 +106,11 @@ class RewardConfig:
         cost: Share of the gains that an episode loses if it spends its whole budget of turns and tokens (default .2;
             context-1 0). The loss is proportional to what it spends.
         prune_call: Penalty for each prune call after `FREE_PRUNE_TURNS` consecutive turns that only prune. All such
-            calls together cost at most `MAX_FINE`.
+            calls together cost at most `MAX_PENALTY`.
         turn_from: Turn at which the penalty for long episodes starts.
         turn_to: Turn at which this penalty is highest.
         turn_most: Highest penalty for long episodes (default 0; context-1 .5).
-        mistake: Penalty for each call that could not run. All such calls together cost at most `MAX_FINE`.
+        mistake: Penalty for each call that could not run. All such calls together cost at most `MAX_PENALTY`.
         prune_accuracy: Weight of accurate pruning. If the final view contains all shown gold and no other shown chunk,
             the whole weight is earned.
         diversity: Weight of different queries that find evidence.
@@ -262,7 +262,7 @@ def repeated_prunes(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
         streak = streak + 1 if calls else 0
         if streak > FREE_PRUNE_TURNS:
             beyond += calls
-    return min(MAX_FINE, settings.prune_call * beyond)
+    return min(MAX_PENALTY, settings.prune_call * beyond)
 
 
 def many_turns(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
@@ -273,7 +273,7 @@ def many_turns(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 def mistaken_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
     """Return the penalty for calls that could not run (Kimi-Researcher's format penalty)."""
-    return min(MAX_FINE, settings.mistake * outcome.mistakes)
+    return min(MAX_PENALTY, settings.mistake * outcome.mistakes)
 
 
 Term = Callable[[EpisodeOutcome, RewardConfig], float]

@@ -21,7 +21,7 @@ from tests.support.descriptors import open_descriptors
 
 
 def counts(limit: int, parent: ParentPipe) -> None:
-    """Counts to the number in each request, and refuses a number above the limit."""
+    """Count to the number in each request, and refuse a number above the limit."""
     while True:
         request: Request = parent.receive()
         if request.content > limit:

@@ -1,4 +1,4 @@
-"""What the workers of the tests open, and what their jobs do."""
+"""The resources that the workers of tests open, and the jobs that they run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OddError(Exception):
 
 @dataclass(frozen=True)
 class Opened:
-    """Opens nothing; a job is the name of a method and its argument."""
+    """A setup that opens nothing. A job is the name of a method and its argument."""
 
     folder: Path | None = None
     fails: bool = False
@@ -51,7 +51,7 @@ class Opened:
         raise SystemExit("enough")
 
     def pay(self, number: int, call: CallParent) -> list[str]:
-        """Sends two requests; the first process that runs it dies between them."""
+        """Send two requests. The first process that runs this job dies between them."""
         assert self.folder is not None
         replies = [call(f"{number} first").result()]
         marker = self.folder / str(number)
