@@ -214,13 +214,13 @@ class PruneOptions:
     strategy: Literal["reader", "age", "random", "bm25", "embedding", "none"] = "reader"
     """How passages are judged."""
     effort: Literal["careful", "fast"] = "careful"
-    """fast lets the strategy reader judge by words alone."""
+    """How the strategy reader judges. With fast, it judges by words alone."""
     adapted: Annotated[Path | None, FILE, Parameter(metavar="FILE.safetensors")] = None
-    """File of ctx1 train pruner; the strategy reader reads with it."""
+    """Weights for the strategy reader, as `ctx1 train pruner` writes them."""
     turns: Annotated[float, NOT_NEGATIVE] = 10
     """Expected number of further requests."""
     cached_price: Annotated[float, SHARE] = 0.1
-    """Price of a cached input token, as a share of a fresh one; 1 without a cache."""
+    """Price of a cached input token, as a share of the price of a fresh one. Without a cache, it is 1."""
 
     def open(
         self,
@@ -254,9 +254,9 @@ class SavingsOptions:
     """The file for the report of what pruning saved, and the prices of tokens."""
 
     report: Annotated[Path | None, FILE, Parameter(metavar="FILE.json")] = None
-    """Write what was saved to this file every minute and at the end."""
+    """Write the report of the savings to this file every minute and at the end."""
     prices: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.toml")] = None
-    """Prices of models, instead of those of this package, which age."""
+    """Prices of models. They replace the prices in the package, which become outdated."""
 
     def open(self) -> SavingsReport:
         """Return an empty report.

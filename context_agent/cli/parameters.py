@@ -94,7 +94,7 @@ class CommonOptions:
     """The options of every command."""
 
     json: bool = False
-    """Print data on stdout as JSON, one object a line."""
+    """Print data on stdout as JSON, one object per line."""
     config: Annotated[Path | None, FILE, Parameter(metavar="FILE.toml")] = None
     """Read options from this file; flags override it."""
     debug: bool = False

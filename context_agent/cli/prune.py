@@ -194,7 +194,7 @@ class ProxyCapacityOptions:
     deadline: Annotated[float, SECONDS] = 120.0
     """Maximum time in the queue."""
     grace: Annotated[float, NOT_NEGATIVE, Parameter(metavar="SECONDS")] = 30.0
-    """On shutdown, time for answers to end."""
+    """On shutdown, time for answers to finish."""
 
 
 @essential("upstream host port open_access budget strategy effort report prices log_level")

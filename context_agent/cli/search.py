@@ -68,7 +68,7 @@ class ShowOptions:
     steps: bool = False
     """Show every turn on the way: searches, prunes and the context."""
     quiet: Annotated[bool, Parameter(name=("--quiet", "-q"))] = False
-    """Print only the ids of the documents, one a line."""
+    """Print only the ids of the documents, one per line."""
 
 
 @options_in("Many questions")
@@ -81,7 +81,7 @@ class BatchOptions:
     concurrency: Annotated[int, COUNT] = 8
     """Number of questions at the same time."""
     ordered: bool = False
-    """Print the answers in the order of the file, as several processes always do, not as they are ready."""
+    """Print the answers in the order of the file instead of as they become ready. Several processes always do."""
     processes: options.ProcessesOption = None
     ray: options.RayOption = None
 
@@ -102,8 +102,8 @@ def search(
 ) -> int:
     """Search an index in several steps and rank its documents.
 
-    Each document has its best sentence. If the evidence does not suffice, "Nothing relevant found" comes first, and the
-    nearest documents follow. This is not a failure. The exit code is 1 if a question failed.
+    Each document is printed with its best sentence. If the evidence does not suffice, "Nothing relevant found" comes
+    first, and the nearest documents follow. This is not a failure. The exit code is 1 if a question failed.
 
     Args:
         question: The question in quotes, or - to read it from standard input.

@@ -51,7 +51,7 @@ class ExpertOptions:
     """The expert, and the limits of its episodes."""
 
     expert: Literal["oracle", "bridge", "chat", "anthropic", "tokens"] = "oracle"
-    """Who plays: the bridge policy with knowledge of the gold (oracle), or a policy without it."""
+    """Policy that plays: the bridge policy that knows the gold (oracle), or a policy that does not know it."""
     weights: options.WeightsOption = None
     pace: Annotated[int | None, COUNT, Parameter(show_default="all")] = None
     """Searches of the oracle in a turn; fewer give more turns and prunes."""

@@ -181,8 +181,8 @@ def feedback(
         trajectory: Id of a trajectory, or of the request to `ctx1 serve`.
         trajectories: Folder of the trajectories.
         relevant: Document or passage that answers the question; repeatable.
-        irrelevant: Document or passage that does not; repeatable.
-        rating: Quality of the answer, 5 is best.
+        irrelevant: Document or passage that does not answer it; repeatable.
+        rating: Quality of the answer, from 1 (worst) to 5 (best).
         comment: Comment in your own words.
         user: Name of the judge.
         identifier: Id of the judgment.
