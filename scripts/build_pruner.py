@@ -53,11 +53,11 @@ from prune_tools import LabeledResult, ToolConversations, load_results  # noqa: 
 
 from context_agent.pruning import ContextPruner, relevance  # noqa: E402
 from context_agent.pruning.blocks import Passage  # noqa: E402
-from context_agent.pruning.features import FEATURES, matrix, standard  # noqa: E402
+from context_agent.pruning.features import FEATURES, matrix  # noqa: E402
 from context_agent.pruning.goal import Goal  # noqa: E402
 from context_agent.pruning.network import MOST_DEVIATIONS, SHIPPED, JudgeNetwork  # noqa: E402
 from context_agent.pruning.passages import cut  # noqa: E402
-from context_agent.pruning.relevance import PRIOR_WEIGHT, SIZE_WEIGHT, stages  # noqa: E402
+from context_agent.pruning.relevance import combined, stages  # noqa: E402
 
 SHARES = (0.25, 0.1)
 """Shares of the tokens. The room decides which passages are read, so conversations take turns."""
@@ -286,11 +286,10 @@ def kept(example: Example, scores: NDArray[np.float64]) -> float:
 
 def scores_of(example: Example, stage: int, network: JudgeNetwork | None) -> NDArray[np.float64]:
     """Return the scores at a stage as the pruner computes them. Without a network, return the prior."""
-    prior = standard(example.prior[stage].astype(np.float64))
+    prior = example.prior[stage].astype(np.float64)
     if network is None:
         return prior
-    learned = network(example.inputs[stage]) - SIZE_WEIGHT * np.log1p(example.tokens)
-    return standard(learned) + PRIOR_WEIGHT * prior
+    return combined(network(example.inputs[stage]), np.log1p(example.tokens), prior)
 
 
 def fold_of(kind: str) -> int:

@@ -150,8 +150,12 @@ class Stage:
     @property
     def scores(self) -> Scores:
         """The network's scores with the prior, shape (n_passages,)."""
-        learned = shipped_network()(matrix(self.columns)) - SIZE_WEIGHT * self.columns["tokens"]
-        return standard(learned) + PRIOR_WEIGHT * standard(self.prior)
+        return combined(shipped_network()(matrix(self.columns)), self.columns["tokens"], self.prior)
+
+
+def combined(learned: Scores, log_tokens: Scores, prior: Scores) -> Scores:
+    """Return the network's scores, reduced by the logarithm of the tokens, with the prior. Shape (n_passages,)."""
+    return standard(learned - SIZE_WEIGHT * log_tokens) + PRIOR_WEIGHT * standard(prior)
 
 
 def stages(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Iterator[Stage]:
