@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -23,6 +24,17 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 def pytest_configure() -> None:
     """Commands under test must get SIGINT, also when a shell started the tests in the background and ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _restored_loggers() -> Iterator[None]:
+    """Restore the loggers that a server of this process redirects. Its stream is closed after the test."""
+    loggers = [logging.getLogger(name) for name in ("context_agent.server", "uvicorn")]
+    before = [(list(logger.handlers), logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -257,7 +257,7 @@ class TrainingRun:
             existing = self.checkpoints.all()
         saved = f"the state of update {existing[-1].step} is saved" if existing else "no update was made yet"
         how = "add --resume to continue" if existing else "start again"
-        return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; fix the cause, then {how}")
+        return type(error)(f"{str(error).rstrip('.')}. {saved[0].upper()}{saved[1:]}; fix the cause, then {how}")
 
     def consider(self, trainer: Any, metric: str, value: float | None, *, higher: bool) -> None:
         """If the evaluation of this update is the best so far, keep the model. Every rank must call this.

@@ -219,7 +219,7 @@ def test_pruning_keeps_to_its_budget() -> None:
     ] == ["own-0"]
     assert PruningCompressor(threshold=1).compress_documents(DOCUMENTS, QUESTION) == []
     assert PruningCompressor().compress_documents([], QUESTION) == []
-    with pytest.raises(ConfigError, match="got 2"):
+    with pytest.raises(ConfigError, match="threshold = 2"):
         PruningCompressor(threshold=2).compress_documents(DOCUMENTS, QUESTION)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 
 import pytest
@@ -13,6 +12,7 @@ from context_agent.errors import ConfigError
 from context_agent.retrieval.chunker import chunk_document
 from context_agent.tokens import CharCounter, HarmonyCounter, TokenCounter
 from context_agent.types import Chunk, Document
+from tests.support.growth import MOST_GROWTH, growth
 
 CHARS = CharCounter()
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
@@ -200,16 +200,10 @@ PATHOLOGICAL = {
 
 @pytest.mark.parametrize("piece", PATHOLOGICAL.values(), ids=PATHOLOGICAL)
 def test_time_is_linear(piece: str) -> None:
-    """Eight times the text takes nothing like 64 times the time (the bound is wide: shared machines are noisy)."""
-
-    def seconds(length: int) -> float:
-        text = piece * (length // len(piece))
-        start = time.perf_counter()
+    def chunked(text: str) -> None:
         assert chunk_document(Document("d", text), counter=CHARS)
-        return time.perf_counter() - start
 
-    small = min(seconds(50_000) for _ in range(3))
-    assert seconds(400_000) < 24 * small + 0.25
+    assert growth(chunked, lambda length: piece * (length // len(piece)), 100_000) < MOST_GROWTH
 
 
 @pytest.mark.slow

@@ -315,10 +315,7 @@ def test_no_key_and_no_text_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "tides" not in text
 
 
-def test_the_log_names_the_paths_of_conversations_alone(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SERVER_LOGGER, "propagate", True)
+def test_the_log_names_the_paths_of_conversations_alone(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, SERVER_LOGGER.name), upstream() as server, proxy_client(server.url) as client:
         for path in (CHAT, "/v1/messages", "/v1/responses", f"/v1/models/{KEY}"):
             client.post(path, json={})

@@ -147,9 +147,9 @@ def test_what_cannot_be_used_says_why(source: str, reason: str) -> None:
 @pytest.mark.parametrize("source", [r"(x+x+)+y", r"(a|aa)+$", r"(\w+\s?)*$q", r"(.*a){20}b", r"([a-z]+)*\d", r"(a*)*b"])
 def test_patterns_that_hang_a_backtracking_engine_do_not(source: str) -> None:
     texts = ["a" * 5_000 + "!", "x" * 5_000, *("".join(random.Random(n).choices("ax ", k=400)) for n in range(2_000))]
-    start = time.perf_counter()
+    start = time.process_time()
     list(scan(TextTable.of(texts), Pattern(source)))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_half_surrogates_in_a_text_do_no_harm() -> None:

@@ -20,6 +20,7 @@ from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.decoding import decode
 from context_agent.retrieval.loaders.markup import page_text
 from context_agent.types import Document
+from tests.support.growth import seconds
 from tests.support.loaded import drawn, only, said
 
 
@@ -445,11 +446,11 @@ def test_an_id_used_twice_keeps_both_texts_and_says_so(tmp_path: Path) -> None:
 
 def test_a_constant_id_is_no_quadratic_search(tmp_path: Path) -> None:
     file = rows(tmp_path / "a.jsonl", *({"id": "same", "text": f"text {n}"} for n in range(20_000)))
-    start = time.perf_counter()
+    start = time.process_time()
     documents, report = drawn(file)
     assert len({d.id for d in documents}) == 20_000
     assert (len(report.notices), report.unlisted) == (10_000, 9_999)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 # Sources.
@@ -562,9 +563,7 @@ def test_impossible_options_are_refused(options: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("piece", ["<!-- ", '<a b="<', "<script ", "<script>", "<", "</", "<p>x", "&#", "<h1>", "=' "])
 def test_malformed_pages_take_linear_time(piece: str) -> None:
-    start = time.perf_counter()
-    page_text(piece * (2_000_000 // len(piece)))
-    assert time.perf_counter() - start < 10
+    assert seconds(page_text, piece * (2_000_000 // len(piece))) < 10
 
 
 @pytest.mark.slow
@@ -575,6 +574,6 @@ def test_ten_megabytes_in_one_document(tmp_path: Path, name: str) -> None:
         rows(tmp_path / name, {"text": text})
     else:
         (tmp_path / name).write_text(f"text\n{text}" if name == "a.csv" else text)
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(only(tmp_path / name).text.strip()) == len(text) - 1
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

@@ -155,7 +155,7 @@ def test_a_folder_with_a_demo_is_not_written_over(done: Path, capsys: pytest.Cap
     assert demo(done) == 2
     assert "resume it with --resume" in capsys.readouterr().err
     assert demo(done, "--resume", "--demonstrations", "99") == 2
-    assert "other settings" in capsys.readouterr().err
+    assert "other options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", [["--steps", "0"], ["--demonstrations", "-1"], ["--questions", "0"], ["--sede", "1"]])

@@ -258,10 +258,10 @@ class RolloutProcess:
         if self._child is None:
             if self._folder is None:
                 return PolicyError("the rollout process has no model yet. Call load_model first.")
-            return PolicyError("the rollout process is closed. Continue the run with --resume.")
+            return PolicyError("the rollout process is closed")
         code = self._child.exit_code(POLL_SECONDS)
         reason = f" ({exit_reason(code)})" if code else ""
-        return PolicyError(f"the rollout process has ended{reason}. Continue the run with --resume.")
+        return PolicyError(f"the rollout process has ended{reason}")
 
 
 class _ReportedEpisode(RunningEpisode):
