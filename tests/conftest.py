@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,20 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 def pytest_configure() -> None:
     """Commands under test must get SIGINT, also when a shell started the tests in the background and ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without collections of garbage, and keep later ones from all that was imported meanwhile.
+
+    Millions of objects of torch and its like live as long as the process. A collection that visits them takes seconds.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
