@@ -100,6 +100,34 @@ def test_it_wants_tests_that_pass(shop: Path) -> None:
     assert "test_a_price" in failed.stderr
 
 
+FORKS = """
+import time
+from forks import in_fork
+
+def endless():
+    while True:
+        pass
+
+def waiting():
+    time.sleep(1)
+    return "waited"
+
+print(in_fork(waiting, seconds=0.5))
+for work, seconds in ((endless, 0.5), (lambda: time.sleep(600), 0.02)):
+    try:
+        print(in_fork(work, seconds))
+    except TimeoutError as error:
+        print(error)
+"""
+
+
+def test_a_trial_ends_by_its_processor_time_and_a_busy_machine_does_not_end_it() -> None:
+    folder = ROOT / "scripts" / "mutation"
+    printed = subprocess.check_output([sys.executable, "-c", FORKS], cwd=folder, text=True, timeout=60)
+    assert printed.splitlines()[0] == "waited"
+    assert [line.startswith("The work took longer than") for line in printed.splitlines()] == [False, True, True]
+
+
 def test_each_mutant_that_may_survive_has_a_reason() -> None:
     register = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text(encoding="utf-8"))
     for entry in register.get("mutant", []):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import resource
@@ -15,25 +16,29 @@ from typing import Any, NoReturn
 
 MEMORY_BYTES = 6_000_000_000
 """The most memory that a fork may use. It ends a loop that fills the memory."""
+TIMES_LONGER_ON_A_CLOCK = 20
+"""How much longer than its processor time a fork may take. It ends a fork that waits for something forever."""
 
 
 def in_fork(work: Callable[[], Any], seconds: float = float("inf")) -> Any | None:
     """Call `work` in a fork of this process, and return its result. If the fork dies, return None.
 
     Raises:
-        TimeoutError: If the work takes longer than `seconds`.
+        TimeoutError: If the work takes more than `seconds` of processor time. Other programs that keep the processor
+            busy do not count.
     """
     with TemporaryDirectory() as folder:
         result = Path(folder) / "result"
         child = os.fork()
         if child == 0:
-            _work_and_exit(work, result)
-        ended = 0
+            _work_and_exit(work, result, seconds)
+        ended = status = 0
         try:
-            deadline = time.monotonic() + seconds
-            while not (ended := os.waitpid(child, os.WNOHANG)[0]):
+            deadline = time.monotonic() + TIMES_LONGER_ON_A_CLOCK * seconds
+            while not ended:
+                ended, status = os.waitpid(child, os.WNOHANG)
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"The work took longer than {seconds:.0f} seconds.")
+                    break
                 time.sleep(0.005)
         finally:
             # The group includes the programs that the work started.
@@ -41,13 +46,17 @@ def in_fork(work: Callable[[], Any], seconds: float = float("inf")) -> Any | Non
                 os.killpg(child, signal.SIGKILL)
             if not ended:
                 os.waitpid(child, 0)
+        if not ended or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
+            raise TimeoutError(f"The work took longer than {seconds:g} seconds of processor time.")
         return pickle.loads(result.read_bytes()) if result.exists() else None
 
 
-def _work_and_exit(work: Callable[[], Any], result: Path) -> NoReturn:
+def _work_and_exit(work: Callable[[], Any], result: Path, seconds: float) -> NoReturn:
     try:
         os.setpgid(0, 0)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        if seconds < float("inf"):
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), resource.RLIM_INFINITY))
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nowhere, stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ from substitution import CannotExchangeError, ImportedModule, import_at_next_use
 
 BASE_SECONDS = 10.0
 TIMES_LONGER = 5.0
-"""The time limit of a trial: `BASE_SECONDS`, plus `TIMES_LONGER` times the seconds of its tests without a mutant."""
+"""The time limit of a trial: `BASE_SECONDS`, plus `TIMES_LONGER` times the seconds of its tests without a mutant.
+
+All are seconds of processor time, so a busy machine makes no mutant look endless.
+"""
 
 
 class Outcome(Enum):
@@ -73,20 +77,19 @@ class _Baseline:
     """The results of the tests without a mutant."""
 
     seconds: dict[str, float]
+    """The processor time of each test."""
     failed: list[str]
     reached: dict[int, list[str]]
     """For each line of the module, the tests that run it."""
 
 
 class _Reports:
-    """A plugin of pytest that records the time and the failure of each test."""
+    """A plugin of pytest that records the tests that fail."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
         self.failed: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] += report.duration
         if report.failed and report.nodeid not in self.failed:
             self.failed.append(report.nodeid)
 
@@ -131,11 +134,14 @@ class _Trials(_Reports):
     def _baseline(self, items: Sequence[pytest.Item]) -> _Baseline:
         measured = _coverage_of(self._path)
         measured.start()
+        seconds: dict[str, float] = {}
         for item, following in zip(items, [*items[1:], None], strict=True):
             measured.switch_context(item.nodeid)
+            started = time.process_time()
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+            seconds[item.nodeid] = time.process_time() - started
         measured.stop()
-        return _Baseline(dict(self.seconds), self.failed, measured.get_data().contexts_by_lineno(str(self._path)))
+        return _Baseline(seconds, self.failed, measured.get_data().contexts_by_lineno(str(self._path)))
 
     def _try_in_place(
         self, mutant: Mutant, module: ImportedModule, items: Sequence[pytest.Item], baseline: _Baseline
