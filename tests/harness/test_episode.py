@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from context_agent import Episode, Limits, MemoryCorpus
 from context_agent.errors import BudgetError, ConfigError
 from context_agent.harness.episode import EpisodeRequest, StopReason
 from context_agent.harness.policy import Assessment, Instructions
-from context_agent.harness.profile import default
+from context_agent.harness.profile import default, lean
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Budget
@@ -40,6 +41,25 @@ def test_the_header_says_what_was_requested(corpus: MemoryCorpus) -> None:
     assert (header.version, header.counter) == (__version__, HarmonyCounter().name)
     assert header.limits == {"turns": header.profile.turns, "seconds": 60, "tokens": None, "calls": 16}
     assert Episode("comets?", corpus).header.id != Episode("comets?", corpus).header.id
+    assert Episode("comets?", corpus).header.seed == 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", header.started), "UTC, to the second"
+
+
+@pytest.mark.parametrize("name", ["turns", "seconds", "tokens", "calls"])
+def test_a_limit_is_one_or_more(name: str) -> None:
+    assert getattr(Limits(**{name: 1}), name) == 1
+    with pytest.raises(ConfigError, match=f"{name} must be positive; got 0"):
+        Limits(**{name: 0})
+
+
+def test_a_budget_in_the_request_replaces_the_others_and_a_number_is_a_window(corpus: MemoryCorpus) -> None:
+    other = Budget(4_096)
+    for profile in (default(), lean()):
+        request = EpisodeRequest("comets?", budget=2_048)
+        assert Episode(request, corpus, profile=profile, budget=other).budget == profile.budget(2_048)
+    own = Budget(2_048, reserve=64)
+    assert Episode(EpisodeRequest("comets?", budget=own), corpus, budget=other, instructions="").budget == own
+    assert Episode("comets?", corpus, budget=other, instructions="").budget == other
 
 
 async def test_what_is_left_of_the_tokens_is_the_limit_less_what_was_placed(corpus: MemoryCorpus) -> None:
@@ -67,8 +87,9 @@ async def test_the_tokens_of_sub_agents_count_toward_the_limit(corpus: MemoryCor
     profile = replace(default(), tools=(*default().tools, SPAWN))
     request = EpisodeRequest("comets?", sub_agents=Searchers())
     episode = Episode(request, corpus, profile=profile, limits=Limits(tokens=9_000))
-    await episode.step(call(SPAWN, tasks=["comets", "operas"]))
-    assert episode.tokens_left == 9_000 - episode.spent - 2 * 700
+    for turn in (1, 2):
+        await episode.step(call(SPAWN, tasks=["comets", "operas"]))
+        assert episode.tokens_left == 9_000 - episode.spent - turn * 2 * 700
 
 
 async def test_an_episode_whose_window_has_no_room_for_another_action_ends(corpus: MemoryCorpus) -> None:
@@ -77,6 +98,23 @@ async def test_an_episode_whose_window_has_no_room_for_another_action_ends(corpu
     await episode.step(replace(search("operas"), tokens=view.max_output))
     assert episode.stop_reason is StopReason.WINDOW
     assert {document.id for document in episode.ranking.documents} == {block.document_id for block in view.blocks}
+
+
+async def test_advice_is_given_when_the_view_reaches_the_soft_threshold_in_whatever_turn(corpus: MemoryCorpus) -> None:
+    size = (await Episode("comets?", corpus, instructions="").step(search("comets", limit=2))).latest
+    used = Episode("comets?", corpus, instructions="").open().tokens + sum(segment.tokens for segment in size[:-1])
+    advised = {}
+    for soft in (used, used + 1):
+        episode = Episode("comets?", corpus, budget=Budget(32_768, soft=soft), instructions="")
+        await episode.step(search("comets", limit=2))
+        advised[soft - used] = default().soft_advice in episode.view.text()
+    assert advised == {0: True, 1: False}
+
+
+async def test_a_usage_line_may_say_the_share_of_the_window(corpus: MemoryCorpus) -> None:
+    view = await Episode("comets?", corpus, profile=lean()).step(search("comets"))
+    used = view.tokens - view.segments[-1].tokens
+    assert view.segments[-1].text.startswith(f"[{used / view.budget.window:.0%} full]")
 
 
 async def test_a_usage_line_that_does_not_fit_the_window_is_left_out(corpus: MemoryCorpus) -> None:
@@ -146,3 +184,10 @@ async def test_an_empty_ranking_is_final_and_one_of_unknown_ids_is_not(corpus: M
         await episode.step(action)
         ends[name] = (episode.stop_reason, len(episode.ranking.documents))
     assert ends == {"empty": (StopReason.FINISHED, 0), "unknown": (StopReason.NO_RANKING, 2)}
+
+
+async def test_a_profile_that_fills_rankings_leaves_an_empty_one_empty(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus, profile=lean())
+    await episode.step(search("comets", limit=2))
+    await episode.step(rank())
+    assert (episode.stop_reason, episode.ranking.documents) == (StopReason.FINISHED, ())

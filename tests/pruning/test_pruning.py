@@ -135,6 +135,14 @@ def test_a_new_summary_is_in_no_cache_though_all_that_it_replaces_is_hidden() ->
     assert hidden.cost(Edit(summaries=(summary,))) == EditCost(freed=-30, recomputed=30)
 
 
+@pytest.mark.parametrize("key", [5, 6])
+def test_a_summary_replaces_only_what_stands_before_it(key: int) -> None:
+    """Otherwise summaries in a damaged record could stand for each other."""
+    summaries = tuple(Summary(number, f"s{number}", "# s\n", "text", 3, 0, 0, of=(key,)) for number in (5, 6))
+    with pytest.raises(KeyError):
+        view().apply(Edit(summaries=summaries))
+
+
 def test_a_view_knows_what_the_latest_edit_changed() -> None:
     before = view()
     after = before.apply(Edit(pruned=(1, 3)))
