@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ def train(run: Any, **options: Any) -> Any:
     return reinforcement.train(run, note=lambda _: None, **options)
 
 
+@pytest.mark.usefixtures("forked_rollouts")
 @pytest.mark.parametrize("sampler", ["process", "thread"])
 def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     sampler: str, student: Path, tmp_path: Path
@@ -44,10 +44,10 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     assert train(run, resume=True).first_update == 10
 
 
+@pytest.mark.usefixtures("forked_rollouts")
 def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
-    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: ForkServerContext
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("context_agent.train.experimental.async_rollouts.rollout_process.get_context", lambda _: forked)
     run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
     original_put = RolloutProcess.put
 

@@ -15,6 +15,7 @@ pytest.importorskip("trl")
 LORA = {"lora": {"rank": 4, "alpha": 64.0, "modules": ["q_proj", "v_proj"]}}
 
 
+@pytest.mark.usefixtures("forked_rollouts")
 @pytest.mark.parametrize("sampler", ["thread", "process"])
 @pytest.mark.parametrize(
     ("model", "bound"),
