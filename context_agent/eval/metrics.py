@@ -94,16 +94,15 @@ def _cost(
     return Metric(name, what, MetricKind.COST, better, rollouts, unit, headline)
 
 
-_OUTPUT_GOLD = "the gold in the output: documents, or facts if the question has them"
 _AT_DEPTH = (
     ("recall", "Share of the gold among the first {k} of the ranking", True),
     ("ndcg", "nDCG of the ranking's first {k}, gains 0 and 1, as trec_eval computes it", False),
     ("all_gold", "1 if all gold is among the first {k} of the ranking, else 0", True),
 )
-_F_BETA = "F-beta of output precision and recall: recall weighs {weight:g} times as much as precision"
+_F_BETA = "F-beta of output precision and recall, in which recall weighs {weight:g} times as much as precision"
 _OUTPUT = (
-    _quality("recall", f"Output recall: share of {_OUTPUT_GOLD}", headline=True),
-    _quality("precision", "Output precision: share of the output documents that are gold or contain a fact"),
+    _quality("recall", "Share of the gold documents, or of the facts, that are in the output", headline=True),
+    _quality("precision", "Share of the output documents that are gold or contain a fact"),
     _quality("f1", "Harmonic mean of output precision and recall", headline=True),
 )
 _EPISODE = (
@@ -115,25 +114,25 @@ _EPISODE = (
         headline=True,
     ),
     _quality("held_recall", "Share of the gold that is still in the final view", "the union of the final views"),
-    _pruning("prune_accuracy", "1 - (pruned chunks that are gold) / (all pruned chunks), each chunk once"),
-    _pruning("prune_recall", "Share of the shown chunks without gold that are no longer in the final view"),
+    _pruning("prune_accuracy", "Share of the pruned chunks that are not gold, each chunk once"),
+    _pruning("prune_recall", "Share of the shown chunks without gold that the final view leaves out"),
     _cost("turns", "Actions with calls whose results came back", "turns", headline=True),
     _cost("calls", "Tool calls, including refused ones", "calls"),
     _cost("calls_per_turn", "Calls divided by turns", "calls", "summed calls over summed turns", Direction.NEITHER),
-    _cost("critical_steps", "Actions that had to wait for each other: sum of S_main + max S_sub", "steps", "max",
-          headline=True),
+    _cost("critical_steps", "Actions that had to run one after another, with the slowest sub-agent of each turn",
+          "steps", "max", headline=True),
     _cost("tokens", "Tokens ever placed in the context, pruned or not", "tokens", headline=True),
-    _cost("prompt_tokens", "Tokens a server reads: the size of the view, summed over the actions", "tokens"),
+    _cost("prompt_tokens", "Tokens that a server reads, which are the views of all actions", "tokens"),
     _cost("cached_tokens", "Prompt tokens that repeat the previous prompt and reply", "tokens",
           better=Direction.HIGHER),
     _cost("sampled_tokens", "Tokens of the policy's actions", "tokens"),
-    _cost("lost_tokens", "Tokens behind an edit, whose cached prefix the edit invalidated", "tokens"),
+    _cost("lost_tokens", "Tokens that must be read again because an edit changed the text before them", "tokens"),
     _cost("freed_tokens", "Tokens that edits removed from the view, minus those they restored", "tokens",
           better=Direction.NEITHER),
     _cost("context_end", "Size of the final view", "tokens", "max"),
     _cost("context_peak", "Size of the largest view that an action was taken on", "tokens", "max"),
     _cost("mistakes", "Calls that were refused, or failed because of the policy", "calls"),
-    _cost("dropped_ids", "Ids dropped from the final ranking: pruned, or never shown", "ids"),
+    _cost("dropped_ids", "Ids that the final ranking drops because they were pruned or never shown", "ids"),
     _cost("money", "Price of the prompt, cached and sampled tokens", "money"),
     _cost("seconds", "Wall time", "s", "until the last one ended"),
 )  # fmt: skip
