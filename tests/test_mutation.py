@@ -38,6 +38,13 @@ def test_a_price() -> None:
     assert price(3) == 13
 """
 
+CONFTEST = """
+import gc
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+"""
+
 REGISTER = """
 [tests]
 
@@ -63,6 +70,7 @@ def shop(tmp_path: Path) -> Path:
         "shop/__init__.py": "",
         "shop/prices.py": MODULE,
         "tests/test_prices.py": TESTS,
+        "tests/conftest.py": CONFTEST,
         "tests/mutants.toml": REGISTER,
         "pytest.ini": "[pytest]\naddopts = --import-mode=importlib",
     }.items():

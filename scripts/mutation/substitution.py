@@ -13,7 +13,10 @@ from types import CodeType, FunctionType, ModuleType
 
 
 class CannotExchangeError(Exception):
-    """The error if a mutant has other functions than its module, or if a function uses other enclosing variables."""
+    """The error if the functions of a module cannot take the code of a mutant.
+
+    A mutant may have other functions, its functions may use other enclosing variables, or no function is known.
+    """
 
 
 class ImportedModule:
@@ -23,6 +26,8 @@ class ImportedModule:
         self._path = path
         self._codes = self._codes_of(path.read_text(encoding="utf-8"))
         self._functions: dict[CodeType, list[FunctionType]] = defaultdict(list)
+        # `get_objects` leaves out what the tests have frozen.
+        gc.unfreeze()
         for function in gc.get_objects():
             # `isinstance` would read `__class__`. Lazy objects would then import their modules.
             if type(function) is FunctionType and function.__code__.co_filename == str(path):
@@ -37,12 +42,16 @@ class ImportedModule:
         codes = self._codes_of(source)
         if len(codes) != len(self._codes):
             raise CannotExchangeError
+        exchanged = False
         for code, changed in zip(self._codes, codes, strict=True):
             for function in self._functions[code] if code != changed else ():
                 try:
                     function.__code__ = changed
                 except ValueError as error:
                     raise CannotExchangeError from error
+                exchanged = True
+        if not exchanged:
+            raise CannotExchangeError
 
     def _codes_of(self, source: str) -> list[CodeType]:
         return list(_with_nested(compile(source, str(self._path), "exec", dont_inherit=True)))
