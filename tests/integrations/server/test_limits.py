@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.harness.deadline import Deadline
 from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket
+from context_agent.integrations.server.app import application_of
+from context_agent.integrations.server.process import ServerProcess, bind_socket
 from context_agent.integrations.server.service import AdmittedSearch, Problem, SearchRequest, Service
 from context_agent.integrations.server.settings import Settings
 from context_agent.testing.actions import search
@@ -118,6 +121,24 @@ def test_what_still_runs_when_the_grace_is_over_is_handed_back(serve: Serve) -> 
         assert body["stop_reason"] == "time"
         assert body["documents"]
         problem(waiting.result(), 503, "shutting_down")
+
+
+def test_a_second_signal_ends_the_server_at_once(corpus: MemoryCorpus) -> None:
+    with SearchAgent(corpus, one_search()) as agent:
+        service = Service.of(agent, Settings(grace=100.0))
+        freed: list[bool] = []
+
+        def signal_twice(url: str) -> None:
+            """Admits a search that does not end for a long time, and stops the server twice."""
+            ticket, loop = service.enter(), asyncio.get_running_loop()
+            loop.call_later(30.0, lambda: (ticket.leave(), freed.append(True)))
+            signal.raise_signal(signal.SIGTERM)
+            loop.call_later(0.1, signal.raise_signal, signal.SIGINT)
+
+        with bind_socket("127.0.0.1", 0) as listener:
+            process = ServerProcess(service, application_of(service), signal_twice)
+            process.run(sockets=[listener])
+        assert (service.draining, freed, process.signaled) == (True, [], signal.SIGTERM)
 
 
 def test_settings_that_cannot_work() -> None:

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,8 @@ from context_agent.integrations.server.supervisor import ServerSupervisor, Serve
 
 LATE = 0.2
 """Timeout in seconds of a call that gets no answer."""
+LIFETIME = 30.0
+"""Seconds after which a worker that nobody kills ends."""
 
 
 @pytest.fixture
@@ -145,6 +149,66 @@ def test_a_worker_that_is_killed_while_it_starts_ends_the_server(monkeypatch: py
     with pytest.raises(ContextAgentError, match="ended while it started: SIGKILL"):
         supervise(is_killed, monkeypatch)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def ends_three_times(worker: ServerWorker, folder: Path) -> None:
+    """A worker that ends after it listened, then before it listens. The third process stops the server."""
+    count = len(list(folder.iterdir()))
+    (folder / str(count)).touch()
+    if count == 0:
+        worker.supervisor.send("ready")
+    if count == 2:
+        os.kill(os.getppid(), signal.SIGTERM)
+
+
+def test_a_worker_that_ends_before_it_listens_is_started_again_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+
+    def timed(method: Any) -> Any:
+        def noting(*arguments: Any) -> None:
+            times.append(time.monotonic())
+            method(*arguments)
+
+        return noting
+
+    for name in ("_start", "_note_end"):
+        monkeypatch.setattr(ServerSupervisor, name, timed(getattr(ServerSupervisor, name)))
+    pause = 1.0
+    monkeypatch.setattr("context_agent.integrations.server.supervisor.RESTART_PAUSE", pause)
+    with bind_socket("127.0.0.1", 0) as listener:
+        assert ServerSupervisor(partial(ends_three_times, folder=tmp_path), 1, 0.0, str).run(listener) == 0
+    start, end, restart, second_end, late_restart, last_end = times
+    assert start < end <= restart < second_end <= late_restart - pause < last_end
+
+
+def does_not_end(worker: ServerWorker, folder: Path, *, repeats_signal: bool) -> None:
+    """A worker that does not drain. At SIGTERM, it may send the supervisor a second signal."""
+
+    def on_signal(*_: object) -> None:
+        if repeats_signal:
+            os.kill(os.getppid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    worker.supervisor.send("ready")
+    end = time.monotonic() + LIFETIME
+    while time.monotonic() < end:
+        time.sleep(LATE)
+    (folder / "outlived").touch()
+
+
+@pytest.mark.parametrize(("repeats_signal", "grace"), [(True, 10 * LIFETIME), (False, 0.0)])
+def test_a_worker_that_does_not_drain_is_killed_at_the_second_signal_or_after_the_grace_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, repeats_signal: bool, grace: float
+) -> None:
+    for margin in ("FINAL_GRACE_SECONDS", "CLOSE_TIMEOUT", "END_MARGIN"):
+        monkeypatch.setattr(f"context_agent.integrations.server.supervisor.{margin}", LATE)
+    target = partial(does_not_end, folder=tmp_path, repeats_signal=repeats_signal)
+    with bind_socket("127.0.0.1", 0) as listener:
+        supervisor = ServerSupervisor(target, 1, grace, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        assert supervisor.run(listener) == 0
+    assert not (tmp_path / "outlived").exists()
 
 
 def test_a_folder_whose_path_is_too_long_for_sockets(
