@@ -199,7 +199,8 @@ class SearchAgent:
         self.corpus = corpus
         if policy is not None and effort is not None:
             raise ConfigError(
-                "an effort works only with the embedded policy. Give it to BridgePolicy, or leave out the policy."
+                "an effort works only with the embedded policy, but another policy was passed. Set the effort of that "
+                "policy, or leave out one of the two."
             )
         self.policy = policy if policy is not None else _embedded(effort)
         self._whole_profile = named_profile(profile) if isinstance(profile, str) else profile or default()

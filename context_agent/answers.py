@@ -99,7 +99,7 @@ class AnswerModel:
 
     def __post_init__(self) -> None:
         if not self.model.strip():
-            raise ConfigError("the model's name is empty. Pass --model NAME, as the server lists it.")
+            raise ConfigError("the model's name is empty. Pass --model with a name that the server lists.")
         if self.api not in (None, "openai", "anthropic"):
             raise ConfigError(f"the API must be openai or anthropic; got {self.api!r}")
         if self.max_tokens < 1:
@@ -188,7 +188,7 @@ class _CheckedStream:
         self._emit(visible[self.shown :].rstrip())
         text = "".join(piece for piece, _ in self.pieces).strip()
         if not text:
-            raise PolicyError("the model's answer is empty. Raise --max-tokens, or name another model.")
+            raise PolicyError("the model's answer is empty. Raise --max-tokens, or pass another --model.")
         cited = {number for citation in citations(text) for number in citation.numbers}
         return CheckedAnswer(
             text,

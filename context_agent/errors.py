@@ -26,14 +26,28 @@ A model's mistake inside an episode is never an exception. It becomes a tool res
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+_DOUBLE_STOP = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
+
+
+def single_stops(text: str) -> str:
+    """Return the text without a full stop after another mark.
+
+    A message that ends with one may be a part of another message, as in `f"{error}. Pass --model."`.
+    """
+    return _DOUBLE_STOP.sub(r"\1", text)
+
 
 class ContextAgentError(Exception):
     """Base of all errors of this package. Catch it to catch whatever the package raises on purpose."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(single_stops(str(message)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the values from which pickle restores the error in another process.
@@ -64,7 +78,7 @@ class MissingExtraError(ContextAgentError):
             if installed
             else f"{package} is not installed"
         )
-        super().__init__(f'{wrong}: pip install "context-agent[{extra}]"')
+        super().__init__(f'{wrong}. Run `pip install "context-agent[{extra}]"`.')
 
 
 class DataError(ContextAgentError):
@@ -101,8 +115,8 @@ class CorpusCorruptError(CorpusError):
         `error` is the error that a library raised for it.
         """
         return cls(
-            f"{file} is damaged ({str(error)[:200]}): delete the folder {file.parent}; it is made again from the "
-            "collection when the index is next opened"
+            f"{file} is damaged ({str(error)[:200]}). Delete the folder {file.parent}. It is made again from the "
+            "collection when the index is next opened."
         )
 
     @classmethod

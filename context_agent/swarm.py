@@ -101,7 +101,7 @@ class Swarm:
 
     def __post_init__(self) -> None:
         if not 1 <= self.breadth <= MAX_BREADTH:
-            raise ConfigError(f"the breadth of a swarm must be 1 to {MAX_BREADTH}; got {self.breadth}")
+            raise ConfigError(f"the breadth of a swarm must be from 1 to {MAX_BREADTH}; got {self.breadth}")
         for name in ("tokens", "turns", "seconds", "documents"):
             value = getattr(self, name)
             if value is not None and value <= 0:

@@ -332,7 +332,7 @@ def test_an_agent_on_another_corpus_is_like_it(corpus: MemoryCorpus, tmp_path: P
 
 
 def test_budgets_and_limits_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ConfigError, match="too small"):
+    with pytest.raises(ConfigError, match="the window must be at least"):
         Budget(100)
     with pytest.raises(ConfigError, match="soft <= hard"):
         Budget(4096, soft=4000, hard=3000)
@@ -368,18 +368,18 @@ def test_the_record_tells_what_the_policy_did(corpus: MemoryCorpus) -> None:
 def test_a_number_of_documents_that_cannot_be_is_refused(corpus: MemoryCorpus, k: Any) -> None:
     agent = SearchAgent(corpus)
     for ask in (agent.search, corpus.search):
-        with pytest.raises(ConfigError, match=r"k must be a whole number of at least 1; got .*\. It is"):
+        with pytest.raises(ConfigError, match=r"k, the number of results, must be a whole number of at least 1; got"):
             ask("comets", k=k)
 
 
 @pytest.mark.parametrize("question", [None, 5, b"comets", ["comets"]])
 async def test_a_question_that_is_not_text_is_refused(corpus: MemoryCorpus, question: Any) -> None:
     agent = SearchAgent(corpus)
-    with pytest.raises(ConfigError, match=r"the question must be text; got .*: pass a string"):
+    with pytest.raises(ConfigError, match=r"the question must be a string; got .*"):
         agent.search(question)
-    with pytest.raises(ConfigError, match="the question must be text"):
+    with pytest.raises(ConfigError, match="the question must be a string"):
         _ = [event async for event in agent.stream(question)]
-    with pytest.raises(ConfigError, match="the query must be text"):
+    with pytest.raises(ConfigError, match="the query must be a string"):
         corpus.search(question)
 
 

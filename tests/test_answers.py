@@ -146,7 +146,7 @@ def test_what_an_old_server_refuses_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": " "}, "--model NAME"),
+        ({"model": " "}, "Pass --model"),
         ({"model": "m", "api": "soap"}, "openai or anthropic"),
         ({"model": "m", "max_tokens": 0}, "max_tokens"),
     ],

@@ -97,8 +97,8 @@ def checked_variable(name: str) -> str:
     """
     if _VARIABLE.fullmatch(name) is None:
         raise ConfigError(
-            "api_key_env is not the name of an environment variable (letters, digits and underscores). The value is "
-            "not shown because it may be a key. Put the key into a variable and give the variable's name"
+            "api_key_env must be the name of an environment variable (letters, digits and underscores). Put the key "
+            "into a variable and pass the variable's name. The value is not shown because it may be a key."
         )
     return name
 
@@ -129,12 +129,15 @@ def rejected_key_hint(variable: str | None) -> str:
     """Return advice on how to fix a 401 or 403 from an embedding or reranking server."""
     if variable is None:
         return (
-            "no key was sent: name the environment variable that holds it with ?api_key_env=NAME at the end of the "
-            "address, or with api_key_env= in Python"
+            "No key was sent. Name the environment variable that holds the key with ?api_key_env=NAME at the end of "
+            "the address, or with api_key_env= in Python."
         )
     if not read_key(variable):
-        return f"the key is read from the environment variable {variable}, which is not set"
-    return f"the key comes from the environment variable {variable}; name another with ?api_key_env=NAME"
+        return f"The key is read from the environment variable {variable}, which is not set. Set it."
+    return (
+        f"The key comes from the environment variable {variable}. Correct it, or name another variable with "
+        "?api_key_env=NAME."
+    )
 
 
 def checked_address(address: str) -> httpx.URL:
@@ -151,7 +154,7 @@ def checked_address(address: str) -> httpx.URL:
         valid = False
     if not valid:
         public = address.rpartition("@")[2].partition("?")[0]
-        raise ConfigError(f"the server's address should look like http://localhost:8000/v1; got {public!r}")
+        raise ConfigError(f"the server's address must look like http://localhost:8000/v1; got {public!r}")
     return url
 
 

@@ -239,8 +239,8 @@ class Endpoint:
     ) -> None:
         if timeout <= 0 or retries < 0 or backoff < 0 or concurrency < 1:
             raise ConfigError(
-                f"timeout must be positive, retries and backoff not negative, concurrency at least 1; got "
-                f"timeout={timeout}, retries={retries}, backoff={backoff}, concurrency={concurrency}"
+                "timeout must be positive, retries and backoff must not be negative, and concurrency must be at least "
+                f"1; got timeout = {timeout}, retries = {retries}, backoff = {backoff}, concurrency = {concurrency}"
             )
         self._url = checked_address(base_url)
         self.base_url = shown_address(self._url)
@@ -298,13 +298,18 @@ class Endpoint:
 
         async def receive(response: httpx.Response) -> T:
             if shown:
-                raise ServerError(f"{self._shown(path)}: the answer broke off after {self.timeout:g} s")
+                raise ServerError(
+                    f"{self._shown(path)}: the answer broke off after {self.timeout:g} s. Try again, or raise the "
+                    "timeout."
+                )
             try:
                 return self.redact_value(read(await self._events(response, path, show_event)))
             except (httpx.HTTPError, MalformedResponse, _TransientError) as error:
                 if not shown:
                     raise
-                raise ServerError(f"{self._shown(path)}: the answer broke off ({_describe(error)})") from None
+                raise ServerError(
+                    f"{self._shown(path)}: the answer broke off ({_describe(error)}). Try again."
+                ) from None
 
         return await self._request("POST", path, _encoded(body), receive, until)
 
@@ -421,11 +426,11 @@ class Endpoint:
     def _final_error(self, path: str, state: RetryCallState, remaining: float) -> ServerError:
         """Return the error for the last try. `remaining` is the number of seconds that there were for all tries."""
         error, tries, elapsed = _failure(state), state.attempt_number, state.seconds_since_start or 0.0
-        hint = "; is the server running, and is this its address?" if error.unreachable else ""
+        hint = ". Check that the server is running at this address." if error.unreachable else ""
         if error.retry_after and tries <= self.retries:
             late = elapsed + state.upcoming_sleep >= remaining
-            bound = "past the deadline" if late else f"more than {self._longest_retry_after:g} s"
-            hint = f"; it asked to wait {error.retry_after:.0f} s, {bound}"
+            bound = "past the deadline" if late else f"longer than the maximum of {self._longest_retry_after:g} s"
+            hint = f". The server asks to wait {error.retry_after:.0f} s, which is {bound}. Try again later."
         spent = f"{tries} {'try' if tries == 1 else 'tries'} in {elapsed:.1f} s"
         return ServerError(f"{self._shown(path)}: {self.redacted(str(error))} ({spent}){hint}")
 
@@ -481,7 +486,7 @@ class Endpoint:
         message = self._message(error_message(_decoded(body)))
         if response.has_redirect_location:
             target = self._message(response.headers["location"])
-            message = f"it redirects to {target}. Redirects are not followed; give the final address"
+            message = f"it redirects to {target}, and redirects are not followed. Pass the final address."
         return self._error(response.status_code, message, response.headers, path)
 
     def _message(self, text: str) -> str:
@@ -497,7 +502,7 @@ class Endpoint:
         key = read_key(self.api_key_env)
         if not key.isascii() or not key.isprintable():
             raise ServerError(
-                f"the key in ${self.api_key_env} has characters that an HTTP header cannot have: correct the variable"
+                f"the key in ${self.api_key_env} has characters that an HTTP header cannot have. Correct the variable."
             )
         headers = {"Content-Type": "application/json", "Accept-Encoding": ACCEPTED_ENCODING}
         return headers | self._vendor.request_headers(key)
@@ -562,7 +567,7 @@ def policy_address(base_url: str) -> str:
     url = checked_address(base_url)
     if url.userinfo or url.query:
         raise ConfigError(
-            "the server's address must not contain a user, a key or a query: put the key into an environment variable"
+            "the server's address must not contain a user, a key or a query. Put the key into an environment variable."
         )
     path = url.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/messages") or "/v1"
     return str(url.copy_with(path=path))

@@ -97,11 +97,11 @@ class Allowance:
 
     def exceeded(self, subject: str, limit: int | None = None) -> ResponseTooLarge:
         """Return the error for a subject that exceeds a limit. By default it is the limit of the response."""
-        return ResponseTooLarge(f"{subject} is larger than {_megabytes(limit or self._limit)} MB; {self._remedy}")
+        return ResponseTooLarge(f"{subject} is larger than {_megabytes(limit or self._limit)} MB. {self._remedy}")
 
     @property
     def _remedy(self) -> str:
-        return f"set {LIMIT_VARIABLE} to more than {_megabytes(self._limit)} if the server is right"
+        return f"If the server is right, set {LIMIT_VARIABLE} to more than {_megabytes(self._limit)}."
 
 
 def response_limit() -> int:
@@ -172,7 +172,7 @@ async def read_events(
         raise MalformedResponse("the server sent an empty response")
     for event in events:
         if not isinstance(event, dict):
-            raise MalformedResponse(f"the server sent {type(event).__name__}, not an object")
+            raise MalformedResponse(f"the server must send a JSON object; got {type(event).__name__}")
     return events
 
 
@@ -257,7 +257,7 @@ def _parse(data: bytes | bytearray, allowance: Allowance, redactor: Redactor) ->
         value = json.loads(data)
     except (ValueError, RecursionError):
         start = redactor.text(data[:ERROR_BYTES].decode("utf-8", "replace"))[:EXCERPT]
-        raise MalformedResponse(f"the server did not send JSON; its response begins with {start!r}") from None
+        raise MalformedResponse(f"the server must send JSON; its response begins with {start!r}") from None
     redactor.redact_json(value)
     return value
 

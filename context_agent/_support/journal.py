@@ -93,7 +93,9 @@ class AppendLog:
                 self._cut(file)
                 raise
         except OSError as error:
-            raise DataError(f"cannot write to {self.path}: {error.strerror or error}") from error
+            raise DataError(
+                f"cannot write to {self.path} ({error.strerror or error}). Check the disk and the file's permissions."
+            ) from error
         self.size += len(data)
 
     def replace(self, lines: Sequence[bytes]) -> None:
@@ -107,7 +109,9 @@ class AppendLog:
             with replacing(self.path) as file:
                 _write(file, b"".join(lines), sync=False)
         except OSError as error:
-            raise DataError(f"cannot write to {self.path}: {error.strerror or error}") from error
+            raise DataError(
+                f"cannot write to {self.path} ({error.strerror or error}). Check the disk and the file's permissions."
+            ) from error
         self.size = sum(map(len, lines))
 
     def close(self) -> None:
@@ -164,7 +168,7 @@ def read_log(path: Path, *, checksum: bool = False) -> LogContents:
                 lines.append(line)
                 records.append(record)
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
+        raise DataError(f"cannot read {path} ({error.strerror}). Check the file's permissions.") from error
     except ValueError as error:
         raise _damaged(path, len(lines) + 1) from error
     return LogContents(tuple(lines), tuple(records))
@@ -172,8 +176,8 @@ def read_log(path: Path, *, checksum: bool = False) -> LogContents:
 
 def _damaged(path: Path, number: int) -> DataError:
     return DataError(
-        f"{path}, line {number} is damaged; an interrupted run does not cause this. Restore the file from a backup or "
-        "delete it"
+        f"{path}, line {number} is damaged, which an interrupted run does not cause. Restore the file from a backup, "
+        "or delete it."
     )
 
 

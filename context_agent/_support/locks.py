@@ -36,10 +36,10 @@ def acquired_lock(path: Path, timeout: float, busy: ContextAgentError | None) ->
 
     private_folder(path.parent)
     if path.is_symlink():
-        raise ConfigError(f"{path} is a link, but a lock must be a file in its own folder: delete the link")
+        raise ConfigError(f"{path} is a link, but a lock must be a file in its own folder. Delete the link.")
     lock = FileLock(path, timeout=timeout)
     try:
         lock.acquire()
     except Timeout:
-        raise busy or ConfigError(f"another process has locked {path}: wait until it ends, or stop it") from None
+        raise busy or ConfigError(f"another process has locked {path}. Wait until it ends, or stop it.") from None
     return lock

@@ -125,19 +125,19 @@ class OnnxModel:
         try:
             tokenizer = Tokenizer.from_str(self._tokenizer_file.read_text(encoding="utf-8"))
         except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
-            raise self._error(f"tokenizer {self._tokenizer_file} cannot be read: {_quoted(error)}") from error
+            raise self._error(f"the tokenizer {self._tokenizer_file} cannot be read ({_quoted(error)})") from error
         # A text may contain "[SEP]", which must not end a segment.
         tokenizer.encode_special_tokens = True
         session = self._session()
         metadata = session.get_modelmeta().custom_metadata_map
         if (stated := metadata.get(FORMAT)) != self._format:
             stated = f"has the format {stated!r}" if stated else "states no format"
-            raise self._error(f"model file {self._file} {stated}; this version reads {self._format!r}")
+            raise self._error(f"the model file {self._file} {stated}, but this version reads {self._format!r}")
         inputs = tuple(column.name for column in session.get_inputs())
         if _INPUTS[0] not in inputs or not set(inputs) <= set(_INPUTS):
             raise self._error(
-                f"model file {self._file} has the inputs {', '.join(inputs)}. It needs {_INPUTS[0]}, and may have "
-                f"{' and '.join(_INPUTS[1:])}"
+                f"the model file {self._file} has the inputs {', '.join(inputs)}, but it must have {_INPUTS[0]} and "
+                f"may only have {' and '.join(_INPUTS[1:])} besides"
             )
         return self._tried(session, tokenizer, inputs, metadata)
 
@@ -152,11 +152,11 @@ class OnnxModel:
         try:
             return InferenceSession(self._file.read_bytes(), options, providers=["CPUExecutionProvider"])
         except OSError as error:
-            raise self._error(f"model file {self._file} cannot be read: {error.strerror}") from error
+            raise self._error(f"the model file {self._file} cannot be read ({error.strerror})") from error
         except Exception as error:  # onnxruntime's exceptions have no common class
             raise self._error(
-                f"model file {self._file} is damaged or was not written for this version of onnxruntime: "
-                f"{_quoted(error)}"
+                f"the model file {self._file} is damaged, or was not written for this version of onnxruntime "
+                f"({_quoted(error)})"
             ) from error
 
     def _tried(self, session: Any, tokenizer: Tokenizer, inputs: tuple[str, ...], metadata: dict[str, str]) -> _Graph:
@@ -166,13 +166,13 @@ class OnnxModel:
             row = graph.row([tokenizer.get_vocab_size() - 1])
             fits = row.shape == (graph.width,) and np.isfinite(row).all()
         except Exception as error:  # onnxruntime's exceptions have no common class
-            raise self._error(f"model file {self._file} does not fit its tokenizer: {_quoted(error)}") from error
+            raise self._error(f"the model file {self._file} does not fit its tokenizer ({_quoted(error)})") from error
         if not fits:
-            raise self._error(f"model file {self._file} does not return one row of finite numbers for a text")
+            raise self._error(f"the model file {self._file} does not return one row of finite numbers for a text")
         return graph
 
     def _error(self, message: str) -> ConfigError:
-        return ConfigError(f"{message}. Reinstall context-agent")
+        return ConfigError(f"{message}. Reinstall context-agent.")
 
 
 @dataclass(frozen=True, slots=True)

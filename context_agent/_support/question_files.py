@@ -109,7 +109,9 @@ def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: M
         raise DataError(line.problem)
     row = read(line.value, line.number, line.location)
     if row.id in numbers:
-        raise DataError(f"{line.location}: line {numbers[row.id]} already has the id {row.id!r}")
+        raise DataError(
+            f"{line.location}: line {numbers[row.id]} already has the id {row.id!r}. Give each row its own id."
+        )
     return row
 
 
@@ -137,10 +139,14 @@ def question_of(row: object, number: int, location: str) -> Question:
         DataError: If the row is not a question.
     """
     if not isinstance(row, dict):
-        raise DataError(f"{location}: {json_type(row)}, not an object with fields")
+        raise DataError(f"{location}: the row must be an object with fields; got {json_type(row)}")
     text = question_text(row)
     if not isinstance(text, str):
-        reason = "no field question" if text is None else f"field question is {json_type(text)}, not a string"
+        reason = (
+            "the row has no field question. Add one."
+            if text is None
+            else f"field question must be a string; got {json_type(text)}"
+        )
         raise DataError(f"{location}: {reason}")
     return Question(
         id=_identifier(question_id(row), number, location),
@@ -169,9 +175,11 @@ def _decoded_row(line: str | bytes, number: int, location: str) -> JsonRow:
         text = line if isinstance(line, str) else line.decode("utf-8")
         return JsonRow(number, location, parse_json(text.removeprefix("\ufeff") if number == 1 else text))
     except UnicodeDecodeError as error:
-        return JsonRow(number, location, problem=f"{location}: not UTF-8: {error}")
+        return JsonRow(
+            number, location, problem=f"{location}: the line is not UTF-8 ({error}). Convert the file to UTF-8."
+        )
     except ValueError as error:
-        return JsonRow(number, location, problem=f"{location}: not valid JSON: {error}")
+        return JsonRow(number, location, problem=f"{location}: the line is not valid JSON ({error})")
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> Any:
@@ -182,7 +190,7 @@ def _identifier(value: object, number: int, location: str) -> str:
     if value is None or value == "":
         return str(number)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise DataError(f"{location}: field id is {json_type(value)}, not a string or a whole number")
+        raise DataError(f"{location}: field id must be a string or a whole number; got {json_type(value)}")
     return str(value)
 
 
@@ -213,7 +221,7 @@ def _field(row: Mapping[str, Any], key: str, default: _T, location: str) -> _T:
     if value is None:
         return default
     if type(value) is not type(default):
-        raise DataError(f"{location}: field {key} is {json_type(value)}, not {_NAMES[type(default)]}")
+        raise DataError(f"{location}: field {key} must be {_NAMES[type(default)]}; got {json_type(value)}")
     return value
 
 
@@ -240,4 +248,6 @@ def _opened(source: Source) -> Iterator[tuple[str, Iterable[str | bytes]]]:
             stream = getattr(stream, "buffer", stream)
             yield name, read_lines(stream) if hasattr(stream, "readline") else stream
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise DataError(
+            f"{name} cannot be read ({getattr(error, 'strerror', None) or error}). Check the path and the file."
+        ) from error

@@ -76,9 +76,8 @@ class RayMachines:
             ray.init(address, log_to_driver=False, logging_level="ERROR")
         except (OSError, RuntimeError, ValueError, RayError) as error:
             raise ConfigError(
-                f"cannot use the Ray cluster {address!r}: {error}. Start one with "
-                "`RAY_AUTH_MODE=token ray start --head`, and check that it has this machine's versions of Python and "
-                "Ray"
+                f"cannot use the Ray cluster {address!r} ({error}). Start one with `RAY_AUTH_MODE=token ray start "
+                "--head`, and check that it has this machine's versions of Python and Ray."
             ) from error
         self.cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
 
@@ -132,8 +131,8 @@ def _carry_from(actor: Any, far: socket.socket) -> None:
 def _failure(error: Any) -> ConfigError:
     reason = str(error.cause or error).strip().splitlines()[-1]
     return ConfigError(
-        f"a worker on the Ray cluster failed: {reason}. Install context-agent {__version__} on every machine, and "
-        f"give every machine the folder {Path.cwd()}"
+        f"a worker on the Ray cluster failed ({reason}). Install context-agent {__version__} on every machine, and "
+        f"give every machine the folder {Path.cwd()}."
     )
 
 

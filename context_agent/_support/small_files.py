@@ -150,11 +150,11 @@ def require_files(paths: Iterable[Path], *, links: bool = True) -> None:
         except FileNotFoundError:
             continue
         if stat.S_ISLNK(status.st_mode):
-            raise DataError(f"{path} is a link, but this folder may contain only files: delete the link")
+            raise DataError(f"{path} is a link, but this folder may contain only files. Delete the link.")
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise DataError(f"{path} is a pipe, a socket or a device, not a file: delete it")
+            raise DataError(f"{path} is a pipe, a socket or a device, not a file. Delete it.")
         if stat.S_ISREG(status.st_mode) and is_hollow(path, status):
-            raise DataError(f"{path} has {status.st_size:,} bytes, but almost none of them are on the disk: delete it")
+            raise DataError(f"{path} has {status.st_size:,} bytes, but almost none of them are on the disk. Delete it.")
 
 
 def is_hollow(path: Path, status: os.stat_result) -> bool:

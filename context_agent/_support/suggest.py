@@ -17,13 +17,13 @@ def closest(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str | Non
 
 
 def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return `did you mean 'x'?`. If no choice is similar, return `choose from a, b, c`."""
+    """Return `Did you mean 'x'?`. If no choice is similar, return `Choose from a, b, c.`."""
     names = sorted(choices)
     similar = closest(name, names, cutoff)
     if similar is not None:
-        return f"did you mean {similar!r}?"
+        return f"Did you mean {similar!r}?"
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"choose from {', '.join(names[:LISTED])}{more}"
+    return f"Choose from {', '.join(names[:LISTED])}{more}."
 
 
 def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

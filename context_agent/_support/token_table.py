@@ -113,9 +113,11 @@ def _read(folder: Path) -> StaticWeights:
             values, scales = file.get_tensor(VALUES), file.get_tensor(SCALES)[:, None]
         tokenizer = Tokenizer.from_str((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     except (OSError, SafetensorError, ValueError) as error:
-        raise DataError(f"the static embedding in {folder} cannot be read: {error}") from error
+        raise DataError(
+            f"the static embedding in {folder} cannot be read ({error}). Reinstall context-agent."
+        ) from error
     except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
-        raise DataError(f"the tokenizer in {folder} cannot be read: {error}") from error
+        raise DataError(f"the tokenizer in {folder} cannot be read ({error}). Reinstall context-agent.") from error
     if values.ndim != 2 or not len(values) == len(scales) == tokenizer.get_vocab_size():
         raise DataError(
             f"the static embedding in {folder} has vectors of shape {values.shape}, but its tokenizer has "

@@ -251,7 +251,7 @@ class WorkerPool(Generic[JobT, ResultT]):
             self._workers.append(worker)
             self._distribute()
         if self._waiting and not self._workers:
-            raise ConfigError("no machine has a free processor for a worker: end other work there, or try again later")
+            raise ConfigError("no machine has a free processor for a worker. End other work there, or try again later.")
         self._distribute()
 
     def _distribute(self) -> None:
@@ -329,7 +329,7 @@ class WorkerPool(Generic[JobT, ResultT]):
             if overdue:
                 self._remove(worker, [pooled for pooled in worker.jobs.values() if pooled not in overdue])
             for pooled in overdue:
-                reason = f"hung: no answer within {self._limit:g} seconds; its process was killed"
+                reason = f"no answer came within {self._limit:g} seconds, so the process that hung was killed"
                 pooled.future.set_exception(JobLost(reason, now - (pooled.started or now)))
 
     def _handle_death(self, worker: Worker) -> None:
@@ -343,7 +343,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         for pooled in jobs:
             if pooled.attempts >= MAX_ATTEMPTS:
                 reason = exit_reason(exit_code)
-                pooled.future.set_exception(JobLost(f"its process died ({reason}), {MAX_ATTEMPTS} times"))
+                pooled.future.set_exception(JobLost(f"the process died {MAX_ATTEMPTS} times ({reason})"))
 
     def _remove(self, worker: Worker, repeated: list[PooledJob]) -> None:
         worker.child.kill()

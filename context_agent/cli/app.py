@@ -235,7 +235,7 @@ def _print_usage_error(error: CycloptsError) -> None:
     path = " ".join(["ctx1", *(error.command_chain or ())])
     message = _usage_message(error)
     if isinstance(error, UnknownOptionError) and path.endswith("wrap"):
-        message += " Options of the agent go behind --, as in: ctx1 wrap codex -- --model NAME."
+        message += " Options of the agent go behind --, as in `ctx1 wrap codex -- --model NAME`."
     output.echo(f"{path}: {message} ({path} --help)", err=True)
 
 
@@ -245,7 +245,7 @@ def _usage_message(error: CycloptsError) -> str:
         case UnknownCommandError(unused_tokens=[word, *_]) if word.startswith("-"):
             return f"The option {word} must come after the name of a command."
         case UnusedCliTokensError(unused_tokens=[word, *_]):
-            return f"Unexpected argument {word!r}: put text with spaces in quotes."
+            return f"Unexpected argument {word!r}. Put text with spaces in quotes."
         case MissingArgumentError(keyword=str(option)):
             return f"{option} needs a value."
         case MissingArgumentError(argument=Argument(name=name)):
@@ -260,11 +260,11 @@ def _print_error(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, ContextAgentError):
-        hint = " --embedder none searches by words alone" if isinstance(error, EmbedderError) else ""
+        hint = " To search by words alone, pass --embedder none." if isinstance(error, EmbedderError) else ""
         output.note(f"{error}.{hint}" if hint else str(error))
     elif isinstance(error, OSError) and error.strerror:
         output.note(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
     else:
-        hint = "" if debug else "; --debug shows the traceback"
+        hint = "" if debug else ". To see the traceback, pass --debug."
         output.note(f"unexpected {type(error).__name__}: {error}{hint}")
     return MISUSED if isinstance(error, ConfigError) else FAILED

@@ -65,9 +65,11 @@ def load_config(root: App, words: Iterable[str], path: Path) -> dict[str, Any]:
     try:
         data = read_toml(path)
     except OSError as error:
-        raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read the config file {path} ({error.strerror}). Pass an existing file with --config."
+        ) from error
     except ValueError as error:
-        raise ConfigError(f"the config file {path} is not valid TOML: {error}") from error
+        raise ConfigError(f"the config file {path} is not valid TOML ({error}). Correct the file.") from error
     _check_keys(_plain(data), {name for command in _every_command(root) for name in _options_of(command)}, str(path))
     _check_tables(data, root, str(path))
     options, table = _plain(data), data
@@ -120,7 +122,7 @@ def _check_keys(keys: Iterable[str], options: Iterable[str], path: str, table: s
 
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = closest(name, names)
-    return f"; did you mean {near!r}?" if near else ""
+    return f". Did you mean {near!r}?" if near else ""
 
 
 def _check_type(key: str, value: Any, argument: Argument, path: Path) -> None:
@@ -130,8 +132,8 @@ def _check_type(key: str, value: Any, argument: Argument, path: Path) -> None:
     """
     if argument.is_flag() != isinstance(value, bool):
         expected = "true or false" if argument.is_flag() else "a value, not true or false"
-        raise ConfigError(f"{path}: {key} = {value!r} should be {expected}")
+        raise ConfigError(f"{path}: {key} must be {expected}; got {value!r}")
     if isinstance(value, list) and not argument.token_count()[1]:
-        raise ConfigError(f"{path}: {key} takes one value, not a list")
+        raise ConfigError(f"{path}: {key} must be one value, not a list; got {value!r}")
     if isinstance(value, list) and any(isinstance(item, bool | list | dict) for item in value):
-        raise ConfigError(f"{path}: {key} = {value!r} should be a list of texts or numbers")
+        raise ConfigError(f"{path}: {key} must be a list of texts or numbers; got {value!r}")

@@ -35,8 +35,8 @@ class TerminalConfirmation:
         with self._lock:
             messages = len({passage.message for passage in report.removed})
             output.note(
-                f"a prune frees {report.freed:,} of {report.tokens_before:,} tokens of tool results: "
-                f"{output.count(len(report.removed), 'passage')} of {output.count(messages, 'message')}"
+                f"a prune frees {report.freed:,} of {report.tokens_before:,} tokens of tool results "
+                f"({output.count(len(report.removed), 'passage')} of {output.count(messages, 'message')})"
             )
             if not _can_ask():
                 return True

@@ -109,7 +109,7 @@ def _checks(index: options.CorpusOptions) -> Iterator[InstallationCheck]:
     yield _guarded("round trip", _round_trip)
     explicit = index.url is not None or (index.path is not None and index.path.exists())
     if not explicit and index.path == options.INDEX_FOLDER:
-        yield InstallationCheck("index", "note", f"none in {index.path}", "pass --path or --url to check one")
+        yield InstallationCheck("index", "note", f"{index.path} has no index", "pass --path or --url to check one")
         return
     if index.path is not None and index.path.exists():
         yield _disk(index.path)
@@ -240,7 +240,7 @@ def _lock(folder: Path) -> InstallationCheck:
             return InstallationCheck("lock", "ok", "free")
     except Timeout:
         return InstallationCheck(
-            "lock", "note", "another process is writing to the index; searches use its last complete state"
+            "lock", "note", "another process is writing to the index, and searches use its last complete state"
         )
 
 
@@ -328,7 +328,7 @@ def _parsed(line: Sequence[str], file: Path | None) -> Invocation:
     words, apps, rest = cli.parse_commands(line)
     if apps[-1].default_command is None and not rest:
         group = " ".join(["ctx1", *words])
-        raise ConfigError(f"{group} needs a subcommand. Choose one of: {', '.join(commands_of(apps[-1]))}")
+        raise ConfigError(f"{group} needs a subcommand. Choose from {', '.join(commands_of(apps[-1]))}.")
     outer = current_invocation()
     # Its sources and questions are not settings.
     with suppress(MissingArgumentError):
@@ -396,7 +396,7 @@ def completion(
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
         reason = f"ctx1 has no completion for the shell {name!r}" if name else "the variable SHELL names no shell"
-        raise ConfigError(f"{reason}. Pass --shell with one of: {', '.join(SHELLS)}")
+        raise ConfigError(f"{reason}. Pass --shell with one of {', '.join(SHELLS)}.")
     from context_agent.cli.app import cli
 
     script = cli.generate_completion(shell=name)  # type: ignore[arg-type]

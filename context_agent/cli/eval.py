@@ -111,7 +111,7 @@ def evaluate(
     if report is not None:
         return _print_report(report, run.reference, common.json)
     if out is None and not check_only:
-        raise ConfigError("no folder for the run: pass --out FOLDER")
+        raise ConfigError("there is no folder for the run. Pass --out FOLDER.")
     # Before indexing, which takes minutes, so that a misspelled name fails at once.
     systems = _systems(run, index)
     agent = options.AgentOptions(policy, limits, save=save)
@@ -136,7 +136,7 @@ def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool
     open_corpus = index.open if own_index and not data.corpus else None
     if open_corpus is not None and len(benchmarks) > 1:
         raise ConfigError(
-            f"--path or --url opens the index of one benchmark, not of {len(benchmarks)}: pass one with --benchmarks"
+            f"--path and --url open the index of one benchmark, not of {len(benchmarks)}. Name one with --benchmarks."
         )
     prepared = []
     for benchmark in benchmarks:
@@ -169,7 +169,7 @@ def _with_vectors(systems: tuple[System, ...], benchmarks: list[PreparedBenchmar
     without = [prepared.benchmark.name for prepared in benchmarks if DENSE not in prepared.retrievers]
     if not without:
         return systems
-    output.note(f"{without[0]}: the index is searched by words alone, so dense is left out")
+    output.note(f"the index of {without[0]} is searched by words alone, so the system dense is left out")
     return tuple(system for system in systems if system.name != DENSE)
 
 
@@ -206,10 +206,10 @@ def _benchmarks(data: DataOptions) -> list[Benchmark]:
     from context_agent.eval.benchmarks import registry
 
     if (data.questions is not None) == bool(data.benchmarks):
-        raise ConfigError("pass either --benchmarks, or --questions for your own set")
+        raise ConfigError("--benchmarks and --questions cannot be combined. Pass --questions alone for your own set.")
     if data.questions is None:
         if data.corpus:
-            raise ConfigError("--corpus needs --questions FILE.jsonl with questions about these documents")
+            raise ConfigError("--corpus needs questions about these documents. Pass --questions FILE.jsonl.")
         return [registry.load_benchmark(name, split=data.split, data=data.data) for name in _names(data.benchmarks)]
     return [
         registry.load_own(
@@ -259,7 +259,7 @@ def _price(path: Path | None, policy: options.PolicyOptions) -> Price | None:
     model = str(policy.language_model.model or from_environment({}).get("model") or policy.policy)
     price = load_prices(path).of(model)
     if price is None:
-        raise ConfigError(f'{path} has no price for {model!r}: add [models.{model}], or [models."*"] for all models')
+        raise ConfigError(f'{path} has no price for {model!r}. Add [models.{model}], or [models."*"] for all models.')
     return price
 
 
@@ -281,7 +281,7 @@ def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
     names = _names(values)
     for name in names:
         if not name.removeprefix("-").isdecimal():
-            raise ConfigError(f"{option}: {name!r} is not an integer: write integers separated by commas, as in 1,2")
+            raise ConfigError(f"{option} must be integers separated by commas, as in 1,2; got {name!r}")
     return tuple(map(int, names))
 
 

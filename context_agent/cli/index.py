@@ -147,7 +147,7 @@ class IndexRun:
             first = next(documents, None)
             if first is None:
                 names = ", ".join(self.sources)
-                raise CorpusEmptyError(f"nothing to index in {names}: pass files or folders with text")
+                raise CorpusEmptyError(f"there is nothing to index in {names}. Pass files or folders with text.")
             settings = {"remove_missing": self.remove_missing or earlier, **asdict(self.chunks)}
             indexed = add_documents(self.index, chain([first], documents), **settings)
             earlier = set()  # those that this update lacked are removed
@@ -176,7 +176,7 @@ def _watch(run: IndexRun, *, as_json: bool, verbose: bool) -> int:
             output.note_load_report(run.read, verbose=verbose)
         try:
             _show(run, indexed, as_json=as_json)
-            output.note("watching for changes; Ctrl-C ends")
+            output.note("watching for changes. To end, press Ctrl-C.")
             reported = set(run.read.notices)
             for _ in batches:
                 _update_again(run, reported, as_json=as_json)
@@ -245,7 +245,9 @@ def add_documents(
         def show(progress: IndexProgress) -> None:
             nonlocal kept, graph
             if progress.graph and not graph:
-                output.note("making a graph of the vectors, for quick searches: about ten minutes for each million")
+                output.note(
+                    "making a graph of the vectors for quick searches, which takes about ten minutes for each million"
+                )
             kept, graph = progress.kept, progress.graph
             advance(progress.documents, None)
 
@@ -261,7 +263,7 @@ def add_documents(
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                f"{output.count(kept, 'new or changed document')} stored. To continue, run the same command again"
+                f"{output.count(kept, 'new or changed document')} stored. To continue, run the same command again."
             ) from None
 
 
@@ -317,7 +319,9 @@ def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> I
     disappears.
     """
     if "-" in sources:
-        raise ConfigError("--watch needs files or folders: standard input (-) cannot be watched")
+        raise ConfigError(
+            "--watch needs files or folders, and standard input (-) cannot be watched. Name a file or a folder."
+        )
     paths = [Path(source).resolve() for source in sources]
     skipped = None if index is None else index.resolve()
     with suppress(KeyboardInterrupt):
@@ -387,6 +391,6 @@ def _batches(
         return  # a folder disappeared before it was watched
     except OSError as error:
         raise DataError(
-            f"{len(watched):,} folders cannot be watched: {error}. Name fewer folders, raise "
-            "fs.inotify.max_user_watches, or index without --watch"
+            f"{len(watched):,} folders cannot be watched ({error}). Name fewer folders, raise "
+            "fs.inotify.max_user_watches, or index without --watch."
         ) from error

@@ -76,13 +76,15 @@ def _json_filter(text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise ConfigError(f"the filter is not valid JSON: {error}") from None
+        raise ConfigError(
+            f'the filter is not valid JSON ({error}). Write it like {{"year": {{"$gte": 2020}}}}.'
+        ) from None
 
 
 def _equality(text: str) -> Any:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f'{text!r} is not a filter. Write KEY=VALUE, or JSON like {{"year": {{"$gte": 2020}}}}')
+        raise ConfigError(f'a filter must be KEY=VALUE, or JSON like {{"year": {{"$gte": 2020}}}}; got {text!r}')
     try:
         parsed = parse_json(value)
     except ValueError:
@@ -291,7 +293,7 @@ class IndexOptions:
 
     def __post_init__(self) -> None:
         if self.path is not None and self.url is not None:
-            raise ConfigError("--path and --url name two indexes: remove one of them")
+            raise ConfigError("--path and --url name two indexes. Remove one of them.")
         if self.path is None and self.url is None:
             object.__setattr__(self, "path", INDEX_FOLDER)
 

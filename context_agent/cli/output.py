@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from context_agent.cli.invocation import current_invocation
+from context_agent.errors import single_stops
 from context_agent.text.sentences import sentence_spans
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ NO_RANKING_HINT = (
     "If the model knows no tool calls, pass --tools text."
 )
 """The line below a search that a model ended without a ranking."""
-_DOUBLE_STOP = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
-"""A full stop after another mark, where the message of a library is part of a sentence."""
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
@@ -90,8 +89,7 @@ def _write(text: str, stream: TextIO) -> None:
 def note(text: str) -> None:
     """Print a line on stderr that begins with the command's name."""
     invocation = current_invocation()
-    message = _DOUBLE_STOP.sub(r"\1", text)
-    echo(f"{invocation.path if invocation else 'ctx1'}: {message}", err=True)
+    echo(f"{invocation.path if invocation else 'ctx1'}: {single_stops(text)}", err=True)
 
 
 def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:

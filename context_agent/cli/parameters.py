@@ -67,7 +67,7 @@ def _refuse_option(_: Any, value: Any) -> None:
     invocation = current_invocation()
     if _OPTION.fullmatch(name) and not (invocation and str(value) in invocation.texts):
         near = closest(name, invocation.names if invocation else ())
-        raise ConfigError(f"Unknown option: {name}.{f' Did you mean {near}?' if near else ''}")
+        raise ConfigError(f"unknown option {name}.{f' Did you mean {near}?' if near else ' See --help.'}")
 
 
 def refuse_fractions(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:

@@ -103,10 +103,10 @@ def proof(*, common: CommonOptions = CommonOptions()) -> int:
     else:
         _show(output.stdout(), [*rows, total], benchmarks, seconds)
     if failures:
-        output.note(f"{output.count(len(failures), 'question')} failed, the first with: {failures[0].error}")
+        output.note(f"{output.count(len(failures), 'question')} failed. The first error is: {failures[0].error}")
     elif not passed:
         output.note(
-            f"the agent finds less than {COLUMNS[total.best_one_shot]}: check the installation with `ctx1 doctor`"
+            f"the agent finds less than {COLUMNS[total.best_one_shot]}. Check the installation with `ctx1 doctor`."
         )
     return 0 if passed else 1
 

@@ -101,7 +101,7 @@ def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
     messages = body[key] if key else body
     if not isinstance(messages, list):
         raise DataError(
-            f'{_name(file)} is neither a list of messages nor an object with "messages", "input" or "contents"'
+            f'{_name(file)} must be a list of messages, or an object with "messages", "input" or "contents"'
         )
     return body, key, messages
 
@@ -116,7 +116,7 @@ def _read(file: Path) -> Any:
     try:
         return parse_json(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise DataError(f"{_name(file)} is not JSON: {error}") from error
+        raise DataError(f"{_name(file)} is not valid JSON ({error}). Pass a conversation as JSON.") from error
 
 
 def _name(file: Path) -> str:
@@ -249,7 +249,7 @@ def proxy(
 
     local = is_loopback(host)
     if not (local or open_access):
-        raise ConfigError(f"other machines can reach {host}: pass --no-token to relay their requests too")
+        raise ConfigError(f"other machines can reach {host}. To relay their requests too, pass --no-token.")
     start_logs(log_level)
     names = (*LOOPBACK_NAMES, *hosts) if hosts or local else ()
     settings = Settings(hosts=names, origins=origins, **asdict(capacity))
@@ -264,7 +264,7 @@ def proxy(
         if common.json:
             output.print_json({"url": url, "upstream": relay.upstream})
         else:
-            output.note(f"proxy for {relay.upstream} at {url}; press Ctrl-C to stop")
+            output.note(f"proxy for {relay.upstream} at {url}. To stop, press Ctrl-C.")
 
     interrupted = serve(relay, proxy_application(relay), host, port, ready, dated=False)
     note_savings(savings)

@@ -110,11 +110,13 @@ def search(
         engine: HTTP endpoint to search through instead of an index. The query replaces {query} in its address.
     """
     if show.quiet and (common.json or show.steps):
-        raise ConfigError("--quiet prints only ids and cannot be combined with --json or --steps: remove one of them")
+        raise ConfigError(
+            "--quiet prints only ids, so it cannot be combined with --json or --steps. Remove one of them."
+        )
     if (question is None) == (batch.questions is None):
-        raise ConfigError("give one QUESTION in quotes, or a file of questions with --questions")
+        raise ConfigError("there is no question. Pass one QUESTION in quotes, or a file of questions with --questions.")
     if engine is not None and index.named:
-        raise ConfigError("--engine replaces an index: remove it, or remove --path and --url")
+        raise ConfigError("--engine replaces an index. Remove --engine, or remove --path and --url.")
     source = SearchSource(agent, index, engine, ResultLimits(k, where), as_json=common.json, quiet=show.quiet)
     if batch.questions is not None:
         return search_many(source, batch)
@@ -191,7 +193,7 @@ def _note_empty_filter(corpus: Corpus, where: Where) -> None:
     passages = [hit.chunk for hit in corpus.grep(".", limit=FILTER_EXAMPLES)]
     entries = {key: str(value) for passage in passages for key, value in passage.metadata.items()}
     examples = (f"{key}={value[:MAX_FILTER_VALUE]}" for key, value in sorted(entries.items()))
-    known = f"Passages have, for example: {', '.join(examples)}" if entries else "Passages have no metadata"
+    known = f"Passages have, for example: {', '.join(examples)}." if entries else "Passages have no metadata."
     output.note(output.one_line(f"no passage matches --where {json.dumps(where)}. {known}"))
 
 
@@ -511,9 +513,11 @@ def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> Check
                 output.one_line(f"[{passage.number}] {passage.title or passage.document_id}  {passage.document_id}")
             )
     if not answer.cited:
-        output.note("the answer cites no passage: check it against ctx1 search")
+        output.note("the answer cites no passage. Check it against `ctx1 search`.")
     if answer.problems:
-        output.note(f"the answer has {output.count(len(answer.problems), 'unconfirmed citation')}: see the marks")
+        output.note(
+            f"the answer has {output.count(len(answer.problems), 'unconfirmed citation')}. See the marks in the answer."
+        )
     return answer
 
 

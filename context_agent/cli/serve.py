@@ -93,17 +93,17 @@ class AccessOptions:
                 and there is none.
         """
         if self.token_env is not None and self.no_token:
-            raise ConfigError("--token-env and --no-token cannot be combined: remove one of them")
+            raise ConfigError("--token-env and --no-token cannot be combined. Remove one of them.")
         if self.token_env is None:
             if not (self.no_token or is_loopback(host)):
                 raise ConfigError(
-                    f"other machines can reach {host}: pass --token-env VARIABLE to require a token, or --no-token"
+                    f"other machines can reach {host}. Pass --token-env VARIABLE to require a token, or --no-token."
                 )
             return None
         token = os.environ.get(self.token_env, "").strip()
         if not token:
             raise ConfigError(
-                f"the environment variable {self.token_env} of --token-env is empty: store the token in it"
+                f"the environment variable {self.token_env} of --token-env is empty. Store the token in it."
             )
         return token
 
@@ -333,7 +333,7 @@ def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> 
     if as_json:
         output.print_json({"url": url, "corpus": index.name, "chunks": index.chunks, **fields})
     else:
-        output.note(f"{index.chunks:,} chunks of {index.name} at {url}; press Ctrl-C to stop")
+        output.note(f"{index.chunks:,} chunks of {index.name} at {url}. To stop, press Ctrl-C.")
 
 
 UI_HOST, UI_PORT = "127.0.0.1", 8320
@@ -444,4 +444,4 @@ def _port(port: int | None) -> int:
 
 def _open_browser(url: str) -> None:
     if not webbrowser.open(url):
-        output.note(f"cannot open a browser; open this address: {url}")
+        output.note(f"no browser can be opened. Open this address: {url}")

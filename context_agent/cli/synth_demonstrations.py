@@ -220,7 +220,7 @@ def _show_report(report: DemonstrationReport, out: Path) -> None:
 
     output.echo(
         f"{report.tasks:,} tasks, {report.episodes:,} episodes ({report.resumed:,} from earlier runs): "
-        f"{sum(report.kept.values()):,} kept, {sum(report.dropped.values()):,} dropped. Written to {out}"
+        f"{sum(report.kept.values()):,} kept, {sum(report.dropped.values()):,} dropped. Written to {out}."
     )
     for title, numbers in (("kept", report.kept), ("dropped", report.dropped), ("not played", report.unplayed)):
         output.echo(f"{title}: {output.counts(numbers)}")
@@ -312,7 +312,10 @@ def _show_replays(results: Sequence[ReplayResult], report: dict[str, Any], *, er
         f"by {version}": number for version, number in report["recorded_by"].items() if version != report["version"]
     }
     if other_versions:
-        output.note(f"recorded by another version than this one ({report['version']}): {output.counts(other_versions)}")
+        output.note(
+            f"some trajectories were recorded by another version than this one ({report['version']}): "
+            f"{output.counts(other_versions)}"
+        )
     output.echo("\n".join(lines), err=err)
 
 

@@ -226,7 +226,9 @@ def review(
     from context_agent.synth_data.task import load_tasks
 
     if more and not verdicts.judgments:
-        raise ConfigError(f"{more[0]} follows the file of tasks. If it contains judgments, write --judgments before it")
+        raise ConfigError(
+            f"{more[0]} follows the file of tasks. If {more[0]} contains judgments, write --judgments before it."
+        )
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)
     dropped_tasks = _dropped_tasks(page.dropped, {task.id for task in task_list}, problems)
@@ -435,7 +437,10 @@ def check(folder: SetFolder, /, *, common: CommonOptions = CommonOptions()) -> i
         task.id for part in splits.values() for task, _ in (tasks_in_corpus(part, documents)[1] if documents else ())
     ]
     if missing:
-        raise DataError(f"{folder}: {CORPUS} lacks documents of {len(missing)} tasks, such as task {missing[0]!r}")
+        raise DataError(
+            f"{CORPUS} in {folder} lacks documents of {len(missing)} tasks, such as task {missing[0]!r}. Split the "
+            "tasks again."
+        )
     numbers = {name: len(part) for name, part in splits.items()}
     gold = f", all gold is among {len(documents):,} documents" if documents else ""
     output.result(
@@ -460,7 +465,7 @@ def parse_shares(text: str) -> dict[str, float]:
         except ValueError:
             sign = ""
         if not sign or not name.replace("-", "").replace("_", "").isalnum():
-            raise ConfigError(f"--shares has the form train=.8,dev=.1,test=.1; got {text!r}")
+            raise ConfigError(f"--shares must have the form train=.8,dev=.1,test=.1; got {text!r}")
     return shares
 
 
@@ -478,7 +483,7 @@ def _load_tasks(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
     for file in files:
         for task in load_tasks(str(file), problems=problems):
             if task.id in origins:
-                raise DataError(f"{file}: id {task.id!r} is also in {origins[task.id]}; ids must be unique")
+                raise DataError(f"the id {task.id!r} is in {file} and in {origins[task.id]}. Make the ids unique.")
             origins[task.id] = file
             tasks.append(task)
     return tasks, problems
@@ -493,7 +498,7 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
     documents = list(load(sources, report=read))
     output.note_load_report(read)
     if not documents:
-        raise DataError(f"no document in {', '.join(sources)}: pass a source with text to --corpus")
+        raise DataError(f"there is no document in {', '.join(sources)}. Pass a source with text to --corpus.")
     return documents
 
 
@@ -507,7 +512,8 @@ def _note_many_dropped(crossing: int, tasks: int) -> None:
         return
     output.note(
         f"{crossing:,} of {tasks:,} tasks ({crossing / tasks:.0%}) were dropped, because documents link them to two "
-        "splits. Fewer or smaller held-out splits keep more (--shares train=.95,test=.05), and so do more documents"
+        "splits. To keep more, add documents, or make the held-out splits smaller or fewer (--shares "
+        "train=.95,test=.05)."
     )
 
 
@@ -545,9 +551,9 @@ def export(
         public: With --push: make the upload public.
     """
     if out is None and push is None:
-        raise ConfigError("no target: pass --out FOLDER, or --push OWNER/SET, or both")
+        raise ConfigError("there is no target. Pass --out FOLDER, or --push OWNER/SET, or both.")
     if public and push is None:
-        raise ConfigError("--public needs --push OWNER/SET")
+        raise ConfigError("--public needs a set to publish. Pass --push OWNER/SET.")
     from context_agent.synth_data.sets.export import disable_progress_bars, export_splits, push_splits
     from context_agent.synth_data.sets.folder import CARD
 
@@ -579,5 +585,5 @@ def _splits(path: Path) -> dict[str, list[Task]]:
     for task in load_tasks(path):
         splits.setdefault(task.split or "train", []).append(task)
     if not splits:
-        raise DataError(f"{path} has no task: pass a file of tasks, or a folder of `ctx1 synth split`")
+        raise DataError(f"{path} has no task. Pass a file of tasks, or a folder of `ctx1 synth split`.")
     return splits

@@ -178,7 +178,9 @@ def distract(
     settings = distractor_stage.DistractorSettings(distractors, least_distractors, check_distractors)
     if without_model:
         if check_distractors:
-            raise ConfigError("--check-distractors needs a model: remove it, or remove --without-model")
+            raise ConfigError(
+                "--check-distractors needs a model. Remove --check-distractors, or remove --without-model."
+            )
         return _distract_by_words(source, settings, stage)
 
     work = partial(distractor_stage.distract, settings=settings)
@@ -352,7 +354,7 @@ def hop_range(_: Any, tokens: Sequence[Token]) -> Hops:
     match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
-        raise ValueError(f"{text!r} is not a range of hops: write one number, or two as in 2-4")
+        raise ValueError(f"--hops must be one number, or two as in 2-4; got {text!r}")
     return first, last
 
 
@@ -400,16 +402,16 @@ def tasks(
     """
     if language_model.model is None and language_model.base_url is not None:
         raise ConfigError(
-            "--base-url needs --model, the model that writes the tasks; omit both to make tasks from links"
+            "--base-url needs --model, the model that writes the tasks. To make tasks from links, omit both."
         )
     stage = StageOptions(out, writer, language_model, index, None, seed, common)
     if language_model.model is None and (writer.processes or writer.ray is not None):
-        raise ConfigError("--processes and --ray are for the stages of a language model: pass --model, or remove them")
+        raise ConfigError("--processes and --ray are for the stages of a language model. Pass --model, or remove them.")
     if language_model.model is None:
         return _link_tasks(stage, links, count, hops or DEFAULT_HOPS, distractors)
     if links.report is not None:
         raise ConfigError(
-            "--report counts drafts from links and cannot be combined with --model: use --json, which counts stages"
+            "--report counts drafts from links and cannot be combined with --model. Use --json, which counts stages."
         )
     return _model_tasks(stage, count or DEFAULT_SEEDS, hops, distractors)
 
@@ -453,10 +455,13 @@ def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops
 
 
 def _note_shortcomings(shortcomings: Sequence[str]) -> None:
-    output.note("no task: a question needs a document that another one names, and a fact about it. What was found:")
+    output.note(
+        "no task was made, because a question needs a document that another one names, and a fact about it. What was "
+        "found:"
+    )
     for line in shortcomings:
         output.note(f"  {line}")
-    output.note("add such sentences to the documents, or let a language model write the questions: pass --model")
+    output.note("Add such sentences to the documents. To let a language model write the questions, pass --model.")
 
 
 def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> tuple[dict[str, Any], list[str]]:

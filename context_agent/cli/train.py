@@ -85,7 +85,7 @@ class RunFileOptions:
         config = read_run(self.run_file, changes)
         if self.start not in {None, BASE_MODEL}:
             started = started_from(config, self.start or "")
-            output.note(f"starts from {started.model.adapter or started.model.name}")
+            output.note(f"training starts from {started.model.adapter or started.model.name}")
             return started
         if kind == "rl" and self.start is None and not self.resume:
             check_start(config)
@@ -239,7 +239,7 @@ def judge_check(
 
     run = read_run(run_file, parse_changes(changes))
     if not run.judge.model:
-        raise ConfigError(f"{run_file} has no judge: set judge.model")
+        raise ConfigError(f"{run_file} has no judge. Set judge.model.")
     replies = out.with_name(f"{out.name}.replies.jsonl")
     with ExitStack() as stack:
         material = stack.enter_context(open_data(run.data, output.note, environment_of(run.data)))
@@ -260,7 +260,7 @@ def _rankings(
 
     questions: list[Question] = list(material.dev)[:count]
     if not questions:
-        raise ConfigError("no questions with gold: set data.dev in the run file")
+        raise ConfigError("there are no questions with gold. Set data.dev in the run file.")
     if trajectories:
         names = list(material.dev) if len(material.dev) <= count else questions
         rankings = list(recorded_rankings(trajectory_files(trajectories), names, material.corpus, output.note))
@@ -344,7 +344,7 @@ def bridge(
 def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[BridgeSource]:
     """Return a source for each pair. Indexes stay open until the stack ends."""
     if len(pairs) % 2:
-        raise ConfigError(f"the {len(pairs)} arguments are not pairs: after each CORPUS, pass its QUESTIONS.jsonl")
+        raise ConfigError(f"the {len(pairs)} arguments are not pairs. After each CORPUS, pass its QUESTIONS.jsonl.")
     from context_agent._support.question_files import load_questions
     from context_agent.train.bridge.episodes import BridgeSource
 

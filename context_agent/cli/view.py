@@ -66,15 +66,17 @@ def view(
     """
     if text and (out or open_browser or common.json):
         raise ConfigError(
-            "--text prints on the terminal and cannot be combined with --out, --open or --json: remove one of them"
+            "--text prints on the terminal, so it cannot be combined with --out, --open or --json. Remove one of them."
         )
     if str(out) == "-" and (common.json or open_browser):
         raise ConfigError(
-            "--out - writes the page to stdout and cannot be combined with --json or --open: remove one of them"
+            "--out - writes the page to stdout, so it cannot be combined with --json or --open. Remove one of them."
         )
     if len(paths) == 1 and paths[0].suffix == ".json":
         if gold or text:
-            raise ConfigError("--gold and --text are for trajectories; for a conversation as text use ctx1 prune")
+            raise ConfigError(
+                "--gold and --text are for trajectories. To show a conversation as text, use `ctx1 prune`."
+            )
         return _view_conversation(paths[0], pruning.open(), out, open_browser=open_browser, as_json=common.json)
     data = _load(paths, gold)
     for problem in data.problems:
@@ -123,7 +125,10 @@ def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
         files = read_all(paths, advance)
     data = view_data(files, questions, problems=problems)
     if not data.rows:
-        raise DataError(f"no trajectory could be shown: {'; '.join(data.problems[:3])}")
+        raise DataError(
+            f"no trajectory could be shown ({'; '.join(data.problems[:3])}). Record some with `ctx1 search --save "
+            "FOLDER`."
+        )
     return data
 
 
@@ -149,7 +154,7 @@ def _write(page: str, out: Path, contents: str, open_browser: bool) -> None:
     replace_file(out, page)
     output.echo(f"{out}: {contents}, {len(page) / 1e6:.1f} MB", err=True)
     if open_browser and not webbrowser.open(out.resolve().as_uri()):
-        output.note(f"cannot open a browser; open this file: {out.resolve()}")
+        output.note(f"no browser can be opened. Open this file: {out.resolve()}")
 
 
 def feedback(
@@ -192,7 +197,7 @@ def feedback(
 
     log = FeedbackLog(trajectories)
     if (trajectory is None) == (file is None):
-        raise ConfigError("give one TRAJECTORY, or a file of judgments with --file")
+        raise ConfigError("there is no judgment. Pass one TRAJECTORY, or a file of judgments with --file.")
     if file is not None:
         return _add_file(log, file, as_json=common.json)
     verdict = judgment(

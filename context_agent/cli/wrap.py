@@ -72,10 +72,10 @@ PROVIDERS = (
 CHATGPT = Provider("https://chatgpt.com/backend-api/codex", (), ("", ""))
 """The server that answers Codex after a login with a ChatGPT plan."""
 NOT_REACHED = {
-    "codex": "Codex's settings may name another model_provider",
-    "gemini": "Gemini CLI reads GOOGLE_GEMINI_BASE_URL only after the login with a key: choose it once with /auth, or "
-    'write {"security": {"auth": {"selectedType": "gemini-api-key"}}} to ~/.gemini/settings.json',
-    "opencode": "only OpenCode's providers anthropic, openai and google use it",
+    "codex": "Codex's settings may name another model_provider. Check them.",
+    "gemini": "Gemini CLI reads GOOGLE_GEMINI_BASE_URL only after the login with a key. Choose it with /auth, or "
+    'write {"security": {"auth": {"selectedType": "gemini-api-key"}}} to ~/.gemini/settings.json.',
+    "opencode": "of OpenCode's providers, only anthropic, openai and google use it. Choose one.",
 }
 """The likely reason why no request of an agent reached the proxy."""
 
@@ -109,10 +109,10 @@ def wrap(
         upstream: Address of the model server for all requests of the agent.
     """
     if WRAPPED in os.environ:
-        raise ConfigError('this shell is behind a proxy already: run eval "$(ctx1 unwrap)" first')
+        raise ConfigError('this shell is behind a proxy already. Run `eval "$(ctx1 unwrap)"` first.')
     program = shutil.which(agent)
     if program is None:
-        raise ConfigError(f"there is no command {agent!r}: install it, or write its path")
+        raise ConfigError(f"there is no command {agent!r}. Install it, or write its path.")
     savings = saved.open()
     with _quiet_logs(), ExitStack() as running:
         addresses = _start_proxies(_servers(agent, upstream), pruning, saved, savings, running)
@@ -129,8 +129,10 @@ def wrap(
         for line in savings.lines():
             output.note(line)
     else:
-        reason = NOT_REACHED.get(Path(agent).name, "check where the agent reads its base address")
-        output.note(f"no conversation went through the proxy: {reason}")
+        reason = NOT_REACHED.get(
+            Path(agent).name, "the agent may read its base address elsewhere. See the agent's settings."
+        )
+        output.note(f"no conversation went through the proxy, because {reason}")
     return code
 
 
@@ -150,7 +152,7 @@ def unwrap(*arguments: str, common: CommonOptions = CommonOptions()) -> int:
     if arguments:
         program = shutil.which(arguments[0])
         if program is None:
-            raise ConfigError(f"there is no command {arguments[0]!r}: install it, or write its path")
+            raise ConfigError(f"there is no command {arguments[0]!r}. Install it, or write its path.")
         return _run([program, *arguments[1:]], _restored(before))
     if common.json:
         output.print_json({"variables": before})
@@ -173,7 +175,7 @@ def _wrapped_variables() -> dict[str, str | None]:
     except ValueError:
         before = None
     if not isinstance(before, dict) or not all(isinstance(value, str | None) for value in before.values()):
-        raise ConfigError(f"{WRAPPED} has a value that ctx1 wrap did not write: start a new shell")
+        raise ConfigError(f"{WRAPPED} has a value that ctx1 wrap did not write. Start a new shell.")
     return before
 
 
@@ -253,7 +255,7 @@ def _serving(proxy: Proxy) -> Iterator[str]:
     thread.start()
     try:
         if not started.wait(START_SECONDS):
-            raise ConfigError("the proxy does not start: check the installation with ctx1 doctor")
+            raise ConfigError("the proxy does not start. Check the installation with `ctx1 doctor`.")
         yield socket_url(listener)
     finally:
         if servers:
@@ -282,7 +284,9 @@ def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
             options = settings.setdefault("provider", {}).setdefault(name, {}).setdefault("options", {})
             options["baseURL"] = address.removesuffix("/v1") + path
     except (ValueError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{OPENCODE_CONFIG} does not contain OpenCode's settings as JSON: unset it") from error
+        raise ConfigError(
+            f"{OPENCODE_CONFIG} does not contain OpenCode's settings as JSON. Unset the variable."
+        ) from error
     return json.dumps(settings)
 
 
@@ -299,7 +303,7 @@ def _arguments(agent: str, addresses: Mapping[Provider, str]) -> list[str]:
     if os.environ.get("CODEX_API_KEY") or _codex_login():
         return ["-c", f'openai_base_url="{addresses.get(CHATGPT, openai)}"']
     if not os.environ.get("OPENAI_API_KEY"):
-        raise ConfigError("Codex has no login: run codex login, or set OPENAI_API_KEY")
+        raise ConfigError("Codex has no login. Run `codex login`, or set OPENAI_API_KEY.")
     fields = {"name": "OpenAI", "base_url": openai, "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
     settings = {"model_provider": "ctx1", **{f"model_providers.ctx1.{name}": value for name, value in fields.items()}}
     return [part for name, value in settings.items() for part in ("-c", f'{name}="{value}"')]

@@ -130,7 +130,7 @@ def _content(record: EvalRecord) -> str:
 def _reference(records: Sequence[EvalRecord], systems: Sequence[str], requested: str | None) -> str | None:
     if requested is not None and systems and requested not in systems:
         raise ConfigError(
-            f"the reference system {requested!r} has no records: pass --reference with one of {', '.join(systems)}"
+            f"the reference system {requested!r} has no records. Pass --reference with one of {', '.join(systems)}."
         )
     with_context = {record.system for record in records if record.scores.get("trajectory_recall") is not None}
     without_context = [system for system in systems if system not in with_context]

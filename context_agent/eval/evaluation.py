@@ -175,7 +175,10 @@ def prepare(
     """
     if open_corpus is None:
         if cache is None:
-            raise ValueError("pass open_corpus, or a cache folder for the index")
+            raise ValueError(
+                "an evaluation needs a corpus. Pass open_corpus, or cache, the folder in which the documents are "
+                "indexed."
+            )
         open_corpus = cached_corpus(
             benchmark.documents, cache=cache, embedder=embedder, reranker=reranker, progress=progress
         )

@@ -178,7 +178,7 @@ def find_metric(name: str) -> Metric:
         table = metric_table([int(depth[1])] if depth else DEPTHS, [float(beta[1])] if beta else BETAS)
         return next(metric for metric in table if metric.name == name)
     except (ConfigError, StopIteration):
-        raise ConfigError(f"unknown metric {name!r}: choose from {', '.join(METRICS)}") from None
+        raise ConfigError(f"unknown metric {name!r}. Choose from {', '.join(METRICS)}.") from None
 
 
 def in_table_order(names: Iterable[str]) -> tuple[Metric, ...]:
@@ -303,5 +303,5 @@ def _union(items: Finds) -> set[int]:
 
 def _checked(facts: int) -> int:
     if facts < 1:
-        raise DataError("a question without gold has no score: leave it out, or give it gold documents or facts")
+        raise DataError("a question without gold has no score. Leave it out, or give it gold documents or facts.")
     return facts

@@ -140,7 +140,7 @@ def record_from_json(row: object, location: str) -> EvalRecord:
         DataError: If the row is not a record.
     """
     if not isinstance(row, dict):
-        raise DataError(f"{location}: not a record of an evaluation")
+        raise DataError(f"{location}: the line is not a record of an evaluation")
     names = {field.name for field in fields(EvalRecord)}
     values = {key: value for key, value in row.items() if key in names}
     try:
@@ -150,10 +150,12 @@ def record_from_json(row: object, location: str) -> EvalRecord:
         scores = {str(name): _score(value) for name, value in dict(values.pop("scores", {})).items()}
         record = EvalRecord(**values, scores=scores, curve=curve)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{location}: not a record of an evaluation ({error})") from None
+        raise DataError(f"{location}: the line is not a record of an evaluation ({error})") from None
     for name, expected in _FIELD_TYPES.items():
         if not isinstance(getattr(record, name), expected):
-            raise DataError(f"{location}: not a record of an evaluation (field {name} is {getattr(record, name)!r})")
+            raise DataError(
+                f"{location}: the line is not a record of an evaluation (field {name} is {getattr(record, name)!r})"
+            )
     return record
 
 
@@ -199,7 +201,7 @@ def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]
         ConfigError: If the folder has a run with other settings.
         CorpusLockedError: If another run is writing to the folder.
     """
-    busy = CorpusLockedError(f"another evaluation is writing to {folder}: wait until it ends, or choose another --out")
+    busy = CorpusLockedError(f"another evaluation is writing to {folder}. Wait until it ends, or choose another --out.")
     with AppendLog(folder / RECORDS_FILE, busy=busy) as log:
         plain = json.loads(json.dumps(settings))
         _check_settings(folder, plain)
@@ -219,11 +221,16 @@ def read_run(folder: Path) -> dict[str, Any]:
         run: dict[str, Any] = read_json(path)
         schema = run["schema"]
     except OSError as error:
-        raise DataError(f"{folder} has no evaluation: {path} cannot be read ({error.strerror})") from error
+        raise DataError(
+            f"{folder} has no evaluation, because {path} cannot be read ({error.strerror}). Pass the --out folder of "
+            "`ctx1 eval`."
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged ({error}): restore it from a backup, or choose another --out") from error
+        raise DataError(
+            f"{path} is damaged ({error}). Restore the file from a backup, or choose another --out."
+        ) from error
     if schema > SCHEMA:
-        raise DataError(f"{path} has schema {schema}; this version reads up to {SCHEMA}: update context-agent")
+        raise DataError(f"{path} has schema {schema}, but this version reads up to {SCHEMA}. Update context-agent.")
     return run
 
 
@@ -249,8 +256,8 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         return
     if differences := differing_settings(read_run(folder)["settings"], settings):
         raise ConfigError(
-            f"{folder} has a run with other settings: {'; '.join(differences)}. Choose another --out, or pass the same "
-            "settings to resume that run"
+            f"{folder} has a run with other settings: {'; '.join(differences)}. Choose another --out, or pass the "
+            "same settings to resume that run."
         )
 
 

@@ -100,10 +100,10 @@ def plan_jobs(
     """
     for option, values in (("benchmarks", benchmarks), ("systems", systems), ("windows", windows), ("seeds", seeds)):
         if not values:
-            raise ConfigError(f"no {option} are selected: choose some with --{option}")
+            raise ConfigError(f"no {option} are selected. Choose some with --{option}.")
     names = [benchmark.name for benchmark in benchmarks]
     if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"two benchmarks are called {repeated!r}: rename one of them with --benchmarks NAME=FOLDER")
+        raise ConfigError(f"two benchmarks are called {repeated!r}. Rename one of them with --benchmarks NAME=FOLDER.")
     return [
         Job(benchmark.name, system, window, seed, question)
         for benchmark in benchmarks
@@ -222,7 +222,7 @@ def answer_job(job: Job, answerer: Answerer, price: Price | None = None) -> Eval
     try:
         return _scored_record(job, result, gold, price, seconds)
     except Exception as error:  # noqa: BLE001 - see above
-        return failed_record(job, f"its result cannot be scored: {_reason(error)}", seconds)
+        return failed_record(job, f"the result cannot be scored ({_reason(error)})", seconds)
 
 
 def _scored_record(job: Job, result: SearchResult, gold: Gold, price: Price | None, seconds: float) -> EvalRecord:

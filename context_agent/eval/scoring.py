@@ -114,14 +114,16 @@ def load_prices(path: str | Path) -> PriceTable:
     try:
         content = _PriceFile.model_validate(read_toml(path))
     except OSError as error:
-        raise ConfigError(f"cannot read the prices in {path}: {error.strerror or error}") from error
+        raise ConfigError(
+            f"cannot read the prices in {path} ({error.strerror or error}). Pass a TOML file that exists."
+        ) from error
     except ValidationError as error:
         raise ConfigError(
-            f"{path}: {explain(error)}. A price table has `currency`, and tables [models.NAME] with `prompt`, "
-            "`sampled` and optionally `cached`, in units of the currency for a million tokens"
+            f"{path} is not a price table ({explain(error)}). A price table has `currency`, and tables [models.NAME] "
+            "with `prompt`, `sampled` and optionally `cached`, in units of the currency for a million tokens."
         ) from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+        raise ConfigError(f"{path} is not valid TOML ({error}). Correct the file.") from error
     return PriceTable(content.models, content.currency)
 
 

@@ -231,7 +231,9 @@ def measure_interval(measure: Measure, probabilities: ArrayLike, outcomes: Array
 def _checked(probabilities: ArrayLike, outcomes: ArrayLike) -> tuple[Floats, Floats]:
     predicted, happened = np.asarray(probabilities, dtype=np.float64), np.asarray(outcomes, dtype=np.float64)
     if predicted.shape != happened.shape or predicted.ndim != 1 or not len(predicted):
-        raise DataError(f"each probability needs one outcome; got {predicted.size} and {happened.size}")
+        raise DataError(
+            f"each probability needs one outcome; got {predicted.size} probabilities and {happened.size} outcomes"
+        )
     if not (np.all(predicted >= 0) and np.all(predicted <= 1)):
-        raise DataError("a probability must be a number from 0 to 1")
+        raise DataError("each probability must be a number from 0 to 1")
     return predicted, happened

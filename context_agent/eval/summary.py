@@ -247,14 +247,14 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
     try:
         if row["schema"] > SCHEMA:
             raise DataError(
-                f"{location} has schema {row['schema']}; this version reads up to {SCHEMA}: update context-agent"
+                f"{location} has schema {row['schema']}, but this version reads up to {SCHEMA}. Update context-agent."
             )
         summary = TypeAdapter(EvalSummary).validate_python(row)
         return replace(summary, metrics=tuple(metric.name for metric in in_table_order(row["metrics"])))
     except ValidationError as error:
-        raise DataError(f"{location}: not a summary of an evaluation ({explain(error)})") from None
+        raise DataError(f"{location} is not a summary of an evaluation ({explain(error)})") from None
     except (KeyError, TypeError, ConfigError) as error:
-        raise DataError(f"{location}: not a summary of an evaluation ({error})") from None
+        raise DataError(f"{location} is not a summary of an evaluation ({error})") from None
 
 
 COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens", "prune_accuracy", "money")

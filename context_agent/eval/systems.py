@@ -174,10 +174,10 @@ def find_systems(names: Iterable[str], *, reranker: bool = False) -> tuple[Syste
     """
     systems = tuple(dict.fromkeys(_find_system(name) for name in names))
     if not systems:
-        raise ConfigError("no system is selected: pass --systems")
+        raise ConfigError("no system is selected. Choose some with --systems.")
     for system in systems:
         if system.reranked and not reranker:
-            raise ConfigError(f"{system.name} needs a reranker: pass --reranker")
+            raise ConfigError(f"the system {system.name} needs a reranker. Pass --reranker.")
     return systems
 
 
@@ -266,18 +266,18 @@ def _find_system(name: str) -> System:
     stem, plus, breadth = base.partition(SWARM)
     system = next((candidate for candidate in SYSTEMS if candidate.name == stem), None)
     if system is None:
-        raise ConfigError(f"unknown system {name!r}: {suggestion(stem, [candidate.name for candidate in SYSTEMS])}")
+        raise ConfigError(f"unknown system {name!r}. {suggestion(stem, [candidate.name for candidate in SYSTEMS])}")
     if plus:
         if system.name != "agent" or not breadth.isdecimal() or not 1 <= int(breadth) <= MAX_BREADTH:
             raise ConfigError(
-                f"unknown system {name!r}: the agent has a swarm of 1 to {MAX_BREADTH} searchers, as in agent+swarm4"
+                f"unknown system {name!r}. A swarm of the agent has 1 to {MAX_BREADTH} searchers, as in agent+swarm4."
             )
         about = f"{system.about}, with {breadth} searchers"
         system = replace(system, name=base, about=about, swarm=int(breadth))
     if not at:
         return system
     if not system.keeps_context or not rollouts.isdecimal() or int(rollouts) < 1:
-        raise ConfigError(f"unknown system {name!r}: only agents take rollouts, at least 1, as in agent@4")
+        raise ConfigError(f"unknown system {name!r}. Only agents take rollouts, at least 1, as in agent@4.")
     about = f"{system.about}, {rollouts} rollouts fused"
     return replace(system, name=name, about=about, rollouts=int(rollouts))
 
@@ -285,15 +285,18 @@ def _find_system(name: str) -> System:
 def _single_retriever(corpus: RetrieverCorpus, name: str, question: str, depth: int) -> list[str]:
     retriever = next((candidate for candidate in corpus.retrievers if candidate.name == name), None)
     if retriever is None:
-        raise ConfigError(f"the corpus {corpus.name} has no {name} retriever: leave that system out of --systems")
+        raise ConfigError(f"the corpus {corpus.name} has no {name} retriever. Leave that system out of --systems.")
     return [chunk_id for chunk_id, _ in retriever.search(question, depth)]
 
 
 def _one_shot(search: Search, question: Question, corpus: Corpus, k: int) -> SearchResult:
     if not question.question.strip():
-        raise ConfigError("the question is empty: pass its text")
+        raise ConfigError("the question is empty. Pass its text.")
     if not isinstance(corpus, RetrieverCorpus):
-        raise ConfigError(f"one-shot systems need a corpus with retrievers, which {corpus.name} does not have")
+        raise ConfigError(
+            f"one-shot systems need a corpus with retrievers, but the corpus {corpus.name} has none. Choose other "
+            "--systems."
+        )
     ids = search(corpus, question.question, max(CANDIDATES, CHUNKS_PER_DOCUMENT * k))
     documents = _documents(corpus.get(ids), k)
     return SearchResult(question.question, documents, ONE_SHOT, 0, 0, (), id=question.id)

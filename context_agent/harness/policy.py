@@ -174,5 +174,5 @@ class SwarmPlayer(Protocol):
 def with_effort(policy: Policy, name: str) -> Policy:
     """Return the policy with that effort. Raise `ConfigError` if it has no such effort."""
     if not isinstance(policy, AdjustableEffort):
-        raise ConfigError(f"the policy {policy.name} has no effort to choose. Leave out the effort {name!r}.")
+        raise ConfigError(f"the policy {policy.name} has no efforts to choose from. Leave out the effort {name!r}.")
     return policy.with_effort(name)

@@ -116,7 +116,7 @@ class Profile:
         try:
             return replace(self, prompt=Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the prompt file {path}: {error}") from error
+            raise ConfigError(f"cannot read the prompt file {path} ({error}). Pass a text file in UTF-8.") from error
 
     def with_summaries(self) -> Profile:
         """Return the same profile with `summarize_context`, under another name.
@@ -155,7 +155,7 @@ class Profile:
         Raise `KeyError` or `TypeError` for data that are not a profile.
         """
         if not isinstance(data, dict):
-            raise TypeError("the profile must be a JSON object")
+            raise TypeError(f"the profile must be a JSON object; got {type(data).__name__}")
         field_names = {field.name for field in fields(Profile)}
         values = {key: value for key, value in data.items() if key in field_names}
         return Profile(**{**values, "tools": tuple(values["tools"])})
@@ -165,7 +165,7 @@ def profile(name: str) -> Profile:
     """Return the profile with one of the `NAMES`. Raise `ConfigError` for another name."""
     table = dict(zip(NAMES, (default, context_1, summary, lean), strict=True))
     if name not in table:
-        raise ConfigError(f"there is no harness profile {name!r}. Choose one of {', '.join(table)}")
+        raise ConfigError(f"there is no harness profile {name!r}. Choose one of {', '.join(table)}.")
     return table[name]()
 
 

@@ -133,7 +133,10 @@ class Trajectory:
         """Replay everything and compare the final view with the digest. Raise `TrajectoryError` if they differ."""
         *_, final = self.views()
         if self.end is not None and digest(final) != self.end.digest:
-            raise TrajectoryError(f"trajectory {self.header.id}: the replayed final view differs from the recorded one")
+            raise TrajectoryError(
+                f"the replay of trajectory {self.header.id} ends with another view than the recorded one. Record the "
+                "episode again."
+            )
 
     def without_timestamps(self) -> Trajectory:
         """Return the same trajectory without clock readings and random ids.
@@ -168,7 +171,12 @@ def _checked(view: View, event: Event) -> View:
     try:
         after = fold(view, event)
     except KeyError as error:
-        raise TrajectoryError(f"an edit names block {error}, which no result showed") from None
+        raise TrajectoryError(
+            f"an edit names block {error}, which no result showed. Record the episode again."
+        ) from None
     if isinstance(event, TurnClosed) and after.tokens != event.total:
-        raise TrajectoryError(f"turn {event.turn}: replay counts {after.tokens} tokens; the record has {event.total}")
+        raise TrajectoryError(
+            f"the replay of turn {event.turn} counts {after.tokens} tokens, but the record has {event.total}. Record "
+            "the episode again."
+        )
     return after

@@ -97,7 +97,10 @@ def read(path: str | Path) -> Trajectory:
     try:
         lines = read_bytes(path, MAX_FILE_BYTES).decode("utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise TrajectoryError(f"cannot read the trajectory {path}: {error}") from error
+        raise TrajectoryError(
+            f"cannot read the trajectory {path} ({error}). Pass a trajectory file, such as one of `ctx1 search --save "
+            "FOLDER`."
+        ) from error
     return from_lines(path, lines)
 
 
@@ -118,7 +121,10 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
     try:
         header = decode_header(parse_json(rows[0]))
     except (IndexError, *MALFORMED) as error:
-        raise TrajectoryError(f"{path}: the first line is not a trajectory header ({error})") from None
+        raise TrajectoryError(
+            f"{path}: the first line is not a trajectory header ({error}). Pass a trajectory file, such as one of "
+            "`ctx1 search --save FOLDER`."
+        ) from None
     events: list[Event] = []
     size = 0
     for number, row in enumerate(rows[1:], start=2):
@@ -128,11 +134,14 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
         except MALFORMED as error:
             if number == len(rows):
                 break
-            raise TrajectoryError(f"{path}, line {number}: not a trajectory event ({error})") from None
+            raise TrajectoryError(
+                f"{path}, line {number}: the line is not a trajectory event ({error}). Restore the file, or record "
+                "the episode again."
+            ) from None
         if size > MAX_RECORD_SIZE:
             raise TrajectoryError(
-                f"{path}, line {number}: the events so far add or name more than {MAX_RECORD_SIZE:,} segments. "
-                "No more are replayed."
+                f"{path}, line {number}: the events up to this line name more than {MAX_RECORD_SIZE:,} segments, "
+                "which is the limit of a replay. Record the episode again."
             )
         events.append(event)
     return Trajectory(header, tuple(events))
@@ -162,12 +171,12 @@ def decode_header(data: dict[str, Any]) -> Header:
     `ValueError`.
     """
     if data["kind"] != "header":
-        raise ValueError(f"kind is {data['kind']!r}")
+        raise ValueError(f"kind must be 'header'; got {data['kind']!r}")
     if data["schema"] != TRAJECTORY_SCHEMA:
         older = data["schema"] < TRAJECTORY_SCHEMA
         remedy = "Search again with `ctx1 search --save FOLDER`" if older else "Update context-agent"
         raise TrajectoryError(
-            f"the trajectory has schema {data['schema']}; this version reads schema {TRAJECTORY_SCHEMA}. {remedy}."
+            f"the trajectory has schema {data['schema']}, but this version reads schema {TRAJECTORY_SCHEMA}. {remedy}."
         )
     field_names = {entry.name for entry in fields(Header)}
     values = {key: value for key, value in data.items() if key in field_names}

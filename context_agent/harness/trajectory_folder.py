@@ -115,7 +115,7 @@ def _read(path: Path, is_argument: bool, files: _Files) -> None:
     except TrajectoryError as error:
         files.problems.append(str(error) if str(path) in str(error) else f"{path}: {error}")
     except (RecursionError, AttributeError, ConfigError) as error:
-        files.problems.append(f"{path}: not a valid trajectory ({error})")
+        files.problems.append(f"{path}: the file is not a valid trajectory ({error})")
     else:
         files.loaded.append((path, trajectory, _replay_problem(trajectory)))
 
@@ -156,8 +156,8 @@ def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
 def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
     names = ", ".join(str(path) for path in paths)
     reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
-    more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    more = f"; {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return (
-        f"there is no trajectory in {names}: {'; '.join(reasons[:3])}{more}. "
-        "`ctx1 search --save FOLDER` and SearchAgent(trajectories=FOLDER) write trajectories"
+        f"there is no trajectory in {names} ({'; '.join(reasons[:3])}{more}). Write some with `ctx1 search --save "
+        "FOLDER` or SearchAgent(trajectories=FOLDER)."
     )

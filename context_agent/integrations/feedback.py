@@ -104,11 +104,11 @@ def judgment(
     """
     both = sorted(set(relevant) & set(irrelevant))
     if both:
-        raise ConfigError(f"{both[0]!r} is both in relevant and in irrelevant: remove it from one of them")
+        raise ConfigError(f"{both[0]!r} is both in relevant and in irrelevant. Remove it from one of them.")
     if not (relevant or irrelevant or comment or rating is not None):
-        raise ConfigError("the judgment is empty: give relevant or irrelevant ids, a rating or a comment")
+        raise ConfigError("the judgment is empty. Pass relevant or irrelevant ids, a rating or a comment.")
     if rating is not None and rating not in VALID_RATINGS:
-        raise ConfigError(f"a rating is a whole number from 1 to 5; got {rating}")
+        raise ConfigError(f"a rating must be a whole number from 1 to 5; got {rating}")
     content = Judgment("", trajectory, tuple(relevant), tuple(irrelevant), rating, comment, user)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return replace(content, id=id or _digest(content), time=now if time is None else time)
@@ -150,8 +150,8 @@ class FeedbackLog:
         if _request_id(line) == request:
             return str(_decoded(line)["trajectories"][0])
         raise TrajectoryError(
-            f"no trajectory is known for request {request!r}: pass the trajectory, or one of the last "
-            f"{MAX_REQUESTS:,} requests"
+            f"no trajectory is known for request {request!r}. Pass the trajectory, or one of the last "
+            f"{MAX_REQUESTS:,} requests."
         )
 
     def resolve(self, name: str) -> str:
@@ -174,14 +174,14 @@ class FeedbackLog:
         """
         if not _TRAJECTORY_ID.fullmatch(trajectory):
             raise TrajectoryError(
-                f"{trajectory[:140]!r} cannot be the id of a trajectory: pass the id from a search's answer"
+                f"{trajectory[:140]!r} cannot be the id of a trajectory. Pass the id from a search's answer."
             )
         try:
             with (self.folder / f"{trajectory}.jsonl").open("rb") as stream:
                 return decode_header(parse_json(stream.readline(MAX_BYTES)))
         except (OSError, *MALFORMED, ContextAgentError):
             raise TrajectoryError(
-                f"there is no trajectory {trajectory!r} in the log folder: pass the id from a search's answer"
+                f"there is no trajectory {trajectory!r} in the log folder. Pass the id from a search's answer."
             ) from None
 
     def add(self, judgment: Judgment) -> bool:
@@ -198,8 +198,8 @@ class FeedbackLog:
         line = encode_line(judgment.to_json())
         if len(line) > MAX_JUDGMENT_BYTES:
             raise FeedbackLimitError(
-                f"the judgment has {len(line):,} bytes, and at most {MAX_JUDGMENT_BYTES:,} are allowed: name fewer "
-                "documents or shorten the comment"
+                f"the judgment must have at most {MAX_JUDGMENT_BYTES:,} bytes; got {len(line):,}. Name fewer "
+                "documents, or shorten the comment."
             )
         self.header(judgment.trajectory)
         with self._locked():
@@ -207,10 +207,10 @@ class FeedbackLog:
             if existing is not None:
                 if replace(existing, time="") == replace(judgment, time=""):
                     return False
-                raise DataError(f"judgment {judgment.id!r} has other content in the log: give it another id")
+                raise DataError(f"judgment {judgment.id!r} has other content in the log. Give it another id.")
             if len(self._judgments) >= MAX_JUDGMENTS:
                 raise FeedbackLimitError(
-                    f"the log is full ({MAX_JUDGMENTS:,} judgments): move {JUDGMENTS_FILE} out of {self.folder}"
+                    f"the log is full ({MAX_JUDGMENTS:,} judgments). Move {JUDGMENTS_FILE} out of {self.folder}."
                 )
             _append(self.folder / JUDGMENTS_FILE, line, sync=True)
             return True
@@ -265,7 +265,8 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
     schema = data.get("schema")
     if isinstance(schema, int) and schema > LOG_SCHEMA:
         raise DataError(
-            f"{location}: the judgment has schema {schema}; this version reads up to {LOG_SCHEMA}. Update context-agent"
+            f"{location}: the judgment has schema {schema}, but this version reads up to {LOG_SCHEMA}. Update "
+            "context-agent."
         )
     texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
     ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}
@@ -276,7 +277,9 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
         and all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in ids.values())
         and (rating is None or rating in VALID_RATINGS)
     ):
-        raise DataError(f'{location} is not a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
+        raise DataError(
+            f'{location}: the line must be a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}'
+        )
     entry = Judgment(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
     return replace(entry, id=entry.id or _digest(entry))
 

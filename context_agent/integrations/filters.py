@@ -60,12 +60,14 @@ def _haystack(filters: Mapping[str, Any], levels: int, *, negated: bool) -> Wher
     _check_levels(levels)
     if "field" in filters:
         if missing := {"operator", "value"} - filters.keys():
-            raise ConfigError(f"the filter {brief(dict(filters))} has no {' and no '.join(sorted(missing))}")
+            raise ConfigError(
+                f"the filter {brief(dict(filters))} has no {' and no '.join(sorted(missing))}. Add what is missing."
+            )
         return _comparison(_metadata_key(filters["field"]), filters["operator"], filters["value"], negated)
     operator, conditions = filters.get("operator"), filters.get("conditions")
     if operator not in ("AND", "OR", "NOT") or not isinstance(conditions, Sequence) or not conditions:
         raise ConfigError(
-            "a Haystack filter needs field, operator and value, or operator (AND, OR, NOT) and conditions; got "
+            "a Haystack filter must have field, operator and value, or operator (AND, OR, NOT) and conditions; got "
             f"{brief(dict(filters))}"
         )
     inner = negated != (operator == "NOT")
@@ -75,7 +77,7 @@ def _haystack(filters: Mapping[str, Any], levels: int, *, negated: bool) -> Wher
 
 def _metadata_key(field: str) -> str:
     if field in ("id", "content", "score", "embedding"):
-        raise ConfigError(f"only metadata can be filtered, not {field!r}: use a field such as meta.year")
+        raise ConfigError(f"only metadata can be filtered, not {field!r}. Use a field such as meta.year.")
     return field.removeprefix("meta.")
 
 
@@ -96,18 +98,20 @@ def _llamaindex(filters: Any, levels: int, *, negated: bool) -> Where | None:
 
 def _comparison(key: str, operator: str, value: Any, negated: bool) -> Where:
     if operator not in CHROMA_OPERATORS:
-        raise ConfigError(f"Chroma has no filter {operator!r} (on {key!r}): use one of {', '.join(CHROMA_OPERATORS)}")
+        raise ConfigError(
+            f"Chroma has no filter {operator!r}, which {key!r} uses. Choose from {', '.join(CHROMA_OPERATORS)}."
+        )
     name = CHROMA_OPERATORS[operator]
     if negated:
         if name not in _NEGATED_OPERATORS:
             raise ConfigError(
-                f"Chroma cannot negate {key} {operator} {brief(value)}: write the opposite comparison instead"
+                f"Chroma cannot negate {key} {operator} {brief(value)}. Write the opposite comparison instead."
             )
         name = _NEGATED_OPERATORS[name]
     takes_list = name in ("$in", "$nin")
     if not isinstance(value, list | tuple | set if takes_list else str | int | float):
         raise ConfigError(
-            f"{key} {operator} needs {'a list' if takes_list else 'text or a number'}; got {brief(value)}"
+            f"{key} {operator} must have {'a list' if takes_list else 'text or a number'}; got {brief(value)}"
         )
     return {key: {name: sorted(value, key=str) if isinstance(value, set) else list(value) if takes_list else value}}
 
@@ -119,7 +123,7 @@ def _junction(operator: str, parts: Sequence[Where | None]) -> Where | None:
 
 def _check_levels(levels: int) -> None:
     if levels < 1:
-        raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels: flatten nested AND and OR")
+        raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels. Flatten nested AND and OR.")
 
 
 def _text(member: Any) -> str:

@@ -159,8 +159,8 @@ class SearchTool:
         """
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name):
             raise ConfigError(
-                f"{name!r} cannot be the name of a tool: begin with a letter or _, and use at most 64 "
-                "letters, digits, _ and -"
+                "the name of a tool must begin with a letter or _, and have at most 64 letters, digits, _ and -; got "
+                f"{name!r}"
             )
         self.retriever = PassageRetriever(agent, k, where, per_document)
         self.name, self.description = name, description
@@ -260,15 +260,15 @@ def _parsed(arguments: Mapping[str, Any] | str) -> _Arguments:
             return _Arguments.model_validate(dict(arguments))
         if len(arguments) > MAX_ARGUMENT_CHARACTERS:
             raise _MistakeError(
-                f"the arguments have {len(arguments):,} characters; use at most {MAX_ARGUMENT_CHARACTERS:,}"
+                f"the arguments must have at most {MAX_ARGUMENT_CHARACTERS:,} characters; got {len(arguments):,}"
             )
         return _Arguments.model_validate_json(arguments)
     except ValidationError as error:
         reasons = explain(error, whole="arguments")
-        raise _MistakeError(f'{reasons}. Call it like {{"question": "...", "k": {DEFAULT_K}}}') from None
+        raise _MistakeError(f'{reasons}. Call it like {{"question": "...", "k": {DEFAULT_K}}}.') from None
 
 
 def _checked_provider(provider: Provider) -> Provider:
     if provider not in get_args(Provider):
-        raise ConfigError(f"unknown provider {provider!r}: choose one of {', '.join(get_args(Provider))}")
+        raise ConfigError(f"unknown provider {provider!r}. Choose from {', '.join(get_args(Provider))}.")
     return provider

@@ -89,7 +89,7 @@ class ContextAgentRetriever:
             ConfigError: If the retriever was made on an open agent.
         """
         if self._is_live:
-            raise ConfigError("a retriever on an open agent cannot be saved: create it with path or url instead")
+            raise ConfigError("a retriever on an open agent cannot be saved. Create it with path or url instead.")
         return dict(default_to_dict(self, **self._options))
 
     @classmethod

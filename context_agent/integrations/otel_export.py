@@ -75,7 +75,7 @@ def _exporter(name: str) -> SpanExporter:
     if entry is None:
         names = ", ".join(sorted({"console", "none", *installed}))
         raise ConfigError(
-            f"OTEL_TRACES_EXPORTER={name}: this exporter is not installed. Install it, or use one of {names}"
+            f"OTEL_TRACES_EXPORTER={name} names an exporter that is not installed. Install it, or use one of {names}."
         )
     exporter: SpanExporter = entry.load()()
     return exporter
@@ -91,8 +91,8 @@ def _otlp(installed: dict[str, EntryPoint]) -> EntryPoint | None:
     if protocol is None:
         return next((installed[name] for name in OTLP_EXPORTERS.values() if name in installed), None)
     if protocol not in OTLP_EXPORTERS:
-        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: choose one of {', '.join(OTLP_EXPORTERS)}")
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL must be one of {', '.join(OTLP_EXPORTERS)}; got {protocol}")
     if OTLP_EXPORTERS[protocol] not in installed:
         package = f"opentelemetry-exporter-{OTLP_EXPORTERS[protocol].replace('_', '-')}"
-        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} needs {package}: pip install {package}")
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} needs {package}. Run `pip install {package}`.")
     return installed[OTLP_EXPORTERS[protocol]]

@@ -68,8 +68,8 @@ def prune(
     """
     if not 0 <= threshold <= 1 or (tokens is not None and tokens < 1) or (k is not None and k < 1):
         raise ConfigError(
-            f"threshold must be between 0 and 1, tokens and k at least 1; got threshold = {threshold}, "
-            f"tokens = {tokens}, k = {k}"
+            f"threshold must be from 0 to 1, and tokens and k must be at least 1; got threshold = {threshold}, tokens "
+            f"= {tokens}, k = {k}"
         )
     if not passages or not question.strip():
         return []

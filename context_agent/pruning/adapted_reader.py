@@ -61,9 +61,9 @@ class AdaptedReader:
                 metadata = opened.metadata() or {}
                 correction = np.asarray(opened.get_tensor(CORRECTION), dtype=np.float32)
         except OSError as error:
-            raise ConfigError(f"cannot read the adapted pruner {file}: {error.strerror or error}. {remedy}") from error
+            raise ConfigError(f"cannot read the adapted pruner {file} ({error.strerror or error}). {remedy}") from error
         except (SafetensorError, TypeError, ValueError) as error:
-            raise ConfigError(f"{file} is not an adapted pruner: {error}. {remedy}") from error
+            raise ConfigError(f"{file} is not an adapted pruner ({error}). {remedy}") from error
         if metadata.get("format") != FORMAT or metadata.get("reader") != reader.name:
             raise ConfigError(f"{file} was made for another reader. {remedy}")
         if correction.shape != (reader.width + 1,) or not np.isfinite(correction).all():

@@ -69,11 +69,11 @@ class Budget:
             raise ConfigError(f"the reserve must be at least 1 token; got {self.reserve}")
         least = RESERVES * self.reserve
         if self.window < least:
-            raise ConfigError(f"a window of {self.window} tokens is too small: it needs at least {least}")
+            raise ConfigError(f"the window must be at least {least} tokens; got {self.window}")
         if not 0 < self.soft <= self.hard < self.window - self.reserve:
             raise ConfigError(
-                f"thresholds must obey 0 < soft <= hard < window - {self.reserve}; got soft={self.soft}, "
-                f"hard={self.hard}, window={self.window}"
+                f"thresholds must obey 0 < soft <= hard < window - {self.reserve}; got soft = {self.soft}, hard = "
+                f"{self.hard}, window = {self.window}"
             )
         if not 0 < self.per_call <= self.hard:
             raise ConfigError(f"per_call must be from 1 to hard ({self.hard}); got {self.per_call}")
@@ -140,8 +140,8 @@ class PruneBudget:
         if number is not None and number >= 1 and number == int(number):
             return cls(count=int(number))
         raise ConfigError(
-            f"the budget is {value!r}; it must be a number of tokens of at least 1, such as 8000, or a share of the "
-            "tokens of tool results, such as 0.25 or '25%'"
+            "the budget must be a number of tokens of at least 1, such as 8000, or a share of the tokens of tool "
+            f"results, such as 0.25 or '25%'; got {value!r}"
         )
 
     def tokens(self, total: int) -> int:

@@ -176,7 +176,7 @@ def checked_messages(messages: object) -> Sequence[Any]:
         ConfigError: If the messages are not a list.
     """
     if isinstance(messages, Mapping) and (key := next((k for k in CONVERSATION_KEYS if k in messages), None)):
-        raise ConfigError(f"messages must be a list of messages; got the body of a request: pass body[{key!r}]")
+        raise ConfigError(f"messages must be a list of messages; got the body of a request. Pass body[{key!r}].")
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise ConfigError(f"messages must be a list of messages; got {type(messages).__name__}")
     return messages

@@ -63,7 +63,7 @@ class JudgeNetwork:
             ConfigError: If the file cannot be read, is not a network for today's features, or has numbers that are not
                 finite.
         """
-        remedy = "Reinstall context-agent"
+        remedy = "Reinstall context-agent."
         try:
             if file.stat().st_size > MAX_FILE_BYTES:
                 raise ConfigError(f"{file} is too large for a judge. {remedy}")
@@ -73,13 +73,13 @@ class JudgeNetwork:
             floats = {name: np.asarray(it, np.float32) for name, it in tensors.items() if name != "optional"}
             network = cls(optional=np.asarray(tensors["optional"], np.int64), **floats)
         except OSError as error:
-            raise ConfigError(f"cannot read the judge {file}: {error.strerror or error}. {remedy}") from error
+            raise ConfigError(f"cannot read the judge {file} ({error.strerror or error}). {remedy}") from error
         except (SafetensorError, TypeError, ValueError) as error:
-            raise ConfigError(f"{file} is not a judge: {error}. {remedy}") from error
+            raise ConfigError(f"{file} is not a judge ({error}). {remedy}") from error
         if metadata.get("format") != FORMAT or metadata.get("features") != " ".join(FEATURES):
             raise ConfigError(f"{file} was made for other features. {remedy}")
         if problem := network._problem():
-            raise ConfigError(f"{file} has a damaged judge: {problem}. {remedy}")
+            raise ConfigError(f"{file} has a damaged judge ({problem}). {remedy}")
         return network
 
     def _problem(self) -> str:

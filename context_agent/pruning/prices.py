@@ -36,13 +36,13 @@ class Prices:
     def __post_init__(self) -> None:
         if not 0 <= self.cached <= self.fresh or self.fresh <= 0 or self.turns < 0:
             raise ConfigError(
-                f"prices must obey 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached={self.cached}, "
-                f"fresh={self.fresh}, turns={self.turns}"
+                f"prices must obey 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached = {self.cached}, fresh "
+                f"= {self.fresh}, turns = {self.turns}"
             )
         if self.writing < self.cached or self.lifetime < 0:
             raise ConfigError(
-                f"prices must obey write >= cached and lifetime >= 0; got write={self.writing}, "
-                f"lifetime={self.lifetime}"
+                f"prices must obey write >= cached and lifetime >= 0; got write = {self.writing}, lifetime = "
+                f"{self.lifetime}"
             )
 
     @property

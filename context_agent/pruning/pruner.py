@@ -194,8 +194,8 @@ class ContextPruner:
                 values.append((result, *record.value(result, text)))
         self._results.count_memory(records)
         if unknown := sorted(wanted - pruned_ids):
-            hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "nothing is pruned in it"
-            raise ConfigError(f"no stub in this conversation names {unknown[0]!r}: {hint}")
+            hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "Nothing is pruned in it."
+            raise ConfigError(f"no stub in this conversation names {unknown[0]!r}. {hint}")
         return transcript.rewritten(values)
 
 
@@ -210,13 +210,13 @@ def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathL
     if file is not None:
         if (strategy, effort) != ("reader", "careful"):
             raise ConfigError(
-                f"an adapted reader works with strategy='reader' and effort='careful'; got {strategy!r} and {effort!r}"
+                f"an adapted reader needs strategy='reader' and effort='careful'; got {strategy!r} and {effort!r}"
             )
         return adapted(AdaptedReader.load(file))
     if not isinstance(strategy, str):
         return custom(strategy)
     if strategy not in STRATEGIES:
-        raise ConfigError(f"unknown pruning strategy {strategy!r}: {suggestion(strategy, STRATEGIES)}")
+        raise ConfigError(f"unknown pruning strategy {strategy!r}. {suggestion(strategy, STRATEGIES)}")
     return by_words if (strategy, effort) == ("reader", "fast") else JUDGES.get(strategy)
 
 
@@ -385,8 +385,7 @@ class _Prune:
         scores = judge(passages, replace(self._goal, room=room, staying=frozenset(staying)))
         if scores.shape != (len(passages),) or np.isnan(scores).any():
             raise ConfigError(
-                f"the strategy returned scores of shape {scores.shape} for {len(passages)} passages: it must return a "
-                "number for each of them"
+                f"the strategy must return a score for each of {len(passages)} passages; got shape {scores.shape}"
             )
         scores = raised(scores, passages, [row for row, reason in staying.items() if reason == "restored"])
         # The content of images is not judged. A later image stays longer.

@@ -63,9 +63,9 @@ def chunk_document(
         ConfigError: If `size` is below 16, or `overlap` is not in [0, size).
     """
     if size < MIN_CHUNK_TOKENS:
-        raise ConfigError(f"chunk size {size} is too small: use at least {MIN_CHUNK_TOKENS} tokens")
+        raise ConfigError(f"chunk size must be at least {MIN_CHUNK_TOKENS} tokens; got {size}")
     if not 0 <= overlap < size:
-        raise ConfigError(f"chunk overlap {overlap} does not work with chunk size {size}: use 0 to {size - 1}")
+        raise ConfigError(f"chunk overlap must be from 0 to {size - 1}, below the chunk size {size}; got {overlap}")
     if not document.sections:
         spans = _spans(document.text, 0, len(document.text), size=size, overlap=overlap, counter=counter)
         return [chunk_at(document, index, span) for index, span in enumerate(spans)]

@@ -35,10 +35,13 @@ def with_storable_metadata(document: Document, note: Callable[[str], None]) -> D
     """Return the document without the metadata that cannot be stored. `note` receives what is left out, and why."""
     entries = dict(islice(document.metadata.items(), MOST_ENTRIES))
     if len(document.metadata) > MOST_ENTRIES:
-        note(f"documents with more than {MOST_ENTRIES} metadata fields: only the first {MOST_ENTRIES} are indexed")
+        note(
+            f"some documents have more than {MOST_ENTRIES} metadata fields, of which only the first {MOST_ENTRIES} "
+            "are indexed"
+        )
     refused = {key: reason for key, value in entries.items() if (reason := _refusal(key, value))}
     for key, reason in refused.items():
-        note(f"field {repr(key)[:80]} is left out of the metadata: {reason}; rename or convert it")
+        note(f"metadata field {repr(key)[:80]} is left out: {reason}. Rename or convert it.")
     if not refused and len(entries) == len(document.metadata):
         return document
     return replace(document, metadata={key: value for key, value in entries.items() if key not in refused})
@@ -47,20 +50,25 @@ def with_storable_metadata(document: Document, note: Callable[[str], None]) -> D
 def check_document(document: Document) -> None:
     """If an index cannot store the id, title, text or metadata, raise `CorpusError`."""
     if any(not isinstance(part, str) for part in (document.id, document.title, document.text)):
-        raise CorpusError(f"document {document.id!r}: id, title and text must be strings; convert them")
+        raise CorpusError(f"the id, title and text of document {document.id!r} must be strings. Convert them.")
     if not document.id.strip():
-        raise CorpusError(f"document id {document.id!r} is empty: give every document an id")
+        raise CorpusError(f"a document has the empty id {document.id!r}. Give every document an id.")
     name = repr(document.id[:80])
     if len(document.id) > LONGEST_ID:
-        raise CorpusError(f"document id {name}... has {len(document.id):,} characters; use at most {LONGEST_ID:,}")
+        raise CorpusError(
+            f"a document id must have at most {LONGEST_ID:,} characters; {name}... has {len(document.id):,}"
+        )
     if _SURROGATE.search(document.id):
-        raise CorpusError(f"document id {name} contains a lone surrogate, which is not Unicode text: remove it")
+        raise CorpusError(f"document id {name} contains a lone surrogate, which is not Unicode text. Remove it.")
     if len(document.metadata) > MOST_ENTRIES:
         count = len(document.metadata)
-        raise CorpusError(f"document {name} has {count:,} metadata entries; keep at most {MOST_ENTRIES}")
+        raise CorpusError(f"a document must have at most {MOST_ENTRIES} metadata entries; {name} has {count:,}")
     for key, value in document.metadata.items():
         if reason := _refusal(key, value):
-            raise CorpusError(f"document {name}, metadata {repr(key)[:80]}: {reason}; rename, convert or remove it")
+            raise CorpusError(
+                f"metadata field {repr(key)[:80]} of document {name} cannot be stored: {reason}. Rename, convert or "
+                "remove it."
+            )
 
 
 def _refusal(key: object, value: object) -> str:
@@ -70,14 +78,14 @@ def _refusal(key: object, value: object) -> str:
 
 def _key_refusal(key: object) -> str:
     if not isinstance(key, str):
-        return f"its name is a {type(key).__name__}, not a string"
+        return f"its name must be a string; got {type(key).__name__}"
     if not key:
         return "its name is empty"
     if len(key) > LONGEST_KEY:
         return f"its name has more than {LONGEST_KEY} characters"
     if key.startswith(RESERVED):
         return "Chroma reserves names that begin with 'chroma:', '#' or '$'"
-    return "its name holds a lone surrogate, which is not Unicode text" if _SURROGATE.search(key) else ""
+    return "its name contains a lone surrogate, which is not Unicode text" if _SURROGATE.search(key) else ""
 
 
 def _value_refusal(value: object) -> str:
@@ -85,9 +93,9 @@ def _value_refusal(value: object) -> str:
         case bool():
             return ""
         case str():
-            return "its text holds a lone surrogate, which is not Unicode text" if _SURROGATE.search(value) else ""
+            return "its text contains a lone surrogate, which is not Unicode text" if _SURROGATE.search(value) else ""
         case int():
             return "" if -(2**63) <= value < 2**63 else "its integer needs more than 64 bits"
         case float():
-            return "" if math.isfinite(value) else f"its value is {value}, not a finite number"
-    return f"its value is a {type(value).__name__}, not a string, number or boolean"
+            return "" if math.isfinite(value) else f"its value must be a finite number; got {value}"
+    return f"its value must be a string, number or boolean; got {type(value).__name__}"

@@ -66,7 +66,7 @@ def check_where(where: object) -> None:
             _check_scalar(value)
             continue
         if depth > MAX_DEPTH:
-            raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels: flatten nested $and and $or")
+            raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels. Flatten nested $and and $or.")
         if isinstance(value, Mapping):
             keys = sum(str(key).startswith("$") for key in value)
             operators, conditions = operators + keys, conditions + (len(value) - keys or not value)
@@ -76,11 +76,11 @@ def check_where(where: object) -> None:
         # A well-formed filter of n conditions has fewer than 2n operators.
         if conditions > MAX_CONDITIONS or operators > 2 * MAX_CONDITIONS:
             raise ConfigError(
-                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list"
+                f"the metadata filter has more than {MAX_CONDITIONS} conditions. Use fewer, or $in with a list."
             )
         if values > MAX_VALUES:
             raise ConfigError(
-                f"the metadata filter lists more than {MAX_VALUES:,} values: split it into several searches"
+                f"the metadata filter lists more than {MAX_VALUES:,} values. Split it into several searches."
             )
         parts: Iterable[object] = value.values() if isinstance(value, Mapping) else value
         pending += ((part, depth + 1) for part in parts)
@@ -88,11 +88,13 @@ def check_where(where: object) -> None:
 
 def _check_scalar(value: object) -> None:
     if isinstance(value, str) and len(value) > MAX_TEXT:
-        raise ConfigError(f"the metadata filter has a string of {len(value):,} characters: use at most {MAX_TEXT:,}")
+        raise ConfigError(f"the metadata filter has a string of {len(value):,} characters. Use at most {MAX_TEXT:,}.")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError("the metadata filter has a number that is not finite, which no store can hold: remove it")
+        raise ConfigError("the metadata filter has a number that is not finite, which no store can hold. Remove it.")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError("the metadata filter has an integer of more than 64 bits, which no store can hold: remove it")
+        raise ConfigError(
+            "the metadata filter has an integer of more than 64 bits, which no store can hold. Remove it."
+        )
 
 
 def compile_where(where: Where) -> Predicate:
@@ -107,25 +109,25 @@ def compile_where(where: Where) -> Predicate:
 
 def _compiled(where: object) -> Predicate:
     if not isinstance(where, Mapping) or len(where) != 1 or not all(isinstance(key, str) for key in where):
-        raise ConfigError(f"a metadata filter has exactly one key; got {brief(where)}. Join filters with $and")
+        raise ConfigError(f"a metadata filter must have exactly one key; got {brief(where)}. Join filters with $and.")
     ((key, condition),) = where.items()
     if key in ("$and", "$or"):
         return _junction(key, condition)
     if key.startswith("$"):
-        raise ConfigError(f"unknown operator {key!r} in a metadata filter: use $and, $or or a metadata key")
+        raise ConfigError(f"unknown operator {key!r} in a metadata filter. Use $and, $or or a metadata key.")
     if key == "#document":
-        raise ConfigError("a metadata filter cannot search texts: use grep")
+        raise ConfigError("a metadata filter cannot search texts. Use grep instead.")
     if not isinstance(condition, Mapping):
         condition = {"$eq": condition}
     if len(condition) != 1:
-        raise ConfigError(f"metadata key {key!r} needs exactly one operator; got {brief(condition)}")
+        raise ConfigError(f"metadata key {key!r} must have exactly one operator; got {brief(condition)}")
     ((name, value),) = condition.items()
     return _comparison(key, name, value)
 
 
 def _junction(name: str, parts: Any) -> Predicate:
     if not isinstance(parts, list) or len(parts) < 2:
-        raise ConfigError(f"{name} takes a list of at least two filters; got {brief(parts)}")
+        raise ConfigError(f"{name} must have a list of at least two filters; got {brief(parts)}")
     tests = [_compiled(part) for part in parts]
     join = all if name == "$and" else any
     return lambda metadata: join(test(metadata) for test in tests)
@@ -162,16 +164,16 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
     if name in _ORDER_OPERATORS:
         if not _is_number(value):
             raise ConfigError(
-                f"{name} compares numbers; got {brief(value)}. Write numbers without quotes. For dates, compare `day`, "
-                "such as 20251031"
+                f"{name} must compare with a number; got {brief(value)}. Write numbers without quotes. For dates, "
+                "compare `day`, such as 20251031."
             )
         compare = _ORDER_OPERATORS[name]
         return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
     if name not in ("$eq", "$contains"):
         operators = ", ".join(("$eq", "$in", "$contains", *_NEGATED_OPERATORS, *_ORDER_OPERATORS))
-        raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {operators}")
+        raise ConfigError(f"unknown operator {name!r} in a metadata filter. Use one of {operators}.")
     if not isinstance(value, _SCALAR_TYPES):
-        raise ConfigError(f"{name} takes a string, a number or a boolean; got {brief(value)}")
+        raise ConfigError(f"{name} must have a string, a number or a boolean; got {brief(value)}")
     if name == "$eq":
         target = _identity(value)
         return lambda metadata: key in metadata and _identity(metadata[key]) == target
@@ -180,9 +182,11 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
 
 def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
     if not isinstance(values, list) or not values:
-        raise ConfigError(f"$in and $nin take a list with at least one value; got {brief(values)}")
+        raise ConfigError(f"$in and $nin must have a list of at least one value; got {brief(values)}")
     if not isinstance(values[0], _SCALAR_TYPES) or any(type(value) is not type(values[0]) for value in values):
-        raise ConfigError(f"$in and $nin take a list of strings, numbers or booleans; got {brief(values)}")
+        raise ConfigError(
+            f"$in and $nin must have a list of only strings, only numbers or only booleans; got {brief(values)}"
+        )
     return {_identity(value) for value in values}
 
 

@@ -57,7 +57,9 @@ def reciprocal_rank_fusion(
     """
     weights = [1.0] * len(rankings) if weights is None else list(weights)
     if len(weights) != len(rankings) or any(weight < 0 for weight in weights):
-        raise ConfigError(f"{len(rankings)} rankings need {len(rankings)} weights, none negative; got {weights}")
+        raise ConfigError(
+            f"{len(rankings)} rankings must have {len(rankings)} weights that are not negative; got {weights}"
+        )
     parts: dict[str, list[float]] = {}
     for ranking, weight in zip(rankings, weights, strict=True):
         if weight == 0:

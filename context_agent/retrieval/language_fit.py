@@ -57,9 +57,9 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
     if mean >= LEAST_LETTERS or whole_words >= MOST_WHOLE_WORDS * len(lengths):
         return ""
     return (
-        f"the embedder {embedder} knows English only: it splits these texts into pieces of {mean:.1f} letters, "
-        f"English into 4. Dense search will find little. Index into a new --path with --embedder "
-        f"{MULTILINGUAL_EMBEDDER}"
+        f"the embedder {embedder} knows English only. It splits these texts into pieces of {mean:.1f} letters, and "
+        "English into pieces of 4, so dense search will find little. Index into a new --path with --embedder "
+        f"{MULTILINGUAL_EMBEDDER}."
     )
 
 

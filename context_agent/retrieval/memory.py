@@ -196,7 +196,7 @@ class MemoryCorpus:
             vectors = embedder.embed_documents([chunk.indexed_text for chunk in self._chunks])
         if vectors.shape != expected:
             raise DimensionError(
-                f"the vectors have the shape {vectors.shape}, but {embedder.name} and the chunks need {expected}"
+                f"the vectors must have the shape {expected} for {embedder.name} and the chunks; got {vectors.shape}"
             )
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
@@ -214,7 +214,7 @@ def _chunks_of(
             else chunk_document(source, size=size, counter=counter, overlap=overlap)
         )
     if not chunks:
-        raise CorpusEmptyError("the corpus is empty: pass at least one document with text")
+        raise CorpusEmptyError("the corpus is empty. Pass at least one document with text.")
     return chunks
 
 
@@ -222,7 +222,7 @@ def _rows_by_id(chunks: Sequence[Chunk]) -> dict[str, int]:
     rows = {chunk.id: row for row, chunk in enumerate(chunks)}
     if len(rows) < len(chunks):
         repeated = next(chunk.id for row, chunk in enumerate(chunks) if rows[chunk.id] != row)
-        raise CorpusError(f"chunk id {repeated!r} occurs twice: give every document a unique id")
+        raise CorpusError(f"chunk id {repeated!r} occurs twice. Give every document a unique id.")
     return rows
 
 

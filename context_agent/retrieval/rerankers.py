@@ -56,7 +56,7 @@ def load_reranker(spec: str | None) -> Reranker | None:
         url, variable = split_key_variable(address)
         return HttpReranker(url, model=model or None, api_key_env=variable)
     raise ConfigError(
-        f"unknown reranker {spec!r}: use none, cross-encoder:MODEL or an http(s) URL of a /rerank endpoint"
+        f"unknown reranker {spec!r}. Pass none, cross-encoder:MODEL or an http(s) URL of a /rerank endpoint."
     )
 
 
@@ -82,7 +82,7 @@ class CrossEncoderReranker:
         try:
             scores = model.predict([(query, text) for text in texts], batch_size=self._batch_size)
         except (RuntimeError, ValueError) as error:
-            raise RerankerError(f"{self.name} failed on {len(texts)} texts: {error}") from error
+            raise RerankerError(f"{self.name} failed on {len(texts)} texts ({error})") from error
         return np.asarray(scores, dtype=np.float32).reshape(len(texts))
 
     def _loaded(self) -> Any:
@@ -94,7 +94,9 @@ class CrossEncoderReranker:
             try:
                 self._model = CrossEncoder(self._model_name, device=self._device, trust_remote_code=False)
             except (OSError, ValueError, RuntimeError) as error:
-                raise RerankerError(f"the model of {self.name} cannot be loaded: {error}") from error
+                raise RerankerError(
+                    f"the model of {self.name} cannot be loaded ({error}). Check its name, or pass a folder."
+                ) from error
         return self._model
 
 
@@ -162,7 +164,7 @@ class HttpReranker:
             return self._endpoint.post_sync("", body, lambda events: events)
         except Refusal as refusal:
             rejected = refusal.status in (401, 403)
-            hint = f" ({rejected_key_hint(self._endpoint.api_key_env)})" if rejected else ""
+            hint = f". {rejected_key_hint(self._endpoint.api_key_env)}" if rejected else ""
             raise RerankerError(f"the reranker failed: {refusal}{hint}") from None
         except ServerError as error:
             raise RerankerError(f"the reranker failed: {error}") from None
@@ -176,7 +178,7 @@ class HttpReranker:
                 scores[_index(item["index"], count)] = float(item.get("relevance_score", item.get("score")))
         except (TypeError, KeyError, ValueError, OverflowError, AttributeError) as error:
             raise RerankerError(
-                f"the reranker {self.name} did not return a list of scores with indexes, but {reprlib.repr(items)}"
+                f"the reranker {self.name} must return a list of scores with indexes; got {reprlib.repr(items)}"
             ) from error
         missing = int(np.isnan(scores).sum())
         if missing:
@@ -189,5 +191,5 @@ class HttpReranker:
 def _index(value: object, count: int) -> int:
     """Return the index of a text. If the value is not an integer from 0 to `count - 1`, raise `ValueError`."""
     if type(value) is not int or not 0 <= value < count:
-        raise ValueError(f"not an index of {count} texts: {value!r:.20}")
+        raise ValueError(f"the index must be one of {count} texts; got {value!r:.20}")
     return value

@@ -218,14 +218,14 @@ AttemptSetting = tuple[str, Policy, int, int]
 def _seeds(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     if count > 1 and isinstance(policy, BridgePolicy):
         raise ConfigError(
-            "the bridge policy is deterministic and ignores the seed: vary its effort or the window (--vary)"
+            "the bridge policy is deterministic and ignores the seed. Vary its effort or the window with --vary."
         )
     return [(f"seed {seed}", policy, seed, window) for seed in range(count)]
 
 
 def _efforts(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     if not isinstance(policy, BridgePolicy):
-        raise ConfigError(f"{policy.name} has no effort to vary: vary the seed or the window (--vary)")
+        raise ConfigError(f"{policy.name} has no effort to vary. Vary the seed or the window with --vary.")
     return [
         (f"searches {searches}", _with_fewer_searches(policy, searches), 0, window)
         for searches in _search_counts(policy.effort.searches, count)
@@ -241,7 +241,9 @@ def _search_counts(most: int, count: int) -> Sequence[int]:
     """Return `count` different numbers of searches up to `most`, in a geometric progression."""
     rungs = [round(most ** (at / (count - 1))) for at in range(count)] if count > 1 else [most]
     if len(set(rungs)) < count:
-        raise ConfigError(f"{count} attempts cannot all differ with at most {most} searches. Use fewer attempts.")
+        raise ConfigError(
+            f"{count} attempts cannot all differ with at most {most} searches. Use fewer attempts, or more searches."
+        )
     return rungs
 
 
@@ -249,7 +251,7 @@ def _windows(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
     sizes = [window >> at for at in range(count)]
     if sizes[-1] < SMALLEST_WINDOW:
         raise ConfigError(
-            f"a window of {window:,} halved {count - 1} times is {sizes[-1]:,} tokens, below {SMALLEST_WINDOW:,}: "
-            "use fewer passes or a larger window"
+            f"a window of {window:,} tokens that is halved {count - 1} times has {sizes[-1]:,} tokens, below "
+            f"{SMALLEST_WINDOW:,}. Use fewer passes or a larger window."
         )
     return [(f"window {size}", policy, 0, size) for size in sizes]

@@ -59,7 +59,9 @@ def load_judgments(paths: Iterable[Path], task_ids: Collection[str]) -> Judgment
                 _add_judgment(judgments, line, f"{name}:{number}", Path(name).stem, task_ids)
     if not judgments.verdicts:
         detail = f" ({judgments.problems[0]})" if judgments.problems else ""
-        raise DataError(f"none of these tasks has a judgment in {', '.join(names)}{detail}")
+        raise DataError(
+            f"none of these tasks has a judgment in {', '.join(names)}{detail}. Pass the judgments of these tasks."
+        )
     return judgments
 
 
@@ -111,9 +113,9 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        raise DataError(f"{path} cannot be read ({error.strerror}). Pass an existing file of judgments.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: {error}") from error
+        raise DataError(f"{path} is not UTF-8 ({error}). Convert the file to UTF-8.") from error
 
 
 def _add_judgment(judgments: Judgments, line: str, location: str, signed: str, task_ids: Collection[str]) -> None:

@@ -304,7 +304,7 @@ def _report(stage: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], 
 def _open_log(path: Path) -> AppendLog:
     # Records are not synced one by one, because that would cost more than most stages. A killed process loses none.
     # The model's replies, which cost money, are synced by their own cache.
-    busy = DataError(f"another process is writing {path}: wait until it ends, or write to another file")
+    busy = DataError(f"another process is writing {path}. Wait until it ends, or write to another file.")
     return AppendLog(path, sync=False, busy=busy)
 
 
@@ -334,18 +334,18 @@ def _journaled(contents: LogContents, path: Path, header: Mapping[str, Any]) -> 
     try:
         return {row["key"]: _outcome_of(row) for row in contents.records[1:]}
     except (KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged ({error}): delete it to start the stage again") from None
+        raise DataError(f"{path} is damaged ({error}). Delete it to start the stage again.") from None
 
 
 def _check_header(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if (before.get("schema"), before.get("stage")) != (now["schema"], now["stage"]):
         raise ConfigError(
-            f"{path} is the journal of stage {before.get('stage')!r}, not of {now['stage']!r}: write to another file"
+            f"{path} is the journal of stage {before.get('stage')!r}, not of {now['stage']!r}. Write to another file."
         )
     if changes := differing_settings(before.get("settings", {}), now["settings"]):
         raise ConfigError(
-            f"{path} was started with other settings: {', '.join(changes)}. Use the same settings, or write to another "
-            "file"
+            f"{path} was started with other settings ({', '.join(changes)}). Use the same settings, or write to "
+            "another file."
         )
 
 

@@ -138,9 +138,11 @@ def _groups(episodes: Sequence[EpisodeReward]) -> dict[str, list[EpisodeReward]]
     seen: set[str] = set()
     for episode in sorted(episodes, key=lambda item: item.episode):
         if not np.isfinite(episode.reward):
-            raise DataError(f"the reward of episode {episode.episode} is {episode.reward}, which is not finite")
+            raise DataError(f"the reward of episode {episode.episode} must be finite; got {episode.reward}")
         if episode.episode in seen:
-            raise DataError(f"episode {episode.episode} occurs twice among the rewards of one step")
+            raise DataError(
+                f"the rewards of one step must have each episode once; episode {episode.episode} occurs twice"
+            )
         seen.add(episode.episode)
         groups.setdefault(episode.group, []).append(episode)
     return groups

@@ -78,7 +78,7 @@ def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedR
         ConfigError: If `count` is below 1.
     """
     if count < 1:
-        raise ConfigError(f"rows must be divided into at least one part; got {count}")
+        raise ConfigError(f"the number of parts that rows are divided into must be at least 1; got {count}")
     episodes: dict[str, list[WeightedRow]] = {}
     for item in items:
         episodes.setdefault(item.row.episode_id, []).append(item)
@@ -180,8 +180,8 @@ def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list
     ages = [row_age(item.row, update) for item in rows if not item.demonstrated]
     if ages and min(ages) > staleness:
         raise PolicyError(
-            f"update {update}: all {len(ages)} rows are more than {staleness} updates old, up to {max(ages)}: the "
-            "engine did not receive new weights. Check its server, or raise loss.staleness"
+            f"all {len(ages)} rows of update {update} are more than {staleness} updates old, up to {max(ages)}, so "
+            "the engine did not receive new weights. Check its server, or raise loss.staleness."
         )
     return [item for item in rows if item.demonstrated or row_age(item.row, update) <= staleness]
 
@@ -232,14 +232,14 @@ class StepRows:
             return StepRows(int(head["number"]), substeps)
         except (OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, StopIteration) as error:
             raise DataError(
-                f"cannot read the rollouts {path} ({type(error).__name__}: {error}): delete the checkpoint to resume "
-                f"from the one before"
+                f"cannot read the rollouts {path} ({type(error).__name__}: {error}). Delete the checkpoint to resume "
+                "from the one before."
             ) from error
 
 
 def _empty_substeps(count: object) -> list[list[WeightedRow]]:
     if not (isinstance(count, int) and 0 <= count <= MAX_SUBSTEPS):
-        raise ValueError(f"it claims {count!r} parts")
+        raise ValueError(f"its header has the impossible number of parts {count!r}")
     return [[] for _ in range(count)]
 
 

@@ -95,17 +95,17 @@ class Checkpoint:
         """
         if self.kind != kind:
             raise ConfigError(
-                f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`: name another "
-                "folder with --out"
+                f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`. Name another "
+                "folder with --out."
             )
         before, now = (binding_settings(each) for each in (self.settings, settings))
         longer = {key for key in EXTENDABLE if key in before and key in now and now[key] > before[key]}
         differences = differing_settings({**before, **{key: now[key] for key in longer}}, now)
         if differences:
-            listed = "; ".join(differences[:4]) + (f"; and {len(differences) - 4} more" if len(differences) > 4 else "")
+            listed = "; ".join(differences[:4]) + (f"; {len(differences) - 4} more" if len(differences) > 4 else "")
             raise ConfigError(
-                f"{self.path} was written with other settings: {listed}. Resume with those settings, or name another "
-                f"folder with --out. Only {' and '.join(EXTENDABLE)} can be raised"
+                f"{self.path} was written with other settings ({listed}). Resume with those settings, of which only "
+                f"{' and '.join(EXTENDABLE)} can be raised. Or name another folder with --out."
             )
 
 

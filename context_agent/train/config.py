@@ -141,9 +141,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if not self.name and self.tiny is None:
-            raise ConfigError("the run has no model: set model.name, or describe a tiny model in [model.tiny]")
+            raise ConfigError("the run has no model. Set model.name, or describe a tiny model in [model.tiny].")
         if self.name and self.tiny is not None:
-            raise ConfigError("model.name and [model.tiny] both name the model of the run: remove one of them")
+            raise ConfigError("model.name and [model.tiny] both name the model of the run. Remove one of them.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +180,11 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.world is not None and (self.questions or self.path or self.url or self.documents):
             raise ConfigError(
-                "data.world has its own corpus and questions: leave out data.questions, data.path, data.url and "
-                "data.documents"
+                "data.world has its own corpus and questions. Leave out data.questions, data.path, data.url and "
+                "data.documents."
             )
         if self.documents and (self.path or self.url):
-            raise ConfigError("data.documents replaces an index: leave out data.path and data.url")
+            raise ConfigError("data.documents replaces an index. Leave out data.path and data.url.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,7 @@ class EpisodeConfig:
         smallest = RESERVES * self.reserve
         if self.window < smallest:
             raise ConfigError(
-                f"episodes.window = {self.window} is too small: use at least {smallest}, which is "
-                f"{RESERVES} times the reserve"
+                f"episodes.window must be at least {smallest}, which is {RESERVES} times the reserve; got {self.window}"
             )
         if any(not smallest <= window <= self.window for window in self.windows):
             raise ConfigError(
@@ -233,8 +232,8 @@ class EpisodeConfig:
             )
         if self.searchers and not self.swarm:
             raise ConfigError(
-                "episodes.searchers names a model for sub-agents, but episodes.swarm = 0 allows none: set "
-                "episodes.swarm, or leave out episodes.searchers"
+                "episodes.searchers names a model for sub-agents, but episodes.swarm = 0 allows none. Set "
+                "episodes.swarm, or leave out episodes.searchers."
             )
 
     @property
@@ -430,7 +429,7 @@ class JudgeConfig:
             raise ConfigError(f"judge.temperature must not be negative; got {self.temperature}")
         if self.model and self.max_calls is None and self.max_tokens_total is None and self.max_cost is None:
             raise ConfigError(
-                "the judge has no cap: set judge.max_calls, judge.max_tokens_total, or judge.max_cost with prices"
+                "the judge has no cap. Set judge.max_calls, judge.max_tokens_total, or judge.max_cost with prices."
             )
 
 
@@ -472,12 +471,15 @@ class ParlConfig:
             raise ConfigError(f"parl.form must be one of {', '.join(ParlForm)}; got {self.form!r}")
         if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
             raise ConfigError(
-                "parl.parallel and parl.finish must not be negative, parl.until in (0, 1] and parl.breadth at least 1; "
-                f"got parallel = {self.parallel}, finish = {self.finish}, until = {self.until} and "
+                "parl.parallel and parl.finish must not be negative, parl.until must be in (0, 1], and parl.breadth "
+                f"must be at least 1; got parallel = {self.parallel}, finish = {self.finish}, until = {self.until}, "
                 f"breadth = {self.breadth}"
             )
         if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
-            raise ConfigError('with parl.form = "mixed", parl.parallel must be at most 1 and parl.finish must be 0')
+            raise ConfigError(
+                'if parl.form = "mixed", parl.parallel must be at most 1 and parl.finish must be 0; got parallel = '
+                f"{self.parallel}, finish = {self.finish}"
+            )
         if not 0 <= self.success <= 1:
             raise ConfigError(f"parl.success must be a recall from 0 to 1; got {self.success}")
 
@@ -539,8 +541,8 @@ class LossConfig:
     def __post_init__(self) -> None:
         if self.mask_above is not None and not self.kind.uses_ratio:
             raise ConfigError(
-                f'loss.mask_above = {self.mask_above} has no effect on loss.kind = "{self.kind}", which does not use '
-                "the sampler's log-probabilities: leave it out, or choose another loss"
+                f'loss.mask_above = {self.mask_above} has no effect if loss.kind = "{self.kind}", which does not use '
+                "the sampler's log-probabilities. Leave out loss.mask_above, or choose another loss.kind."
             )
 
 
@@ -590,7 +592,9 @@ class SftConfig:
 
     def __post_init__(self) -> None:
         if self.rows % self.rows_per_pass:
-            raise ConfigError(f"sft.rows = {self.rows} must be a multiple of sft.rows_per_pass = {self.rows_per_pass}")
+            raise ConfigError(
+                f"sft.rows must be a multiple of sft.rows_per_pass = {self.rows_per_pass}; got {self.rows}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -723,34 +727,39 @@ class RunConfig:
         if self.loss.staleness < needed:
             ahead = "" if self.async_rollouts is None else f"async_rollouts.ahead = {self.async_rollouts.ahead} and "
             raise ConfigError(
-                f"loss.staleness = {self.loss.staleness} would drop rows before they are trained: with {ahead}"
-                f"rollouts.substeps = {self.rollouts.substeps} set it to at least {needed}"
+                f"loss.staleness = {self.loss.staleness} would drop rows before they are trained. With "
+                f"{ahead}rollouts.substeps = {self.rollouts.substeps}, set loss.staleness to at least {needed}."
             )
         if self.rollouts.demonstrations and not self.data.trajectories:
             raise ConfigError(
-                f"rollouts.demonstrations = {self.rollouts.demonstrations}, and the run file names no trajectories: "
-                f"set data.trajectories to a folder of `ctx1 synth trajectories`, or set rollouts.demonstrations to 0"
+                f"rollouts.demonstrations = {self.rollouts.demonstrations} needs trajectories, but the run file names "
+                "none. Set data.trajectories to a folder of `ctx1 synth trajectories`, or set rollouts.demonstrations "
+                "to 0."
             )
         if self.rollouts.refill and self.async_rollouts is not None:
             raise ConfigError(
-                "rollouts.refill needs the rewards of a step before its other questions are sampled, and "
-                "[async_rollouts] samples ahead of them: remove one of the two"
+                "rollouts.refill needs the rewards of a step before its other questions are sampled, but "
+                "[async_rollouts] samples ahead of them. Remove one of the two."
             )
         if self.episodes.searchers and self.engine.kind != "transformers":
-            raise ConfigError('episodes.searchers is loaded next to the trainer: it needs engine.kind = "transformers"')
+            raise ConfigError(
+                'episodes.searchers is loaded next to the trainer, which needs engine.kind = "transformers". Set it, '
+                "or leave out episodes.searchers."
+            )
         if self.parl.on and not self.episodes.swarm:
             raise ConfigError(
-                "[parl] rewards sub-agents, but episodes.swarm = 0 allows none: set episodes.swarm, or leave out [parl]"
+                "[parl] rewards sub-agents, but episodes.swarm = 0 allows none. Set episodes.swarm, or leave out "
+                "[parl]."
             )
         if (self.model.renderer is RendererKind.WORDS) != (self.data.world is not None):
-            raise ConfigError('model.renderer = "words" and [data.world] need each other: use both or neither')
+            raise ConfigError('model.renderer = "words" and [data.world] need each other. Use both or neither.')
         if bool(self.judge.model) != bool(self.rewards.judge):
-            raise ConfigError("a judge has a model in judge.model and a weight in rewards.judge: give both or neither")
+            raise ConfigError("a judge has a model in judge.model and a weight in rewards.judge. Give both or neither.")
         has_other_gain = any(getattr(self.rewards, name) for name in GAINS if name != "judge")
         if self.rewards.judge and not has_other_gain and not self.judge.alone:
             raise ConfigError(
-                "rewards.judge is the only gain that counts, so the policy would learn to please the judge alone: "
-                "give another reward a weight, or set judge.alone = true"
+                "rewards.judge is the only gain that counts, so the policy would learn to please the judge alone. "
+                "Give another reward a weight, or set judge.alone = true."
             )
 
     def learning_rate(self, kind: RunKind) -> float:

@@ -69,8 +69,8 @@ class Curriculum:
         admitted = [question for question in questions if most is None or (question.hops or 1) <= most]
         if not admitted:
             raise ConfigError(
-                f"no question has at most {most} hops, which the curriculum requires at {progress:.0%} of training: "
-                "add such questions, or raise `hops` of the stage in curriculum.stages"
+                f"no question has at most {most} hops, which the curriculum requires at {progress:.0%} of training. "
+                "Add such questions, or raise `hops` of the stage in curriculum.stages."
             )
         return admitted
 

@@ -61,7 +61,7 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
         yield TrainingData(world.corpus, world.questions["train"], world.questions["dev"], world)
         return
     if not data.questions:
-        raise ConfigError("the run file names no questions: set data.questions to question files")
+        raise ConfigError("the run file names no questions. Set data.questions to question files.")
     with ExitStack() as stack:
         corpus = stack.enter_context(open_corpus(data))
         questions, dev = (_questions(files, note) for files in (data.questions, data.dev))
@@ -95,7 +95,7 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
 
     if data.path is None and data.url is None:
         raise ConfigError(
-            "the run file names no index: set data.path (a folder of `ctx1 index`), data.url, or data.documents"
+            "the run file names no index. Set data.path (a folder of `ctx1 index`), data.url, or data.documents."
         )
     with ChromaCorpus.open(
         data.path,
@@ -122,8 +122,9 @@ def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: Data
     lost: MissingGold = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(
-            f"{lost}. No episode can retrieve it: index the documents, or set data.missing_gold to drop these questions"
+            f"{lost}. No episode can retrieve it. Index the documents, or set data.missing_gold to drop these "
+            "questions."
         )
     if lost:
-        note(f"{len(lost.questions)} of {len(questions)} questions dropped: {lost}")
+        note(f"{len(lost.questions)} of {len(questions)} questions are dropped, because {lost}")
     return [question for question in questions if question.id not in lost.questions]

@@ -56,7 +56,7 @@ def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> E
     """
     found = trained_model(source)
     if not found.is_adapter:
-        raise ConfigError(f"{found.folder} has whole weights, so there is nothing to merge: use `ctx1 train export`")
+        raise ConfigError(f"{found.folder} has whole weights, so there is nothing to merge. Use `ctx1 train export`.")
     torch, transformers = import_libraries()
     folder = model_folder(found.about.base)
     # Adapters name their base model. It is loaded from this machine only and never downloaded.
@@ -70,7 +70,9 @@ def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> E
             settings["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
         weights = transformers.AutoModelForCausalLM.from_pretrained(folder, **named, **settings)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"cannot load the base model {folder!r}: {error}") from error
+        raise ConfigError(
+            f"cannot load the base model {folder!r} ({error}). Check its name, or pass a folder."
+        ) from error
     merged = with_adapter(weights, found.folder)
 
     def write(target: Path) -> None:
@@ -122,13 +124,15 @@ def _tokenizer(found: TrainedModel) -> Any:
     try:
         return transformers.AutoTokenizer.from_pretrained(found.folder, trust_remote_code=False)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"{found.folder} has no tokenizer: {error}") from error
+        raise ConfigError(
+            f"{found.folder} has no tokenizer ({error}). Copy the tokenizer of its base model into the folder."
+        ) from error
 
 
 def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, base: str) -> ExportedModel:
     """Write the folder completely. If that fails, leave no files behind."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} exists and is not empty: name another folder with --out")
+        raise ConfigError(f"{out} exists and is not empty. Name another folder with --out.")
     try:
         with replacing_folder(out) as partial:
             write(partial)
@@ -136,6 +140,8 @@ def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, b
         raise
     # If the disk is full, safetensors raises an error of its own.
     except Exception as error:
-        raise DataError(f"{out} could not be written: {error}") from error
+        raise DataError(
+            f"{out} could not be written ({error}). Check the disk, or name another folder with --out."
+        ) from error
     size = sum(path.stat().st_size for path in out.iterdir())
     return ExportedModel(out, found.folder, base, size, (out / "chat_template.jinja").is_file())

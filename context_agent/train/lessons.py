@@ -61,7 +61,7 @@ def demonstration_rows(
             skipped += 1
             note(f"skipped: {error}")
     if skipped:
-        note(f"{skipped} trajectories could not be made into rows")
+        note(f"{skipped} trajectories could not be made into rows, so they are skipped")
 
 
 def stored_trajectories(data: DataConfig) -> Iterator[Path]:
@@ -79,14 +79,14 @@ def stored_trajectories(data: DataConfig) -> Iterator[Path]:
     """
     if data.trajectories is None:
         raise ConfigError(
-            "the run file names no trajectories: set data.trajectories to a folder of `ctx1 synth trajectories`"
+            "the run file names no trajectories. Set data.trajectories to a folder of `ctx1 synth trajectories`."
         )
     trajectories = data.trajectories
     for folder in map(Path, [trajectories] if isinstance(trajectories, str) else trajectories):
         kept = folder / KEPT_FOLDER if (folder / KEPT_FOLDER).is_dir() else folder
         files = sorted(kept.glob("*.jsonl"))
         if not files:
-            raise DataError(f"{kept} contains no trajectory: create some with `ctx1 synth trajectories`")
+            raise DataError(f"{kept} contains no trajectory. Create some with `ctx1 synth trajectories`.")
         yield from files
 
 

@@ -42,14 +42,14 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
     if found.about.renderer != run.model.renderer.value:
         raise ConfigError(
             f"{found.folder} was trained with model.renderer = {found.about.renderer!r}, but this run has "
-            f"{run.model.renderer.value!r}. Use the same renderer"
+            f"{run.model.renderer.value!r}. Use the same renderer."
         )
     if not found.is_adapter:
         return replace(run, model=replace(run.model, name=str(found.folder), revision=None, tiny=None, adapter=None))
     if base_name(run.model.name) != found.about.base:
         raise ConfigError(
             f"the adapters in {found.folder} were trained on {found.about.base!r}, but this run has model.name = "
-            f"{run.model.name!r}. Use the same model"
+            f"{run.model.name!r}. Use the same model."
         )
     return replace(run, model=replace(run.model, adapter=str(found.folder)))
 
@@ -75,8 +75,8 @@ def check_start(run: RunConfig) -> None:
     if lessons:
         folder = lessons[-1].folder.parent
         raise ConfigError(
-            f"{folder} has lessons on the same model, but this run would start without them: add --from {folder}, or "
-            f"--from {BASE_MODEL} to leave them out"
+            f"{folder} has lessons on the same model, but this run would start without them. Add --from {folder}, or "
+            f"--from {BASE_MODEL} to leave them out."
         )
 
 

@@ -55,7 +55,7 @@ def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the metrics {path}: {error}") from error
+        raise DataError(f"cannot read the metrics {path} ({error})") from error
     for number, text in enumerate(lines, start=1):
         try:
             line = parse_json(text)
@@ -63,5 +63,8 @@ def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             if number == len(lines):
                 return
-            raise DataError(f"{path}, line {number}: not a line of metrics ({error})") from None
+            raise DataError(
+                f"{path}, line {number}: the line is not a line of metrics ({error}). Restore the file, or delete the "
+                "line."
+            ) from None
         yield line

@@ -116,8 +116,8 @@ def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
         return _read(Path(config) if config is not None else folder)
     if run.model.name not in KNOWN:
         raise ConfigError(
-            f"the shape of {run.model.name!r} is unknown: pass its config.json with --model-config, or use a "
-            f"local folder; known models are {', '.join(KNOWN)}"
+            f"the shape of {run.model.name!r} is unknown. Pass its config.json with --model-config, use a local "
+            f"folder, or choose from {', '.join(KNOWN)}."
         )
     return KNOWN[run.model.name]
 
@@ -171,8 +171,12 @@ def _read(path: Path) -> ModelShape:
             window=int(data.get("sliding_window") or 0) if oss else 0,
         )
     except OSError as error:
-        raise ConfigError(f"cannot read the model's configuration {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read the model's configuration {path} ({error.strerror}). Pass an existing config.json with "
+            "--model-config."
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{path} is not the config.json of a language model: {type(error).__name__} {error}"
+            f"{path} is not the config.json of a language model ({type(error).__name__}: {error}). Pass another file "
+            "with --model-config."
         ) from error

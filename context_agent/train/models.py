@@ -67,8 +67,8 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
     size = model.config.get_text_config().vocab_size
     if len(tokenizer) > size:
         raise ConfigError(
-            f"the tokenizer has {len(tokenizer)} tokens, but {run.model.name or 'the tiny model'} has {size}: it was "
-            "trained with another tokenizer. Use the tokenizer of its training"
+            f"the tokenizer has {len(tokenizer)} tokens, but {run.model.name or 'the tiny model'} has {size}, so it "
+            "was trained with another tokenizer. Use the tokenizer of its training."
         )
     if run.model.name and run.model.renderer is RendererKind.WORDS:
         _check_words(run.model.name, tokenizer)
@@ -165,7 +165,8 @@ def lora_adapter(chosen: ModelConfig, layers: int) -> Any:
         return None
     if chosen.lora.first_layer >= layers:
         raise ConfigError(
-            f"model.lora.first_layer = {chosen.lora.first_layer}, but the model has only layers 0 to {layers - 1}"
+            f"model.lora.first_layer must be one of the model's layers, 0 to {layers - 1}; got "
+            f"{chosen.lora.first_layer}"
         )
     try:
         from peft import LoraConfig
@@ -193,7 +194,7 @@ def _tokenizer(chosen: ModelConfig) -> Any:
         check_model(folder := model_folder(chosen.name))
         return transformers.AutoTokenizer.from_pretrained(folder, revision=chosen.revision, trust_remote_code=False)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"the tokenizer of {chosen.name!r} cannot be loaded: {error}") from error
+        raise ConfigError(f"the tokenizer of {chosen.name!r} cannot be loaded ({error}). Check model.name.") from error
 
 
 def _tiny(run: RunConfig, tokenizer: Any) -> Any:
@@ -221,7 +222,7 @@ def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
         check_model(folder := model_folder(chosen.name))
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"the model {chosen.name!r} cannot be loaded: {error}") from error
+        raise ConfigError(f"the model {chosen.name!r} cannot be loaded ({error}). Check model.name.") from error
     return model if autocast_dtype(chosen) is None else with_float32_head(model)
 
 
@@ -233,7 +234,7 @@ def _check_words(folder: str, tokenizer: Any) -> None:
     check_model(folder)
     saved = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if saved.get_vocab() != tokenizer.get_vocab():
-        raise ConfigError(f"{folder} was trained on another world. Set data.world to the world that it was trained on")
+        raise ConfigError(f"{folder} was trained on another world. Set data.world to the world that it was trained on.")
 
 
 def _with_adapter(model: Any, folder: str) -> Any:
@@ -245,7 +246,9 @@ def _with_adapter(model: Any, folder: str) -> Any:
     try:
         adapted = PeftModel.from_pretrained(model, folder, is_trainable=True)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"the adapters in {folder!r} cannot be loaded: {error}") from error
+        raise ConfigError(
+            f"the adapters in {folder!r} cannot be loaded ({error}). Name another folder with --from."
+        ) from error
     # PEFT would look on the Hugging Face hub for the base that the folder names.
     for settings in adapted.peft_config.values():
         settings.base_model_name_or_path, settings.revision = model.name_or_path, None

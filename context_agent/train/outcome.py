@@ -135,7 +135,9 @@ def measure_outcome(
     gold = gold or gold_of(question)
     if is_aborted(trajectory) or not (gold or judged is not None):
         what = "was aborted" if is_aborted(trajectory) else "has no gold"
-        raise DataError(f"episode {trajectory.header.id} of question {question.id} cannot be rewarded: it {what}")
+        raise DataError(
+            f"episode {trajectory.header.id} of question {question.id} cannot be rewarded, because it {what}"
+        )
     assert trajectory.end is not None
     replay = Replay(trajectory, gold)
     returned = [event for event in trajectory.events if isinstance(event, ToolResult)]

@@ -104,7 +104,10 @@ def _labeled(value: Any, location: str, problem: str) -> LabeledPassage:
     for name, kind in (("task", str), ("text", str), ("label", str), ("needed", bool)):
         default = None if name in ("task", "text") else kind()
         if not isinstance(value.get(name, default), kind):
-            raise DataError(f"{location}: the field {name} must be a {'boolean' if kind is bool else 'string'}")
+            raise DataError(
+                f"{location}: the field {name} must be a {'boolean' if kind is bool else 'string'}; got "
+                f"{type(value.get(name)).__name__}"
+            )
     text = value["text"]
     passage = Passage(text, 0, len(text), value.get("label", ""))
     return LabeledPassage(value["task"], passage, value.get("needed", True))
@@ -129,8 +132,8 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
     tasks = {example.task for example in record if example.is_needed}
     if len(tasks) < MIN_TASKS or needed < MIN_PASSAGES:
         raise DataError(
-            f"the record has {needed} needed passages of {len(tasks)} tasks; training needs at least {MIN_PASSAGES} of "
-            f"{MIN_TASKS}. Record more restores, or add labels"
+            f"training needs at least {MIN_PASSAGES} needed passages of {MIN_TASKS} tasks; the record has {needed} of "
+            f"{len(tasks)}. Record more restores, or add labels."
         )
     model = reader or shipped_reader()
     rows = model.encode_pairs([reader_pair(example.task, example.passage) for example in examples])
@@ -147,7 +150,8 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
                 pairs.append((_auc(rows[own], labels[own], None), _auc(rows[own], labels[own], correction)))
     if not pairs:
         raise DataError(
-            "no task of the record has both needed and other passages. Add labels of passages that a task does not need"
+            "no task of the record has both needed and other passages. Add labels of passages that a task does not "
+            "need."
         )
     gain = Figure.of([after - before for before, after in pairs])
     adapted_reader = AdaptedReader(_fitted(rows, labels, group), model) if gain.low > 0 else None

@@ -191,7 +191,7 @@ def _open_table(config: RunConfig, run: TrainingRun) -> Iterator[MetricsLog]:
             try:
                 write_page(run.out)
             except (OSError, DataError) as error:
-                run.note(f"{run.out / 'episodes.html'} could not be written: {error}. The run is not affected")
+                run.note(f"{run.out / 'episodes.html'} could not be written ({error}). The run is not affected.")
 
 
 @contextmanager

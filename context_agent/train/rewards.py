@@ -153,8 +153,8 @@ class RewardConfig:
                 raise ConfigError(f"rewards.{name} must be a finite number; got {getattr(self, name)}")
         if self.beta <= 0 or self.exponent <= 0 or not 0 < self.gamma <= 1:
             raise ConfigError(
-                "rewards.beta and rewards.exponent must be positive, and rewards.gamma in (0, 1]; got "
-                f"beta = {self.beta}, exponent = {self.exponent}, gamma = {self.gamma}"
+                "rewards.beta and rewards.exponent must be positive, and rewards.gamma must be in (0, 1]; got beta = "
+                f"{self.beta}, exponent = {self.exponent}, gamma = {self.gamma}"
             )
         if not 0 <= self.cost <= 1:
             raise ConfigError(f"rewards.cost must be a share of the gains, from 0 to 1; got {self.cost}")
@@ -325,7 +325,9 @@ def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None
     }
     before = sum(gains.values())
     if not isfinite(before):
-        raise DataError(f"the reward is {before}, not finite: recall {outcome.recall}, precision {outcome.precision}")
+        raise DataError(
+            f"the reward must be finite; got {before} for recall {outcome.recall} and precision {outcome.precision}"
+        )
     penalties = {"cost": -settings.cost * outcome.spent * before}
     penalties |= {name: -term(outcome, settings) for name, term in PENALTIES.items()}
     terms = gains | penalties

@@ -70,7 +70,7 @@ class RowFolder:
         if self.tokenizer != tokenizer:
             raise DataError(
                 f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, but the model has "
-                f"{tokenizer!r}: make the rows again with the model's tokenizer"
+                f"{tokenizer!r}. Make the rows again with the model's tokenizer."
             )
 
 
@@ -123,7 +123,7 @@ def open_folder(folder: str | Path) -> RowFolder:
         require_files(folder.glob("*"))
         return RowFolder(folder, **read_json(folder / ABOUT))
     except (OSError, ValueError, TypeError, DataError) as error:
-        raise DataError(f"{folder} is not a complete rows folder: {error}. Run the step again") from error
+        raise DataError(f"{folder} is not a complete rows folder ({error}). Run the step again.") from error
 
 
 def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
@@ -145,7 +145,7 @@ def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
                 for row in batch.to_pylist():
                     yield TrainingRow(**row)
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"cannot read the rows {path}: {error}") from error
+        raise DataError(f"cannot read the rows {path} ({error}). Make the rows again.") from error
 
 
 class _Parquet:

@@ -34,9 +34,9 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
     try:
         data = read_toml(path)
     except OSError as error:
-        raise ConfigError(f"cannot read the run file {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read the run file {path} ({error.strerror}). Pass an existing TOML file.") from error
     except ValueError as error:
-        raise ConfigError(f"the run file {path} is not valid TOML: {error}") from error
+        raise ConfigError(f"the run file {path} is not valid TOML ({error})") from error
     for key, value in (changes or {}).items():
         _change(data, key, value)
     return parse_run(data, str(path))
@@ -49,7 +49,7 @@ def _change(data: dict[str, Any], key: str, value: Any) -> None:
     for name in tables:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"cannot set {key}: {name} is a value, not a table")
+            raise ConfigError(f"cannot set {key}, because {name} is a value, not a table")
     table[last] = value
 
 
@@ -72,18 +72,18 @@ def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
 def _parse_change(text: str) -> tuple[str, Any]:
     key, equals, spelled = (part.strip() for part in text.partition("="))
     if not key or not equals or not spelled:
-        raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as rollouts.groups=8")
+        raise ConfigError(f"{text!r} sets nothing. Write KEY=VALUE, such as rollouts.groups=8.")
     names = list(_setting_names(RunConfig))
     if key not in names and not any(name.startswith(f"{key}.") for name in names):
-        raise ConfigError(f"unknown setting {key!r}; {_suggested_setting(key, names)}")
+        raise ConfigError(f"unknown setting {key!r}. {_suggested_setting(key, names)}")
     try:
         parsed = parse_toml(f"value = {spelled}")
     except ValueError as error:
         if spelled[0] in "[{\"'":
-            raise ConfigError(f"{key} = {spelled} is not valid TOML: {error}") from None
+            raise ConfigError(f"{key} = {spelled} is not valid TOML ({error}). Write texts in quotes.") from None
         return key, spelled
     if len(parsed) > 1:
-        raise ConfigError(f"{text!r} sets more than one value: use --set once for each")
+        raise ConfigError(f"{text!r} sets more than one value. Use --set once for each.")
     return key, parsed["value"]
 
 
@@ -100,7 +100,7 @@ def _suggested_setting(key: str, names: Sequence[str]) -> str:
             endings.setdefault(spelling, []).append(name)
     near = last if last in endings else closest(last, endings, 0.7)
     if near is not None:
-        return f"did you mean {closest(key, endings[near], 0.0)!r}?"
+        return f"Did you mean {closest(key, endings[near], 0.0)!r}?"
     table = key.rpartition(".")[0]
     inside = {name.removeprefix(f"{table}.") for name in names if table and name.startswith(f"{table}.")}
     return suggestion(last, inside or {name.partition(".")[0] for name in names}, 0.7)
@@ -146,7 +146,7 @@ def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str =
         if name not in hints:
             what = f"table [{prefix}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
             location = f" in [{prefix.rstrip('.')}]" if prefix and not isinstance(value, Mapping) else ""
-            raise ConfigError(f"{source}: unknown {what}{location}; {suggestion(name, hints)}")
+            raise ConfigError(f"{source}: unknown {what}{location}. {suggestion(name, hints)}")
         inner = _table_in(hints[name])
         for each in value if isinstance(value, list) else [value]:
             if inner is not None and isinstance(each, Mapping):

@@ -48,11 +48,11 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
         DataError: If there are no rows, a row is too long, or an id is outside the vocabulary.
     """
     if not folder.rows:
-        raise DataError(f"{folder.path} has no rows to train on: make rows from other trajectories")
+        raise DataError(f"{folder.path} has no rows to train on. Make rows from other trajectories.")
     if longest is not None and folder.longest > longest:
         raise DataError(
-            f"the longest row in {folder.path} has {folder.longest} ids, but the model takes {longest}: "
-            "make trajectories with a smaller window"
+            f"the longest row in {folder.path} has {folder.longest} ids, but the model takes {longest}. Make "
+            "trajectories with a smaller window."
         )
     columns = ["input_ids", "loss_mask", "group_id"]
     dataset = Dataset.from_parquet(str(folder.parquet), columns=columns, cache_dir=str(folder.path / "cache"))
@@ -60,7 +60,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
     if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
         raise DataError(
             f"the rows in {folder.path} have the id {most}, but the model's vocabulary ends at {vocabulary - 1}: "
-            "another tokenizer made them. Make the rows again with the model's tokenizer"
+            "another tokenizer made them. Make the rows again with the model's tokenizer."
         )
     return dataset
 
@@ -219,8 +219,8 @@ def train(
     loaded = load_model(run, world)
     folder = prepare_rows(run, loaded.renderer, note, world, again=session.newest is None, main=session.main)
     note(
-        f"{folder.rows:,} rows of at most {folder.longest:,} tokens; "
-        f"{folder.trained:,} of {folder.tokens:,} tokens are trained on"
+        f"training uses {folder.rows:,} rows of at most {folder.longest:,} tokens, and learns {folder.trained:,} of "
+        f"their {folder.tokens:,} tokens"
     )
     text = loaded.model.config.get_text_config()
     dataset = folder_dataset(folder, longest=getattr(text, "max_position_embeddings", None), vocabulary=text.vocab_size)
@@ -242,7 +242,7 @@ def train(
         peft_config=loaded.adapter,
     )
     if held_out is not None:
-        note(f"{len(held_out):,} rows are held out; their loss is {HELD_OUT_LOSS} in metrics.jsonl")
+        note(f"{len(held_out):,} rows are held out, and their loss is {HELD_OUT_LOSS} in metrics.jsonl")
         evaluation = HeldOutEvaluation(session, run.sft.every)
         evaluation.trainer = trainer
         trainer.add_callback(evaluation)
@@ -259,15 +259,15 @@ def _advise(run: RunConfig, dataset: Dataset, note: Notify) -> None:
     window = run.episodes.window
     if too_long := sum(length > window for length in lengths):
         note(
-            f"{too_long:,} of {len(lengths):,} rows are longer than episodes.window = {window:,}; the longest has "
-            f"{max(lengths):,} ids. Make the trajectories with --tokenizer {run.model.name or 'MODEL'} "
-            f"--window {window}"
+            f"{too_long:,} of {len(lengths):,} rows are longer than episodes.window = {window:,}, and the longest has "
+            f"{max(lengths):,} ids. Make the trajectories with --tokenizer {run.model.name or 'MODEL'} --window "
+            f"{window}."
         )
     rate = run.learning_rate("sft")
     if (run.model.lora or run.model.adapter) and rate < LOW_ADAPTER_RATE and run.sft.learning_rate is None:
         note(
-            f"optimizer.learning_rate = {rate:g} is low for lessons with adapters: set sft.learning_rate, to "
-            f"{ADAPTER_LESSONS_RATE:g} for example"
+            f"optimizer.learning_rate = {rate:g} is low for lessons with adapters. Set sft.learning_rate, for example "
+            f"to {ADAPTER_LESSONS_RATE:g}."
         )
 
 
@@ -305,5 +305,5 @@ def prepare_rows(
     folder = open_folder(rows_folder)
     folder.check(renderer.counter_name)
     if not folder.rows:
-        raise DataError("no trajectory could be made into rows: see the skipped ones above")
+        raise DataError("no trajectory could be made into rows. The notes above give the reasons.")
     return folder

@@ -160,12 +160,12 @@ def all_ranks_ok(accelerator: Any, well: bool) -> bool:
 def _report_failure(record: RunRecord, step: int, problem: Exception | None) -> None:
     checkpoints = record.checkpoints.all()
     last = (
-        f"the newest complete checkpoint is of step {checkpoints[-1].step}"
+        f"The newest complete checkpoint is of step {checkpoints[-1].step}."
         if checkpoints
-        else "there is no checkpoint yet"
+        else "There is no checkpoint yet."
     )
     why = f"{type(problem).__name__}: {problem}" if problem is not None else "another rank failed"
-    record.note(f"the checkpoint of step {step} could not be written ({why}); {last}. Training continues")
+    record.note(f"the checkpoint of step {step} could not be written ({why}). {last} Training continues.")
 
 
 def _finite_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:

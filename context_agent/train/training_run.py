@@ -102,7 +102,7 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
         if state.global_step < state.max_steps:
             self._note(
                 f"the time limit of {self._seconds / 60:g} minutes ended the run after update {state.global_step} of "
-                f"{state.max_steps}: --resume continues it"
+                f"{state.max_steps}. To continue, add --resume."
             )
 
 
@@ -207,8 +207,8 @@ class TrainingRun:
             raise self._with_advice(trainer, error) from error
         except UnpicklingError as error:
             raise ConfigError(
-                f"{resume_folder} contains more than numbers, and code of a checkpoint is never run: resume from a "
-                "checkpoint of this machine, or delete it to resume from the one before"
+                f"{resume_folder} contains more than numbers, and code of a checkpoint is never run. Resume from a "
+                "checkpoint of this machine, or delete the folder to resume from the checkpoint before."
             ) from error
         finally:
             if metrics is not None:
@@ -229,8 +229,8 @@ class TrainingRun:
             _check_state(newest)
         if not resume and (existing := self.checkpoints.all()):
             raise ConfigError(
-                f"{self.out} has a run that reached update {existing[-1].step}: resume it with --resume, or name "
-                f"another folder with --out"
+                f"{self.out} has a run that reached update {existing[-1].step}. Resume it with --resume, or name "
+                "another folder with --out."
             )
         if self.main:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -238,9 +238,9 @@ class TrainingRun:
             if newest is None:
                 shutil.rmtree(self.out / BEST, ignore_errors=True)
             if resume and newest is None:
-                self.note(f"no complete checkpoint in {self.checkpoints.folder}: training starts from update 0")
+                self.note(f"{self.checkpoints.folder} has no complete checkpoint, so training starts from update 0")
             elif newest is not None:
-                self.note(f"resuming from update {newest.step} ({newest.path})")
+                self.note(f"training resumes from update {newest.step} ({newest.path})")
         return newest
 
     def _progress(self, trainer: Any) -> Callable[[int], None] | None:
@@ -255,9 +255,9 @@ class TrainingRun:
             trainer.model.zero_grad()
             trainer._save_checkpoint(trainer.model, None)  # noqa: SLF001 - the Trainer has no public way
             existing = self.checkpoints.all()
-        saved = f"the state of update {existing[-1].step} is saved" if existing else "no update was made yet"
+        saved = f"The state of update {existing[-1].step} is saved." if existing else "No update was made yet."
         how = "add --resume to continue" if existing else "start again"
-        return type(error)(f"{str(error).rstrip('.')}. {saved[0].upper()}{saved[1:]}; fix the cause, then {how}")
+        return type(error)(f"{error}. {saved} Fix the cause, then {how}.")
 
     def consider(self, trainer: Any, metric: str, value: float | None, *, higher: bool) -> None:
         """If the evaluation of this update is the best so far, keep the model. Every rank must call this.
@@ -275,7 +275,7 @@ class TrainingRun:
         try:
             self._save_model(trainer, BEST, {"update": trainer.state.global_step, "metric": metric, "value": value})
         except DataError as error:
-            self.note(f"{error}. Training continues")
+            self.note(f"{error}. Training continues.")
 
     def _is_best(self, value: float | None, *, higher: bool) -> bool:
         if value is None or not math.isfinite(value):
@@ -307,8 +307,8 @@ class TrainingRun:
         # If the disk is full, torch and safetensors raise errors of their own.
         except Exception as error:
             raise DataError(
-                f"the model could not be written to {final}: {error}. The newest checkpoint is complete: "
-                "free disk space and continue with --resume"
+                f"the model could not be written to {final} ({error}). The newest checkpoint is complete. Free disk "
+                "space, and continue with --resume."
             ) from error
         return final
 
@@ -321,7 +321,7 @@ def _check_state(checkpoint: Checkpoint) -> None:
     except (OSError, ValueError, TypeError) as error:
         problem = str(error)
     if problem:
-        raise ConfigError(f"{file} is damaged ({problem}): delete {checkpoint.path} to resume from the one before")
+        raise ConfigError(f"{file} is damaged ({problem}). Delete {checkpoint.path} to resume from the one before.")
 
 
 def _state_in(file: Path) -> TrainerState:
@@ -355,7 +355,7 @@ def _trackers(logging: LoggingConfig) -> tuple[str, ...]:
         return ("trackio",) if _is_installed("trackio") else ()
     for name in logging.to:
         if not _is_installed(name):
-            raise ConfigError(f"logging.to names {name}, which is not installed: pip install {name}")
+            raise ConfigError(f"logging.to names {name}, which is not installed. Run `pip install {name}`.")
     return logging.to
 
 

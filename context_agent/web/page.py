@@ -84,7 +84,7 @@ def _hash(text: str) -> str:
 
 def _part(name: str, value: object) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"data part {name!r}: use lowercase letters, digits and hyphens")
+        raise ValueError(f"the name of a data part must have only lowercase letters, digits and hyphens; got {name!r}")
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     packed = base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"))).decode("ascii")
     return f'<script type="application/octet-stream" id="data-{name}">{packed}</script>\n'

@@ -36,7 +36,9 @@ def test_a_missing_framework_names_its_extra(name: str) -> None:
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_another_version_is_refused_before_anything_is_imported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda package: "0.0.1")
-    message = rf"{PACKAGES[name]} 0\.0\.1 is installed, but .*>=.* is needed: pip install \"context-agent\[{name}\]\""
+    message = (
+        rf"{PACKAGES[name]} 0\.0\.1 is installed, but .*>=.* is needed\. Run `pip install \"context-agent\[{name}\]\"`"
+    )
     with pytest.raises(MissingExtraError, match=message), extra(name):
         pytest.fail("the block runs")
 

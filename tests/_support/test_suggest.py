@@ -7,14 +7,14 @@ from context_agent._support.suggest import LISTED, closest, differing_settings, 
 
 def test_a_typo_is_answered_with_the_nearest_name() -> None:
     assert closest("lerning_rate", ["learning_rate", "loss"]) == "learning_rate"
-    assert suggestion("lerning_rate", ["learning_rate", "loss"]) == "did you mean 'learning_rate'?"
+    assert suggestion("lerning_rate", ["learning_rate", "loss"]) == "Did you mean 'learning_rate'?"
 
 
 def test_a_name_like_no_other_is_answered_with_the_choices() -> None:
     assert closest("zzz", ["b", "a"]) is None
-    assert suggestion("zzz", ["b", "a"]) == "choose from a, b"
+    assert suggestion("zzz", ["b", "a"]) == "Choose from a, b."
     names = [f"name{number:03d}" for number in range(LISTED + 5)]
-    assert suggestion("zzz", names).endswith("name019 and 5 more")
+    assert suggestion("zzz", names).endswith("name019 and 5 more.")
 
 
 def test_settings_that_differ_are_named_by_dotted_key() -> None:

@@ -67,8 +67,8 @@ def test_a_job_that_hangs_dies_or_fails_is_lost_and_the_others_are_repeated(monk
         futures = [workers.submit(job) for job in jobs]
         errors = {job[0]: str(future.exception()) for job, future in zip(jobs, futures, strict=True)}
         assert [futures[index].result()[0] for index in (0, 2, 6)] == [1, 4, 9]
-    assert errors["hang"] == "hung: no answer within 0.2 seconds; its process was killed"
-    assert errors["die"] == "its process died (SIGKILL, which the system sends when memory runs out), 2 times"
+    assert errors["hang"] == "no answer came within 0.2 seconds, so the process that hung was killed"
+    assert errors["die"] == "the process died 2 times (SIGKILL, which the system sends when memory runs out)"
     assert "a bug in a job" in errors["fail"]
     assert errors["leave"] == "enough"
     assert ("die", 0) in repeated_jobs

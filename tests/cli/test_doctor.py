@@ -92,7 +92,7 @@ def test_an_address_is_shown_without_its_password(inside):
     ("line", "message"),
     [
         ("config serch", 'Did you mean "search"?'),
-        ("config synth", "ctx1 synth needs a subcommand. Choose one of: tasks"),
+        ("config synth", "ctx1 synth needs a subcommand. Choose from tasks"),
         ("config search --k none", "--k"),
         ("config search --kk 3", "--kk"),
         ("config search --config none.toml", "cannot read the config file none.toml"),

@@ -110,7 +110,7 @@ def test_bad_rows_are_reported_and_the_rest_is_scored(evaluate, world):
     assert evaluation.returncode == 0, evaluation.stderr
     summary = json.loads(evaluation.stdout)
     assert summary["cells"][0]["questions"] == 4
-    assert any("queries.dev.jsonl:5: not valid JSON" in problem for problem in summary["problems"])
+    assert any("queries.dev.jsonl:5: the line is not valid JSON" in problem for problem in summary["problems"])
 
 
 def test_missing_gold_stops_the_run_unless_it_is_allowed(evaluate, world):
@@ -148,12 +148,12 @@ def test_a_failed_question_makes_the_exit_code_one_and_counts_as_zero(evaluate, 
 
 def test_wrong_calls_are_told_in_a_line(evaluate, world):
     cases = {
-        "pass --out FOLDER": ("--benchmark", world),
-        "pass either --benchmarks": ("--out", "run"),
-        "did you mean 'musique'": ("--benchmark", "musiqe", "--out", "run"),
-        "did you mean 'agent'": ("--benchmark", world, "--systems", "agnet", "--out", "run"),
-        "is not an integer": ("--benchmark", world, "--windows", "1k", "--out", "run"),
-        "too small": ("--benchmark", world, "--windows", "100", "--out", "run"),
+        "Pass --out FOLDER": ("--benchmark", world),
+        "--benchmarks and --questions cannot be combined": ("--out", "run"),
+        "Did you mean 'musique'": ("--benchmark", "musiqe", "--out", "run"),
+        "Did you mean 'agent'": ("--benchmark", world, "--systems", "agnet", "--out", "run"),
+        "must be integers": ("--benchmark", world, "--windows", "1k", "--out", "run"),
+        "the window must be at least": ("--benchmark", world, "--windows", "100", "--out", "run"),
     }
     for message, arguments in cases.items():
         evaluation = evaluate(*arguments)
@@ -166,7 +166,7 @@ def test_an_empty_set_is_refused(evaluate, world):
     (world / "queries.dev.jsonl").write_text("")
     evaluation = evaluate("--benchmark", world, "--out", "run")
     assert evaluation.returncode == 1
-    assert "nothing to score" in evaluation.stderr
+    assert "cannot be scored" in evaluation.stderr
 
 
 def test_what_has_a_name_is_listed(evaluate):
@@ -227,8 +227,8 @@ def test_an_index_whose_vectors_cannot_be_searched_is_compared_without_dense_sea
     asked = ("--questions", "q.jsonl", "--path", "theirs", "--processes", "1")
     run_default = evaluate(*asked, "--out", "run", "--json")
     assert run_default.returncode == 0, run_default.stderr
-    assert "the index is searched by words alone, so dense is left out" in run_default.stderr
+    assert "is searched by words alone, so the system dense is left out" in run_default.stderr
     assert json.loads(run_default.stdout)["systems"] == ["bm25", "hybrid", "agent"]
     named = evaluate(*asked, "--out", "named", "--systems", "dense")
     assert named.returncode == 1
-    assert "leave that system out of --systems" in named.stdout + named.stderr
+    assert "Leave that system out of --systems" in named.stdout + named.stderr

@@ -120,7 +120,7 @@ def test_a_domain_brings_its_own_loader(inside, tmp_path):
     assert json.loads(process.stdout)["documents"] == 1, "two messages are a thread"
     process = inside("index", "mail", "--domain", "emial")
     assert process.returncode == 2
-    assert "did you mean 'email'" in process.stderr
+    assert "Did you mean 'email'" in process.stderr
 
 
 def test_a_corpus_of_another_language_gets_one_warning_that_names_an_embedder(inside, tmp_path):

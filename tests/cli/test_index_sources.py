@@ -35,20 +35,20 @@ def test_binary_files_of_a_kind_take_one_line(inside, tmp_path):
     process = inside("index", folder, "--path", "i")
     assert process.returncode == 0, process.stderr
     assert process.stderr.splitlines() == [
-        "ctx1 index: 30 .png files: not text: binary",
-        "ctx1 index: 1 .zip file: not text: binary",
-        "ctx1 index: 1 extensionless file: not text: binary",
+        "ctx1 index: 30 .png files: not text but binary",
+        "ctx1 index: 1 .zip file: not text but binary",
+        "ctx1 index: 1 extensionless file: not text but binary",
     ]
     assert process.stdout.splitlines()[-1] == (
         "Files read: 1 (1 .md). Left out: 32 (30 .png, 1 .zip, 1 extensionless)."
     )
     first_line = inside("index", folder, "--path", "i", "--verbose").stderr.splitlines()[0]
     assert first_line == (
-        "ctx1 index: 30 .png files: not text: binary "
+        "ctx1 index: 30 .png files: not text but binary "
         f"({', '.join(f'{folder}/pictures/{n}.PNG' for n in (0, 1, 10))} ...)"
     )
     report = json.loads(inside("index", folder, "--path", "i", "--json").stdout)
-    reason = "not text: binary"
+    reason = "not text but binary"
     assert report["kinds"] == {"extensionless": {reason: 1}, ".png": {reason: 30}, ".zip": {reason: 1}}
     assert (report["skipped"], len(report["notices"])) == (32, 32)
 
@@ -68,7 +68,7 @@ def test_sources_shows_what_an_index_would_hold_and_stores_nothing(inside, tmp_p
     lines = process.stdout.splitlines()
     assert [line.split() for line in lines[:2]] == [["1", ".md"], ["1", "extensionless"]]
     assert "  1 .js file: minified: to read it, name the file as a source" in lines
-    assert "  1 .png file: not text: binary" in lines
+    assert "  1 .png file: not text but binary" in lines
     assert lines[-1].endswith("Files read: 2 (1 .md, 1 extensionless). Left out: 2 (1 .js, 1 .png).")
     assert [path.name for path in tmp_path.iterdir() if path.name != "n" and path.suffix != ".toml"] == []
     report = json.loads(inside("sources", "n", "--json").stdout)
@@ -223,7 +223,7 @@ def test_too_many_folders_to_watch_end_the_run_with_the_remedy(tmp_path, monkeyp
         yield
 
     monkeypatch.setattr("watchfiles.watch", refuse)
-    with pytest.raises(DataError, match=r"1 folders cannot be watched: OS file watch limit.*max_user_watches"):
+    with pytest.raises(DataError, match=r"1 folders cannot be watched .OS file watch limit.*max_user_watches"):
         next(index.changes([str(tmp_path)], None, no_ignore=False))
 
 
@@ -237,7 +237,7 @@ def test_a_watched_folder_is_indexed_again_and_ctrl_c_ends_cleanly(tmp_path):
         assert json.loads(child.stdout.readline())["added"] == 1
         child.send_signal(2)
         output, errors = child.communicate(timeout=PATIENCE)
-    assert (child.returncode, output, errors) == (0, "", "ctx1 index: watching for changes; Ctrl-C ends\n")
+    assert (child.returncode, output, errors) == (0, "", "ctx1 index: watching for changes. To end, press Ctrl-C.\n")
 
 
 def test_standard_input_cannot_be_watched(inside):

@@ -59,11 +59,11 @@ def test_the_task_and_the_prices_count(inside, conversation):
 @pytest.mark.parametrize(
     ("content", "message", "code"),
     [
-        ("{", "broken.json is not JSON", 1),
-        ("[" * 100_000, "broken.json is not JSON", 1),
-        ('{"a": []}', "neither a list of messages nor an object", 1),
-        ('"text"', "neither a list of messages nor an object", 1),
-        ('{"messages": 3}', "neither a list of messages nor an object", 1),
+        ("{", "broken.json is not valid JSON", 1),
+        ("[" * 100_000, "broken.json is not valid JSON", 1),
+        ('{"a": []}', "must be a list of messages, or an object", 1),
+        ('"text"', "must be a list of messages, or an object", 1),
+        ('{"messages": 3}', "must be a list of messages, or an object", 1),
     ],
 )
 def test_broken_input_is_an_error(inside, tmp_path, content, message, code):

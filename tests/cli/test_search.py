@@ -175,8 +175,8 @@ def test_a_filter_that_matches_nothing_is_named_with_the_metadata_that_there_are
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("2020", "Write KEY=VALUE, or JSON"),
-        ("=2020", "Write KEY=VALUE, or JSON"),
+        ("2020", "must be KEY=VALUE, or JSON"),
+        ("=2020", "must be KEY=VALUE, or JSON"),
         ('{"year": ', "not valid JSON"),
         ('{"year": {"$near": 2020}}', "$near"),
         ('{"date": {"$gte": "2020-01"}}', "compare `day`"),
@@ -348,7 +348,7 @@ def test_without_a_model_it_prints_the_passages_and_says_how_to_name_one(ask):
     process = ask()
     assert process.returncode == 0
     assert "It was designed by Ketil Varga in 1868." in process.stdout
-    for part in ("--model NAME", "--base-url URL", "CTX1_MODEL", "CTX1_BASE_URL"):
+    for part in ("--model", "--base-url URL", "CTX1_MODEL", "CTX1_BASE_URL"):
         assert part in process.stderr
 
 
@@ -380,5 +380,5 @@ def test_a_model_that_the_server_lacks_is_reported_in_a_line(ask):
     with ScriptedServer() as server:
         process = ask("--base-url", server.url, "--model", "scripte")
     assert process.returncode == 1
-    assert "did you mean 'scripted'" in process.stderr
+    assert "Did you mean 'scripted'" in process.stderr
     assert len(process.stderr.strip().splitlines()) == 1

@@ -73,7 +73,7 @@ def test_tasks_are_filtered_attempted_and_labeled(inside, tmp_path, tasks, corpu
     )
     filter_run = inside(*command)
     assert filter_run.returncode == 1, "a row could not be read"
-    assert "tasks.jsonl:11: not valid JSON" in filter_run.stderr
+    assert "tasks.jsonl:11: the line is not valid JSON" in filter_run.stderr
     report = json.loads(filter_run.stdout)
     kept_tasks = load_tasks(tmp_path / "kept.jsonl")
     assert (report["inputs"], report["unreadable"], report["kept"]) == (10, 1, len(kept_tasks))
@@ -227,7 +227,7 @@ def test_what_cannot_work_is_refused(inside, tmp_path, six, index):
     (tmp_path / "empty.jsonl").write_text("")
     review_run = inside("synth", "review", "empty.jsonl", "--path", index, "--out", "p.html")
     assert review_run.returncode == 1
-    assert "no task to review" in review_run.stderr
+    assert "there is nothing to review" in review_run.stderr
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def test_a_card_written_anew_still_says_what_it_said(inside, tmp_path, set_tasks
     (tmp_path / "set" / "split.json").write_text('{"set": "x"}')
     card_run = inside("synth", "card", "set")
     assert card_run.returncode == 1
-    assert "split.json: not a report of" in card_run.stderr
+    assert "split.json is not a report of" in card_run.stderr
 
 
 def test_a_card_says_what_is_not_stated(inside, tmp_path, set_tasks):
@@ -324,9 +324,9 @@ def test_a_leak_fails_the_check(inside, tmp_path, set_tasks):
     ("flags", "code", "told"),
     [
         (("--shares", "train=.8,test=.1"), 2, "shares must sum to 1"),
-        (("--shares", ".8,.1,.1"), 2, "--shares has the form train=.8"),
-        (("--shares", "train=.8,test=x"), 2, "--shares has the form train=.8"),
-        (("--shares", "../train=1"), 2, "--shares has the form train=.8"),
+        (("--shares", ".8,.1,.1"), 2, "--shares must have the form train=.8"),
+        (("--shares", "train=.8,test=x"), 2, "--shares must have the form train=.8"),
+        (("--shares", "../train=1"), 2, "--shares must have the form train=.8"),
         (("--name", "a/b"), 2, "must not have spaces or slashes"),
         (("--stage", "tasks.jsonl"), 1, "not the output of a stage"),
         (("--corpus", "nowhere.jsonl"), 1, "nowhere.jsonl"),
@@ -343,7 +343,7 @@ def test_fewer_tasks_than_splits_and_an_empty_file_are_refused(inside, tmp_path)
     write_tasks(tmp_path / "two.jsonl", [task("a", "d1"), task("b", "d2")])
     split_run = inside("synth", "split", "two.jsonl", "--out", "set")
     assert split_run.returncode == 1
-    assert "2 tasks are too few for 3 splits" in split_run.stderr
+    assert "3 splits need more than 2 tasks" in split_run.stderr
     (tmp_path / "empty.jsonl").write_text("")
     assert "0 tasks are too few" in inside("synth", "split", "empty.jsonl", "--out", "set").stderr
     assert not (tmp_path / "set").exists()
@@ -353,7 +353,7 @@ def test_one_id_in_two_files_is_refused(inside, tmp_path, set_tasks):
     write_tasks(tmp_path / "more.jsonl", chained()[:1])
     split_run = inside("synth", "split", set_tasks, "more.jsonl", "--out", "set")
     assert split_run.returncode == 1
-    assert "'0-0' is also in" in split_run.stderr
+    assert "the id '0-0' is in" in split_run.stderr
 
 
 @pytest.fixture

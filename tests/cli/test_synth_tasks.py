@@ -132,14 +132,17 @@ def test_notes_that_give_no_task_are_told_what_they_lack(inside, tmp_path):
     assert "0 tasks from 3 links between 4 documents" in tasks_run.stdout
     prefix = "ctx1 synth tasks: "
     assert [line.removeprefix(prefix) for line in tasks_run.stderr.splitlines()] == [
-        "no task: a question needs a document that another one names, and a fact about it. What was found:",
+        (
+            "no task was made, because a question needs a document that another one names, and a fact about it. "
+            "What was found:"
+        ),
         "  0 of 4 documents begin by saying what their title is, as in 'Brasko is a village'",
         "  0 of 3 links lead to such a document",
         (
             "  0 of 4 documents state, in a sentence about their title, a fact to ask for: a year after 'in', a count, "
             "or a relation such as 'built by'"
         ),
-        "add such sentences to the documents, or let a language model write the questions: pass --model",
+        "Add such sentences to the documents. To let a language model write the questions, pass --model.",
     ]
 
 
@@ -232,7 +235,7 @@ def test_hops_are_those_of_the_domain_unless_told_otherwise(desk, synth):
     assert "the cap is reached" in tasks_run.stderr, "it began"
     refusal = synth(*arguments, "--out", "long.jsonl", "--hops", "2-4", replies=None)
     assert refusal.returncode == 2
-    assert "at most 3 hops" in refusal.stderr
+    assert "--hops must be at most 3" in refusal.stderr
 
 
 def test_distractors_are_found_without_a_model(desk, synth):
@@ -242,7 +245,7 @@ def test_distractors_are_found_without_a_model(desk, synth):
     arguments = ("distract", "own.jsonl", "--out", "by_words.jsonl", "--without-model")
     distract_run = synth(*arguments, "--json", model=False)
     assert read_report(distract_run)["kept"] == 1
-    assert "own.jsonl:2: not valid JSON" in distract_run.stderr
+    assert "own.jsonl:2: the line is not valid JSON" in distract_run.stderr
     (row,) = [json.loads(line) for line in (folder / "by_words.jsonl").read_text().splitlines()]
     assert row["distractors"]
     assert not set(row["distractors"]) & {"town0", "bridge0"}
@@ -276,7 +279,7 @@ def test_the_cap_is_told_and_the_exit_code_says_it(desk, synth):
     ("arguments", "words"),
     [
         (("--prompts", "prompts"), "unknown placeholder $nonsense"),
-        (("--domain", "document"), "did you mean 'documents'?"),
+        (("--domain", "document"), "Did you mean 'documents'?"),
         (("--max-cost", "1"), "needs prices"),
         (("--seed", "9"), "seed was 0 and is 9"),
     ],

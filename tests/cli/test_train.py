@@ -68,7 +68,7 @@ def test_a_file_without_questions_is_refused(inside, tmp_path, index):
     (tmp_path / "none.jsonl").touch()
     process = inside("train", "bridge", index, "none.jsonl", "--out", "own.safetensors")
     assert process.returncode == 1
-    assert "is empty: write questions with `gold`" in process.stderr
+    assert "is empty. Write questions with `gold`" in process.stderr
 
 
 def test_questions_of_another_corpus_are_refused(inside, tmp_path, questions, index):

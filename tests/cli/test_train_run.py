@@ -60,7 +60,7 @@ def test_rewards_beside_lessons_name_where_they_start(
     PolicyDescription(base="openai/gpt-oss-20b", renderer="harmony").save(lessons / "final")
     rewards = ["train", "rl", "--run", str(LARGE), "--dry-run", "--json"]
     assert run(rewards) == 2
-    assert "add --from runs/gpt-oss-20b-sft, or --from base" in capsys.readouterr().err
+    assert "Add --from runs/gpt-oss-20b-sft, or --from base" in capsys.readouterr().err
     for start, adapter in (("runs/gpt-oss-20b-sft", "runs/gpt-oss-20b-sft/final"), ("base", None)):
         assert run([*rewards, "--from", start]) == 0
         assert json.loads(capsys.readouterr().out)["run"]["model"]["adapter"] == adapter
@@ -70,7 +70,7 @@ def test_a_setting_on_the_command_line_overrides_the_file_or_is_refused(capsys: 
     assert run(["train", "rl", "--run", str(LARGE), "--dry-run", "--json", "--set", "rollouts.groups=4"]) == 0
     assert json.loads(capsys.readouterr().out)["run"]["rollouts"]["groups"] == 4
     assert run(["train", "rl", "--run", str(LARGE), "--dry-run", "--set", "rollouts.group=4"]) == 2
-    assert "unknown setting 'rollouts.group'; did you mean 'rollouts.groups'?" in capsys.readouterr().err
+    assert "unknown setting 'rollouts.group'. Did you mean 'rollouts.groups'?" in capsys.readouterr().err
 
 
 def test_a_dry_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,12 +101,12 @@ def test_a_dry_run_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
-        ("[model]\nnam = 'x'\n[data]\n", 2, "unknown key 'nam' in [model]; did you mean 'name'?"),
+        ("[model]\nnam = 'x'\n[data]\n", 2, "unknown key 'nam' in [model]. Did you mean 'name'?"),
         ("[model]\nname = 'x'\n", 2, "data: Field required"),
         (
             "[model]\nname = 'x'\n[data]\n",
             2,
-            "the shape of 'x' is unknown: pass its config.json with --model-config",
+            "the shape of 'x' is unknown. Pass its config.json with --model-config",
         ),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_run_whose_episodes_only_the_trainer_plays_is_refused_before_ray_is_re
 ) -> None:
     pytest.importorskip("trl")
     assert run(["train", "rl", "--run", str(LAPTOP), "--ray", "nowhere.invalid:1"]) == 2
-    assert 'set engine.kind = "vllm"' in capsys.readouterr().err
+    assert 'Set engine.kind = "vllm"' in capsys.readouterr().err
 
 
 def test_a_run_file_is_required(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,4 +151,4 @@ def test_the_sft_command_trains_a_model(tmp_path: Path, capsys: pytest.CaptureFi
     assert (Path(report["model"]) / "model.safetensors").is_file()
     assert "ctx1 train sft:" in captured.err
     assert run(["train", "sft", "--run", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert "resume it with --resume" in capsys.readouterr().err
+    assert "Resume it with --resume" in capsys.readouterr().err

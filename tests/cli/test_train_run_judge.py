@@ -99,7 +99,7 @@ def test_a_judge_that_always_says_yes_is_refused(inside, index, tmp_path):
 def test_a_file_without_a_judge(inside, tmp_path):
     (tmp_path / "run.toml").write_text('[model]\nname = "m"\n[data]\n')
     process = inside("train", "judge-check", "--run", "run.toml")
-    assert (process.returncode, "has no judge: set judge.model" in process.stderr) == (2, True)
+    assert (process.returncode, "has no judge. Set judge.model" in process.stderr) == (2, True)
 
 
 def test_a_judge_that_is_down_is_told(inside, index, tmp_path):

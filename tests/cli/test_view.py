@@ -128,17 +128,17 @@ def test_a_bad_row_of_the_gold_file_is_told(inside, runs, gold):
         stream.write("{}\n")
     process = inside("view", "runs", "--gold", gold)
     assert process.returncode == 1
-    assert "questions.jsonl:2: no field question" in process.stderr
+    assert "questions.jsonl:2: the row has no field question" in process.stderr
     assert (runs / "view.html").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (["empty"], 1, "no trajectory in empty: no files"),
+        (["empty"], 1, "no trajectory in empty (no files)"),
         (["nowhere"], 1, "nowhere does not exist"),
         (["runs", "--gold", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read"),
-        (["runs", "--text", "--out", "x.html"], 2, "--text prints on the terminal and cannot be combined with"),
+        (["runs", "--text", "--out", "x.html"], 2, "--text prints on the terminal, so it cannot be combined with"),
         (["runs", "--json", "--out", "-"], 2, "--out - writes the page to stdout"),
         ([], 2, "PATH"),
     ],
@@ -202,7 +202,7 @@ def test_judgments_become_tasks(inside, index, found, tmp_path):
                      "--out", "out/tasks.jsonl", "--json")  # fmt: skip
     report = json.loads(process.stdout)
     assert (process.returncode, report["tasks"], report["judgments"], report["unreadable"]) == (1, 1, 1, 1)
-    assert "feedback.jsonl:2: not valid JSON" in process.stderr
+    assert "feedback.jsonl:2: the line is not valid JSON" in process.stderr
     task = json.loads((tmp_path / "out" / "tasks.jsonl").read_text())
     assert (task["question"], task["gold"], task["distractors"]) == (QUESTION, ids[:2], ids[2:3])
     text_run = inside("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,

@@ -46,7 +46,7 @@ def _no_base_addresses(monkeypatch, tmp_path):
 def test_an_option_of_the_agent_without_dashes_before_it_gets_the_remedy(tmp_path):
     wrapped = run("wrap", sys.executable, "-c", "print(1)", cwd=tmp_path)
     assert wrapped.returncode == 2
-    assert "Unknown option" in wrapped.stderr
+    assert "nknown option" in wrapped.stderr
     assert "wrap codex -- --model NAME" in wrapped.stderr
 
 
@@ -138,7 +138,7 @@ def test_a_wrapped_shell_is_not_wrapped_again(inside, monkeypatch):
     assert inside("wrap", sys.executable).returncode == 2
     for value in ("[", "[1]", '{"NAME": 1}'):
         monkeypatch.setenv(WRAPPED, value)
-        assert "start a new shell" in inside("unwrap").stderr
+        assert "Start a new shell" in inside("unwrap").stderr
 
 
 def test_a_command_that_does_not_exist_is_an_error(inside):

@@ -79,7 +79,7 @@ def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continu
     assert time.monotonic() - started < 60
     errors = {record.question: record.error for record in records}
     assert "hung: no answer within 3 seconds" in str(errors[faulty_policies.HANGS])
-    assert "process died (SIGKILL, which the system sends when memory runs out), 2 times" in str(
+    assert "process died 2 times (SIGKILL, which the system sends when memory runs out)" in str(
         errors[faulty_policies.DIES]
     )
     assert "unexpected RuntimeError: a bug in the policy" in str(errors[faulty_policies.FAILS])

@@ -45,7 +45,7 @@ def greedy() -> ScriptedPolicy:
 
 
 def test_an_unknown_system_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'hybrid'"):
+    with pytest.raises(ConfigError, match="Did you mean 'hybrid'"):
         find_systems(["hybird"])
 
 

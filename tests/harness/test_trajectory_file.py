@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_shown_is_named_with_the_reason_and_stops_nothing(
     [
         ("edit", {"pruned": [99]}, "names block 99"),
         ("usage", {"total": 1}, "the record has 1"),
-        ("end", {"digest": "x"}, "differs from the recorded one"),
+        ("end", {"digest": "x"}, "another view than the recorded one"),
     ],
 )
 def test_a_trajectory_that_does_not_replay_is_loaded_with_the_reason(folder, kind, change, reason):

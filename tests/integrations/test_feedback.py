@@ -91,7 +91,7 @@ def test_a_line_that_a_crash_cut_hurts_no_other(kept: tuple[FeedbackLog, str]) -
     problems: list[str] = []
     assert load_judgments(log.folder / JUDGMENTS_FILE, problems=problems) == [first, second]
     assert len(problems) == 1
-    assert f"{JUDGMENTS_FILE}:2: not valid JSON" in problems[0]
+    assert f"{JUDGMENTS_FILE}:2: the line is not valid JSON" in problems[0]
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def test_tokens_share_the_options_of_a_server(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("chta", {}, "did you mean 'chat'"),
+        ("chta", {}, "Did you mean 'chat'"),
         ("chat", {}, "CTX1_MODEL"),
-        ("chat", {"model": "m", "temprature": 1}, "did you mean 'temperature'"),
+        ("chat", {"model": "m", "temprature": 1}, "Did you mean 'temperature'"),
         ("chat", {"model": "m", "weights": "x"}, "no option 'weights'"),
         ("tokens", {}, "CTX1_MODEL"),
         ("tokens", {"model": "m", "tools": "text"}, "no option 'tools'"),
@@ -69,5 +69,5 @@ def test_what_cannot_work_is_refused(kind: str, options: dict[str, Any], message
 def test_the_tokens_policy_takes_the_options_of_its_renderer() -> None:
     policy = load_policy("tokens", model="m", reasoning_effort="low", parallel=True, top_p=0.5)
     assert isinstance(policy, TokenPolicy)
-    with pytest.raises(ConfigError, match="did you mean 'tokenizer'"):
+    with pytest.raises(ConfigError, match="Did you mean 'tokenizer'"):
         load_policy("tokens", model="m", tokeniser="m")

@@ -74,7 +74,7 @@ def test_an_id_that_no_stub_names_is_refused_with_the_nearest() -> None:
     pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25")
     pruned = pruner.prune(rendered("openai", turns(1)))
     wanted = pruned.report.removed[0].id
-    with pytest.raises(ConfigError, match=f"names '{wanted}x': did you mean '{wanted}"):
+    with pytest.raises(ConfigError, match=f"names '{wanted}x'. Did you mean '{wanted}"):
         pruner.restore(pruned.messages, [f"{wanted}x"])
 
 

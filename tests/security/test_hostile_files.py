@@ -207,14 +207,14 @@ def test_of_too_many_parts_the_first_are_read() -> None:
     parts = b"".join(b"--b\n\npart %d\n" % number for number in range(MOST_PARTS + 5))
     mail = parse_message(b"From: a@example.org\nContent-Type: multipart/mixed; boundary=b\n\n" + parts)
     assert mail.text.split("\n\n")[-1] == f"part {MOST_PARTS - 1}"
-    assert mail.notices == (f"has more than {MOST_PARTS:,} parts: the others are left out",)
+    assert mail.notices == (f"has more than {MOST_PARTS:,} parts, so the others are left out",)
 
 
 def test_a_field_that_is_cut_is_named(tmp_path: Path) -> None:
     long = b"From: a@example.org\nContent-Type: text/plain; name=%b\n\nText." % (b"a" * LONGEST_PARAMETERS)
     ((document,), reasons) = read(tmp_path / "a.eml", long)
     assert document.text.endswith("Text.")
-    assert reasons == [f"field Content-Type has more than {LONGEST_PARAMETERS:,} bytes: the rest is left out"]
+    assert reasons == [f"field Content-Type has more than {LONGEST_PARAMETERS:,} bytes, so its rest is left out"]
 
 
 @pytest.mark.parametrize(
@@ -245,10 +245,10 @@ def test_the_text_of_a_message_is_found(message: bytes, text: str) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"<w:x>" * 1_001, "its XML is nested more than 1,000 levels deep"),
-        (b"<w:tbl><w:tr><w:tc>" * 400, "its XML is nested more than 1,000 levels deep"),
-        (b"".join(b"<x%d/>" % number for number in range(20_000)), "its XML has more than 10,000 different names"),
-        (b'<w:p x="%b"/>' % (b"a" * (MB // 2)), "its XML has a tag of more than 262,144 bytes"),
+        (b"<w:x>" * 1_001, "the XML is nested more than 1,000 levels deep"),
+        (b"<w:tbl><w:tr><w:tc>" * 400, "the XML is nested more than 1,000 levels deep"),
+        (b"".join(b"<x%d/>" % number for number in range(20_000)), "the XML has more than 10,000 different names"),
+        (b'<w:p x="%b"/>' % (b"a" * (MB // 2)), "the XML has a tag of more than 262,144 bytes"),
     ],
 )
 def test_xml_that_would_fill_the_parser_is_refused(tmp_path: Path, body: bytes, reason: str) -> None:
@@ -262,7 +262,7 @@ def test_default_attributes_do_not_multiply_the_size_of_xml(tmp_path: Path) -> N
     xml = b"<!DOCTYPE document [<!ATTLIST p %b>]><document><body>%b</body></document>" % (defaults, b"<p/>" * 9_000)
     documents, reasons = read(tmp_path / "a.docx", word_file(b"", more={"word/document.xml": xml}))
     assert documents == []
-    assert reasons == ["its XML declares an entity or a default attribute: it is not a document"]
+    assert reasons == ["the XML declares an entity or a default attribute, so the file is not a document"]
 
 
 def test_a_sheet_a_slide_or_a_page_that_is_named_often_is_read_once(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_source_without_a_row_in_its_first_lines_is_left(tmp_path: Path) -> No
 def test_a_footer_that_is_too_large_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     footer = b"\0" * (5 * MB)
     _, reasons = read(tmp_path / "a.parquet", b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
-    assert reasons == ["its footer is larger than 4 MB: write it with fewer groups of rows"]
+    assert reasons == ["the footer of the file is larger than 4 MB. Write the file with fewer groups of rows."]
 
 
 def test_equal_texts_of_a_parquet_file_are_read_while_they_are_few(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_a_part_of_any_name_counts_as_unpacked_xml(tmp_path: Path) -> None:
 def test_repeated_fields_of_a_message_are_bounded_together() -> None:
     mail = parse_message(b"From: a@example.org\n" + b"To: b@example.org\n" * LARGEST_HEADER + b"\nText.")
     assert mail.text == "Text."
-    assert mail.notices == (f"a header has more than {LARGEST_HEADER:,} bytes: its last fields are left out",)
+    assert mail.notices == (f"a header has more than {LARGEST_HEADER:,} bytes, so its last fields are left out",)
 
 
 def test_front_matter_of_a_great_many_values_stays_in_the_text(tmp_path: Path) -> None:

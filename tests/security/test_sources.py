@@ -22,7 +22,7 @@ from context_agent.testing.embedders import HashEmbedder
 from context_agent.types import Document
 
 MB = 2**20
-UNPACK = "if you trust it, unpack it and index the result"
+UNPACK = "If you trust it, unpack it and index the result"
 MOST_MEMORY = 300
 """Megabytes above the process at rest."""
 
@@ -68,15 +68,15 @@ def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
         ({"chroma:document": "x"}, "metadata 'chroma:document': Chroma reserves"),
         ({"": "x"}, "its name is empty"),
         ({"a": None}, "its value is a NoneType"),
-        ({"a": {"b": 1}}, "its value is a dict"),
-        ({"a": ["b"]}, "its value is a list"),
+        ({"a": {"b": 1}}, "must be a string, number or boolean; got dict"),
+        ({"a": ["b"]}, "must be a string, number or boolean; got list"),
         ({"a": b"b"}, "its value is a bytes"),
         ({"a": 2**63}, "more than 64 bits"),
-        ({"a": math.nan}, "not a finite number"),
-        ({"a": -math.inf}, "not a finite number"),
+        ({"a": math.nan}, "must be a finite number"),
+        ({"a": -math.inf}, "must be a finite number"),
         ({"a": "\ud800"}, "lone surrogate"),
         ({"\ud800": "a"}, "lone surrogate"),
-        ({1: "a"}, "its name is a int"),
+        ({1: "a"}, "its name must be a string; got int"),
         ({f"k{n}": n for n in range(20_000)}, "20,000 metadata entries"),
     ],
 )
@@ -207,7 +207,7 @@ def test_the_rest_of_a_file_with_a_long_line_is_read_and_the_limit_can_be_raised
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     documents, reasons = read(file, max_mb=1)
     assert [document.id for document in documents] == ["a", "c"]
-    assert reasons == ["the line is larger than 1 MB: raise the limit with --max-mb (in Python: LoadOptions.max_mb)"]
+    assert reasons == ["the line is larger than 1 MB. Raise the limit with --max-mb (in Python: LoadOptions.max_mb)."]
     assert [document.id for document in read(file, max_mb=3)[0]] == ["a", "b", "c"]
 
 
@@ -223,7 +223,7 @@ def test_a_link_in_a_folder_is_never_read(tmp_path: Path) -> None:
     (folder / "twice.txt").symlink_to(folder / "inside.txt")
     documents, reasons = read(folder)
     assert [document.text for document in documents] == ["inside"]
-    assert reasons == ["a link in a folder is not followed: name its target as a source"] * 2
+    assert reasons == ["a link in a folder is not followed. To read its target, name it as a source."] * 2
 
 
 def test_a_link_that_the_user_names_is_read(tmp_path: Path) -> None:
@@ -261,4 +261,4 @@ def test_pipes_and_sockets_in_a_folder_are_reported(tmp_path: Path) -> None:
         listening.bind(str(tmp_path / "socket.txt"))
         documents, reasons = read(tmp_path)
     assert documents == []
-    assert reasons == ["is neither a file nor a folder"] * 2
+    assert reasons == ["the path is neither a file nor a folder"] * 2

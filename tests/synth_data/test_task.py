@@ -45,7 +45,7 @@ def test_a_lone_surrogate_survives(tmp_path):
 
 
 BAD = {
-    "[1]": "a list, not an object",
+    "[1]": "must be an object with fields; got a list",
     '{"id": "x"': "not valid JSON",
     '{"id": "x"}': "no field question",
     '{"id": "a", "question": "again"}': "line 1 already has the id",

@@ -68,7 +68,7 @@ def test_an_inert_row_trains_nothing() -> None:
 
 
 def test_zero_parts_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least one part"):
+    with pytest.raises(ConfigError, match="must be at least 1"):
         minibatches([weighted_row(5, "a")], 0)
 
 

@@ -33,11 +33,11 @@ def test_a_value_is_toml_and_a_bare_word_a_string(text: str, key: str, value: An
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("rollouts.group=8", "did you mean 'rollouts.groups'"),
-        ("rollout.groups=8", "did you mean 'rollouts.groups'"),
-        ("groups=8", "did you mean 'rollouts.groups'"),
-        ("optimizer.lr=1", "did you mean 'optimizer.learning_rate'"),
-        ("model.lora.rnk=8", "did you mean 'model.lora.rank'"),
+        ("rollouts.group=8", "Did you mean 'rollouts.groups'"),
+        ("rollout.groups=8", "Did you mean 'rollouts.groups'"),
+        ("groups=8", "Did you mean 'rollouts.groups'"),
+        ("optimizer.lr=1", "Did you mean 'optimizer.learning_rate'"),
+        ("model.lora.rnk=8", "Did you mean 'model.lora.rank'"),
         ("rewards.xyz=8", "choose from answer, beta"),
         ("zzz=8", "choose from async_rollouts, checkpoints"),
         ("rollouts.groups", "'rollouts.groups' sets nothing: write KEY=VALUE"),

@@ -67,8 +67,8 @@ def test_questions_with_missing_gold_can_be_dropped_and_reported(questions: str)
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ({}, r"the run file names no questions: set data\.questions"),
-        ({"questions": ("q.jsonl",)}, r"the run file names no index: set data\.path"),
+        ({}, r"the run file names no questions\. Set data\.questions"),
+        ({"questions": ("q.jsonl",)}, r"the run file names no index\. Set data\.path"),
     ],
 )
 def test_a_missing_setting_is_asked_for(data: dict[str, Any], told: str) -> None:

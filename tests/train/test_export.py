@@ -77,7 +77,7 @@ def test_merged_weights_say_what_the_best_adapters_say(base: Path, adapters: Pat
     assert not (out / "adapter_config.json").exists()
     half = merge(adapters, tmp_path / "half", dtype="bfloat16")
     assert json.loads((half.folder / "config.json").read_text())["dtype"] == "bfloat16"
-    with pytest.raises(ConfigError, match="nothing to merge: use `ctx1 train export`"):
+    with pytest.raises(ConfigError, match=r"nothing to merge\. Use `ctx1 train export`"):
         merge(out, tmp_path / "again")
 
 

@@ -67,7 +67,7 @@ def test_adapters_of_another_base_or_another_spelling_are_refused(tmp_path: Path
 
 def test_rewards_without_the_lessons_beside_them_are_refused_with_the_flag_that_helps(tmp_path: Path) -> None:
     lessons = finished(tmp_path / "lessons")
-    with pytest.raises(ConfigError, match=rf"add --from {lessons}, or --from base"):
+    with pytest.raises(ConfigError, match=rf"Add --from {lessons}, or --from base"):
         check_start(run_in(tmp_path / "rewards"))
     check_start(started_from(run_in(tmp_path / "rewards"), lessons))
 

@@ -30,7 +30,7 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
 def test_an_invalid_line_is_reported_with_its_number(text: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(text)
-    with pytest.raises(DataError, match="line 1: not a line of metrics"):
+    with pytest.raises(DataError, match="line 1: the line is not a line of metrics"):
         list(read_metrics(path))
     with pytest.raises(DataError, match="cannot read the metrics"):
         list(read_metrics(tmp_path / "none.jsonl"))

@@ -69,7 +69,7 @@ def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
     monkeypatch.undo()
     result, notes = train(tiny_runs.demonstrations(tmp_path), resume=True)
     assert result.first_update == 40
-    assert "resuming from update 40" in notes[0]
+    assert "training resumes from update 40" in notes[0]
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(student.parent)
     assert tiny_runs.timeless(tmp_path) == tiny_runs.timeless(student.parent)
 
@@ -148,7 +148,7 @@ def test_a_thread_that_samples_meanwhile_gets_all_positions(student: Path) -> No
 
 
 def test_missing_or_empty_trajectories_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"the run file names no trajectories: set data\.trajectories"):
+    with pytest.raises(ConfigError, match=r"the run file names no trajectories\. Set data\.trajectories"):
         train(harmony_run(tmp_path, None))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="contains no trajectory"):

@@ -118,7 +118,7 @@ def qmsum(tables: SourceTables) -> BenchmarkContent:
 
 def _asked(question: object) -> str:
     if not isinstance(question, str) or not question.strip():
-        raise ValueError("a question must be a string with text")
+        raise ValueError(f"a question must be a string with text; got {question!r:.80}")
     return question
 
 

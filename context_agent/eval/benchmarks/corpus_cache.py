@@ -71,7 +71,7 @@ class CachedCorpus:
             vectors = _read_vectors(self.folder / VECTORS_FILE, len(chunks))
         except (OSError, ValueError, TypeError, DataError) as error:
             raise CorpusCorruptError(
-                f"{self.folder} is damaged ({error}): delete it; the next run makes it again"
+                f"{self.folder} is damaged ({error}). Delete the folder. The next run makes it again."
             ) from error
         embedder = load_embedder(self.embedder)
         return MemoryCorpus(chunks, embedder=embedder, vectors=vectors, reranker=load_reranker(self.reranker))
@@ -98,7 +98,9 @@ def cached_corpus(
         CorpusEmptyError: If there are no documents, or if none has text.
     """
     if not documents:
-        raise CorpusEmptyError("the benchmark's corpus has no documents")
+        raise CorpusEmptyError(
+            "the benchmark's corpus has no documents. Pass a corpus with at least one document with text."
+        )
     folder = cache / corpus_digest(documents, embedder)
     if not folder.is_dir():
         with file_lock(folder.with_name(f"{folder.name}.lock"), timeout=-1):
@@ -138,7 +140,9 @@ def _build(documents: Sequence[Document], folder: Path, embedder: str, progress:
         for part in chunk_document(document, size=DEFAULT_CHUNK_TOKENS, counter=counter, overlap=0)
     ]
     if not chunks:
-        raise CorpusEmptyError(f"none of the {len(documents)} documents in the benchmark's corpus has text")
+        raise CorpusEmptyError(
+            f"none of the {len(documents)} documents in the benchmark's corpus has text. Pass documents with text."
+        )
     work = folder.with_name(f"{folder.name}.part")
     work.mkdir(parents=True, exist_ok=True)
     model = load_embedder(embedder)
@@ -172,9 +176,9 @@ def _read_vectors(path: Path, count: int) -> NDArray[np.float32]:
     except OSError:
         raise
     except Exception as error:  # numpy reads the header with Python's own parser, and raises what that does
-        raise ValueError(f"{path.name} is not an array: {error}") from error
+        raise ValueError(f"{path.name} is not an array ({error})") from error
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
-        raise ValueError(f"{path.name} does not have {count:,} vectors")
+        raise ValueError(f"{path.name} must have {count:,} vectors; got shape {vectors.shape}")
     return np.array(vectors)
 
 

@@ -106,7 +106,7 @@ def tables_from_folder(
             return fallback.open(role, problems)
         if path is None:
             names = " or ".join(map(filled, files[role]))
-            raise DataError(f"{name}: {folder} has no {role} file: add {names}")
+            raise DataError(f"the folder {folder} of {name} has no {role} file. Add {names}.")
         return read_rows(path, problems)
 
     return SourceTables(name, rows, frozenset(role for role in files if find(role) is not None))
@@ -129,7 +129,10 @@ def tables_from_hub(name: str, hubs: Mapping[str, HubTable], split: str) -> Sour
             table = datasets.load_dataset(hub.dataset, hub.config, split=hub_split)
         except Exception as error:
             table_name = f"{hub.dataset}{f' ({hub.config})' if hub.config else ''}, split {hub_split}"
-            raise DataError(f"cannot load {table_name} of {name}: {str(error).partition(chr(10))[0]}") from error
+            raise DataError(
+                f"cannot load {table_name} of {name} ({str(error).partition(chr(10))[0]}). Check the network, or pass "
+                f"a folder: --benchmarks {name}=FOLDER."
+            ) from error
         return ((f"{hub.dataset}:{number}", row) for number, row in enumerate(table, 1))
 
     return SourceTables(name, rows, frozenset(hubs))
@@ -154,11 +157,13 @@ def read_rows(path: Path, problems: list[str]) -> Iterator[LocatedRow]:
             yield from _READERS[suffix](path, cast("IO[bytes]", stream), problems)
     except KeyError:
         formats = ", ".join([*_READERS, "parquet"])
-        raise DataError(f"{path} has the unknown file format {suffix!r}. Convert it to one of {formats}") from None
+        raise DataError(f"{path} has the unknown file format {suffix!r}. Convert it to one of {formats}.") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 ({error}). Convert it to UTF-8") from error
+        raise DataError(f"{path} is not UTF-8 ({error}). Convert the file to UTF-8.") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise DataError(
+            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}). Download the file again."
+        ) from error
 
 
 def _jsonl(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[LocatedRow]:
@@ -167,7 +172,7 @@ def _jsonl(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[Locat
             try:
                 row = parse_json(line)
             except ValueError as error:
-                problems.append(f"{path}:{number}: not valid JSON: {error}")
+                problems.append(f"{path}:{number}: the line is not valid JSON ({error})")
                 continue
             yield from _mapping(f"{path}:{number}", row, problems)
 
@@ -176,9 +181,9 @@ def _json(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[Locate
     try:
         rows = json.load(stream)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not valid JSON: {error}") from error
+        raise DataError(f"{path} is not valid JSON ({error}). Download the file again.") from error
     if not isinstance(rows, list):
-        raise DataError(f"{path} contains a {type(rows).__name__} instead of a list of rows")
+        raise DataError(f"{path} must contain a list of rows; got {type(rows).__name__}")
     for number, row in enumerate(rows, 1):
         yield from _mapping(f"{path}[{number}]", row, problems)
 
@@ -189,7 +194,7 @@ def _tabbed(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[Loca
     table = csv.DictReader(lines, delimiter="," if ".csv" in path.name else "\t")
     for row in table:
         if None in row:
-            problems.append(f"{path}:{table.line_num}: more fields than the header")
+            problems.append(f"{path}:{table.line_num}: the row has more fields than the header")
             continue
         yield f"{path}:{table.line_num}", row
 
@@ -207,14 +212,14 @@ def _parquet(path: Path) -> Iterator[LocatedRow]:
                 number += 1
                 yield f"{path}:{number}", row
     except pa.ArrowException as error:
-        raise DataError(f"{path}: damaged parquet after {number} rows: {error}") from error
+        raise DataError(f"{path} is damaged after {number} rows ({error}). Download the file again.") from error
 
 
 def _mapping(location: str, row: object, problems: list[str]) -> Iterator[LocatedRow]:
     if isinstance(row, dict):
         yield location, row
     else:
-        problems.append(f"{location}: a {type(row).__name__} instead of an object")
+        problems.append(f"{location}: the row must be an object; got {type(row).__name__}")
 
 
 _READERS: dict[str, Callable[[Path, IO[bytes], list[str]], Iterator[LocatedRow]]] = {
@@ -328,9 +333,9 @@ def browsecomp_plus(tables: SourceTables) -> BenchmarkContent:
     def question(row: SourceRow) -> Question:
         if " " not in row["query"].strip():
             raise DataError(
-                "browsecomp-plus: the rows are published encrypted. Decrypt them with the script "
+                "the rows of browsecomp-plus are published encrypted. Decrypt them with "
                 "scripts_build_index/decrypt_dataset.py of github.com/texttron/BrowseComp-Plus, and pass the folder "
-                "with its output: --benchmarks browsecomp-plus=FOLDER"
+                "with its output: --benchmarks browsecomp-plus=FOLDER."
             )
         documents = (*(row.get("gold_docs") or ()), *(row.get("evidence_docs") or ()))
         gold = tuple(dict.fromkeys(str(document["docid"]) for document in documents))
@@ -436,8 +441,8 @@ def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], A
         try:
             value = make(row, number)
         except (KeyError, TypeError, ValueError, AttributeError, LookupError, StopIteration, OverflowError) as error:
-            reason = f"no field {error}" if isinstance(error, KeyError) else str(error) or "no id"
-            tables.problems.append(f"{location}: not a row of {tables.name}: {reason}")
+            reason = f"it has no field {error}" if isinstance(error, KeyError) else str(error) or "it has no id"
+            tables.problems.append(f"{location}: the row does not fit {tables.name} ({reason})")
             continue
         if problem := _unreadable(value):
             tables.problems.append(f"{location}: {problem}")

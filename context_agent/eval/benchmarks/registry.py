@@ -347,7 +347,7 @@ def load_native(name: str, folder: Path, split: str | None = None, entry: LocalB
     queries = folder / QUERIES_FILE.format(split=split)
     if corpus is None or not queries.is_file():
         missing = queries.name if corpus else " or ".join(CORPUS_FILES)
-        raise DataError(f"{name}: {folder} has no {missing}; {_available(splits)}")
+        raise DataError(f"the folder {folder} of {name} has no {missing}. {_available(splits)}")
     train = folder / QUERIES_FILE.format(split="train")
     return load_own(
         [corpus],
@@ -396,7 +396,7 @@ def load_own(
 def _load_public(entry: PublicBenchmark, split: str | None, folder: Path | None) -> Benchmark:
     split = split or next(iter(entry.splits))
     if split not in entry.splits:
-        raise ConfigError(f"{entry.name} has no split {split!r} with gold: pass --split {' or '.join(entry.splits)}")
+        raise ConfigError(f"{entry.name} has no split {split!r} with gold. Pass --split {' or '.join(entry.splits)}.")
     content, problems = _content(entry, split, folder)
     train: tuple[Question, ...] = ()
     if "train" in entry.splits and split != "train" and _has_train_files(entry, folder):
@@ -420,7 +420,7 @@ def _content(entry: PublicBenchmark, split: str, folder: Path | None) -> tuple[f
     if folder is None and entry.user_files:
         raise DataError(
             f"{entry.name} cannot be downloaded completely. Pass --benchmarks {entry.name}=FOLDER, where FOLDER has "
-            f"{entry.user_files}"
+            f"{entry.user_files}."
         )
     tables = tables_from_hub(entry.name, entry.hubs, entry.splits[split])
     if folder is not None:
@@ -442,35 +442,35 @@ def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
     graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
     if not graded:
         count, problems = len(benchmark.questions), benchmark.problems
-        why = f"none of the {count} questions has gold or an answer" if count else "there are no questions"
-        first = f"; {len(problems)} rows could not be read, the first: {problems[0]}" if problems else ""
-        raise DataError(f"nothing to score for {benchmark.name} in {source}: {why}{first}")
+        why = f"none of its {count} questions has gold or an answer" if count else "it has no questions"
+        first = f" The first of {len(problems)} unreadable rows: {problems[0]}" if problems else ""
+        raise DataError(f"{benchmark.name} in {source} cannot be scored, because {why}. Add `gold` or `answer`.{first}")
     return replace(benchmark, questions=graded, ungraded=len(benchmark.questions) - len(graded))
 
 
 def _local_folder(name: str, data: Path | None) -> Path:
     fix = (
-        f"set --data or CTX1_DATA to the folder that contains {name}/, or pass the set's own folder: "
-        f"--benchmarks {name}=FOLDER"
+        f"Set --data or CTX1_DATA to the folder that contains {name}/, or pass the set's own folder: "
+        f"--benchmarks {name}=FOLDER."
     )
     if data is None:
-        raise DataError(f"the data of {name} does not ship with this package: {fix}")
+        raise DataError(f"the data of {name} does not ship with this package. {fix}")
     folder = data / name
     if not folder.is_dir():
-        raise DataError(f"no data for {name}, because {folder} does not exist: {fix}")
+        raise DataError(f"{folder} does not exist, so there is no data for {name}. {fix}")
     return folder
 
 
 def _available(splits: list[str]) -> str:
     return (
-        f"its splits are {', '.join(splits)}" if splits else "a folder in the native format has queries.<split>.jsonl"
+        f"Its splits are {', '.join(splits)}." if splits else "A folder in the native format has queries.<split>.jsonl."
     )
 
 
 def _unknown(name: str, path: Path, has_folder: bool) -> str:
     if has_folder:
-        return f"{path} is not a folder: pass an existing folder, as --benchmarks {name}=FOLDER"
-    return f"no benchmark or folder is called {name!r}: {suggestion(name, benchmark_names(), cutoff=0.5)}"
+        return f"{path} is not a folder. Pass an existing folder, as --benchmarks {name}=FOLDER."
+    return f"no benchmark or folder is called {name!r}. {suggestion(name, benchmark_names(), cutoff=0.5)}"
 
 
 def _beir(name: str) -> PublicBenchmark:

@@ -56,7 +56,7 @@ def check_call(call: ToolCall, tools: Sequence[str]) -> ToolArguments:
     """
     if call.name == UNREAD_CALLS:
         raise ToolCallError(
-            f"Error: only the first {MAX_CALLS - 1} tool calls of a reply are read; the rest did not run. Make fewer "
+            f"Error: only the first {MAX_CALLS - 1} tool calls of a reply are read. The rest did not run. Make fewer "
             "calls at a time."
         )
     if call.name not in tools:
@@ -79,7 +79,8 @@ def _unwrapped(call: ToolCall, tool: BatchTool[Any]) -> list[ToolCall]:
 def _parsed(arguments: str) -> Mapping[str, Any]:
     if len(arguments) > MAX_ARGUMENT_CHARACTERS:
         raise ToolCallError(
-            f"Error: arguments of {len(arguments):,} characters; at most {MAX_ARGUMENT_CHARACTERS:,} are read."
+            f"Error: the arguments have {len(arguments):,} characters, but at most {MAX_ARGUMENT_CHARACTERS:,} are "
+            "read. Shorten them."
         )
     try:
         value = json.loads(arguments or "{}")
@@ -88,7 +89,7 @@ def _parsed(arguments: str) -> Mapping[str, Any]:
     except ValueError as error:
         raise ToolCallError(f"Error: the arguments are not valid JSON ({error}).") from None
     if not isinstance(value, dict):
-        raise ToolCallError(f"Error: the arguments must be a JSON object, not {type(value).__name__}.")
+        raise ToolCallError(f"Error: the arguments must be a JSON object; got {type(value).__name__}.")
     return value
 
 

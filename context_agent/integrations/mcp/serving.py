@@ -157,5 +157,7 @@ class PostOnlyMiddleware:
         if scope["method"] != "POST":
             return PlainTextResponse("use POST", 405, headers={"Allow": "POST"})
         if is_foreign_page(Headers(scope=scope), self._origins):
-            return PlainTextResponse("web pages of other origins may not call this server: see --allow-origin", 403)
+            return PlainTextResponse(
+                "web pages of other origins may not call this server. Allow an origin with --allow-origin.", 403
+            )
         return None

@@ -130,7 +130,7 @@ class Tools:
         with _call("read", context):
             chunks = await self._chunks(document_id)
             if not chunks:
-                raise ToolError(f"there is no document {document_id[:80]!r}: use an id from another tool's result")
+                raise ToolError(f"there is no document {document_id[:80]!r}. Use an id from another tool's result.")
             if first_chunk >= len(chunks):
                 raise ToolError(
                     f"first_chunk must be at most {len(chunks) - 1}, the last chunk of the document; got {first_chunk}"
@@ -168,7 +168,7 @@ class Tools:
         """Return the whole text of a document, as a resource."""
         chunks = await self._chunks(document_id)
         if not chunks:
-            raise ResourceNotFoundError(f"there is no document {document_id[:80]!r}")
+            raise ResourceNotFoundError(f"there is no document {document_id[:80]!r}. Use an id from a tool's result.")
         return joined_text(chunks)
 
     async def _answer(self, search: AdmittedSearch, context: Context[Any, Any]) -> ServedAnswer:
@@ -220,7 +220,9 @@ def _call(name: str, context: Context[Any, Any], where: Where | None = None) -> 
         outcome = "failed"
         log("failed", logging.WARNING, tool=name, reason=str(error))
         problem = problem_of(error, where)
-        raise ToolError(problem.message if problem else "the search failed; see the server's log") from error
+        raise ToolError(
+            problem.message if problem else "the search failed. The server's log has the reason."
+        ) from error
     except Exception:
         outcome = "failed"
         raise
@@ -231,4 +233,4 @@ def _call(name: str, context: Context[Any, Any], where: Where | None = None) -> 
 
 def _require_words(text: str, name: str) -> None:
     if not text.strip():
-        raise ToolError(f"the {name} is empty: say in words what to look for")
+        raise ToolError(f"the {name} is empty. Say in words what to look for.")

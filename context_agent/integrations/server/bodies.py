@@ -38,7 +38,7 @@ class JsonRoute(APIRoute):
         async def handle_json(request: Request) -> Response:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
-                reason = "the body must be JSON: send it with the header Content-Type: application/json"
+                reason = "the body must be JSON. Send it with the header Content-Type: application/json."
                 raise Problem(415, "unsupported_media_type", reason)
             content = await read_body(request, request.app.state.max_body)
             try:
@@ -82,7 +82,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def _bounded_body(request: Request, limit: int) -> bytes:
-    message = f"the body is larger than {limit:,} bytes: send less, or raise --max-body of the server"
+    message = f"the body is larger than {limit:,} bytes. Send less, or raise --max-body of the server."
     too_large = Problem(413, "too_large", message, headers={"Connection": "close"})
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > limit:

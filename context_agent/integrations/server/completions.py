@@ -25,9 +25,11 @@ def question_of(request: ChatRequest) -> str:
     question = next((message.text for message in reversed(request.messages) if message.role == "user"), None)
     if question is None or not question.strip():
         reason = "there is no user message" if question is None else "the last user message is empty"
-        raise Problem(400, "no_question", f"{reason}: send the question as the last user message", "messages")
+        raise Problem(400, "no_question", f"{reason}. Send the question as the last user message.", "messages")
     if len(question) > MAX_QUESTION_CHARACTERS:
-        message = f"the last user message has {len(question):,} characters; the limit is {MAX_QUESTION_CHARACTERS:,}"
+        message = (
+            f"the last user message must have at most {MAX_QUESTION_CHARACTERS:,} characters; got {len(question):,}"
+        )
         raise Problem(400, "question_too_long", message, "messages")
     return question
 

@@ -34,19 +34,19 @@ def decoded_body(body: bytes, encodings: str, limit: int) -> bytes:
     """
     names = [name.strip().lower() for name in encodings.split(",") if name.strip()]
     if len(names) > MOST_ENCODINGS:
-        raise UndecodableBody(f"the body has {len(names)} encodings; use at most {MOST_ENCODINGS}")
+        raise UndecodableBody(f"the body must have at most {MOST_ENCODINGS} encodings; got {len(names)}")
     for name in reversed(names):
         if name == "identity":
             continue
         if name not in _DECODERS:
-            raise UndecodableBody(f"the encoding {name[:20]!r} is not known: use gzip, deflate, br or zstd")
+            raise UndecodableBody(f"the encoding of the body must be gzip, deflate, br or zstd; got {name[:20]!r}")
         try:
             body = _DECODERS[name](body, limit + 1)
         except UndecodableBody:
             raise
         except Exception as error:
             # Each library raises its own errors.
-            raise UndecodableBody(f"the body is not valid {name}: {error}") from error
+            raise UndecodableBody(f"the body is not valid {name} ({error})") from error
         if len(body) > limit:
             raise UndecodableBody(f"the body unpacks to more than {limit:,} bytes")
     return body

@@ -155,7 +155,7 @@ class BoundedConnection(H11Protocol):
             self._follow_phase()
         else:
             limit = self._table.limit
-            message = f"all {limit} connections of the server are busy: try again, or raise its --max-connections"
+            message = f"all {limit} connections of the server are busy. Try again, or raise its --max-connections."
             self._refuse(Problem(503, "too_many_connections", message, headers={"Retry-After": "1"}))
 
     def data_received(self, data: bytes) -> None:
@@ -179,7 +179,7 @@ class BoundedConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that is not HTTP, or a header that exceeds the limit."""
         if len(self.conn.trailing_data[0]) > MAX_HEADER:
-            message = f"the request's header has more than {MAX_HEADER:,} bytes: send fewer or shorter header fields"
+            message = f"the request's header has more than {MAX_HEADER:,} bytes. Send fewer or shorter header fields."
             self._refuse(Problem(431, "header_too_large", message))
         else:
             self._refuse(Problem(400, "invalid_http", f"the request is not valid HTTP/1.1{self.conn.reason}"))

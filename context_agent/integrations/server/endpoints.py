@@ -101,7 +101,7 @@ class Endpoints:
         feedback = self._service.feedback
         if feedback is None:
             raise Problem(
-                404, "no_trajectories", "this server writes no trajectories to judge: start it with --trajectories"
+                404, "no_trajectories", "this server writes no trajectories to judge. Start it with --trajectories."
             )
         try:
             # One at a time: the log has one writer, and waiting judgments must not block the threads of searches.
@@ -161,7 +161,7 @@ class Endpoints:
     async def trajectory(self, name: str) -> Response:
         """Return a recorded episode, as the viewer reads it."""
         if self._service.feedback is None:
-            raise Problem(404, "no_trajectories", "this server writes no trajectories: start it with --trajectories")
+            raise Problem(404, "no_trajectories", "this server writes no trajectories. Start it with --trajectories.")
         try:
             data = await asyncio.to_thread(episode_data, self._service.feedback, name)
         except DataError as error:
@@ -199,7 +199,12 @@ class Endpoints:
 
     def _check_model(self, name: str) -> None:
         if name != self._settings.model:
-            raise Problem(404, "model_not_found", f"this server has only the model {self._settings.model!r}", "model")
+            raise Problem(
+                404,
+                "model_not_found",
+                f"this server has only the model {self._settings.model!r}. Request it, or leave out the model.",
+                "model",
+            )
 
     async def _answer(self, request: Request, search: AdmittedSearch) -> ServedAnswer:
         try:

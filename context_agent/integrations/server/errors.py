@@ -57,7 +57,7 @@ class Problem(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-INTERNAL_ERROR = Problem(500, "internal", "an internal error of the server; its log has the details")
+INTERNAL_ERROR = Problem(500, "internal", "the server has an internal error. Its log has the details.")
 
 
 def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
@@ -91,11 +91,11 @@ def invalid_body(error: ValidationError) -> Problem:
     """
     ((field, problem), *_) = problems(error)
     if error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] == "json_invalid":
-        return Problem(400, "invalid_json", f"the body is not valid JSON: {problem.partition(': ')[2]}")
+        return Problem(400, "invalid_json", f"the body is not valid JSON ({problem.partition(': ')[2]})")
     return Problem(422, "invalid_request", explain(error, whole="the body", limit=5), field or None)
 
 
 def shutting_down() -> Problem:
     """Return the error for a request that arrives while the server drains."""
-    message = "the server is shutting down: use another server, or try again later"
+    message = "the server is shutting down. Use another server, or try again later."
     return Problem(503, "shutting_down", message, headers={"Connection": "close", "Retry-After": "1"})

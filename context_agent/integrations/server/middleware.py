@@ -131,12 +131,12 @@ class RequestMiddleware:
         path, name = scope["path"], host_name(headers.get("host", ""))
         if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
             return Problem(
-                403, "host_not_allowed", "the name in the Host header is not allowed: allow it with --allow-host"
+                403, "host_not_allowed", "the name in the Host header is not allowed. Allow it with --allow-host."
             )
         if is_foreign_page(headers, self._origins) and not (is_public(path) and is_navigation(method, headers)):
             message = (
-                "a web page of another origin may not call this server: "
-                "ctx1 proxy and ctx1 mcp accept the origins that --allow-origin names"
+                "a web page of another origin may not call this server. Only `ctx1 proxy` and `ctx1 mcp` accept "
+                "origins, which --allow-origin names."
             )
             return Problem(403, "origin_not_allowed", message)
         if self._token is None or path == HEALTH_PATH or is_public(path):
@@ -144,7 +144,11 @@ class RequestMiddleware:
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(credentials.strip().encode("latin-1"), self._token):
             return self._scope_problem(scope)
-        reason = "the bearer token is wrong" if credentials else "a bearer token is needed"
+        reason = (
+            "the bearer token is wrong. Send the server's token in the header Authorization."
+            if credentials
+            else "a bearer token is needed. Send the server's token in the header Authorization."
+        )
         return Problem(401, "invalid_api_key", reason, headers={"WWW-Authenticate": "Bearer"})
 
     def _note(self, record: RequestRecord) -> None:
@@ -187,8 +191,8 @@ async def _on_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     allowed = (error.headers or {}).get("Allow", "another method")
     reasons = {
-        404: ("not_found", "there is no such path; check its spelling"),
-        405: ("method_not_allowed", f"the path does not support {request.method}; use {allowed}"),
+        404: ("not_found", "there is no such path. Check its spelling."),
+        405: ("method_not_allowed", f"the path does not support {request.method}. Use {allowed}."),
     }
     code, message = reasons.get(error.status_code, ("refused", error.detail))
     return _problem_response(

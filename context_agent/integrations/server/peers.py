@@ -67,7 +67,7 @@ class WorkerPeers:
             async with asyncio.timeout(seconds):
                 reply = await _exchange(self._addresses[worker], [name, REQUEST_ID.get(), request])
         except (OSError, ValueError):  # A time-out is an OSError; a worker that dies leaves an incomplete value.
-            message = "the server process that holds this conversation ended or is overloaded: try again"
+            message = "the server process that holds this conversation ended or is overloaded. Try again."
             raise Problem(503, "worker_unavailable", message, headers={"Retry-After": "1"}) from None
         if "problem" in reply:
             raise Problem(**reply["problem"])
@@ -138,7 +138,7 @@ def call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
             listener.bind(str(folder / str(number)))
         except OSError as error:
             raise ConfigError(
-                f"cannot make a socket in {folder}: {error}. Set TMPDIR to a folder with a short path"
+                f"cannot make a socket in {folder} ({error}). Set TMPDIR to a folder with a short path."
             ) from error
         listener.listen(CALL_QUEUE)
     return listeners

@@ -160,13 +160,13 @@ def bind_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, OverflowError, UnicodeError) as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
+        raise ConfigError(f"cannot listen on {host}:{port} ({error}). Choose another --host.") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
         bound.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port") from error
+        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror}). Choose another --port.") from error
     return bound
 
 

@@ -102,7 +102,7 @@ OWN_PATHS = "/_context"
 KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 KEY_PARAMETERS = (b"key=", b"api_key=", b"api-key=", b"access_token=")
 """Header fields, and parameters of the query, in which clients send keys. Gemini's clients may use either."""
-WEBSOCKET_MESSAGE = "the proxy does not relay WebSockets: send the request over HTTP"
+WEBSOCKET_MESSAGE = "the proxy does not relay WebSockets. Send the request over HTTP."
 """The message of status 426. Codex then sends its requests over HTTP at once, and after other errors it tries again."""
 HINT_HEADER, HINT_CHARACTERS = "x-context-looking-for", 2_000
 """The header in which an agent may say what it is looking for, and how much of it counts."""
@@ -251,7 +251,7 @@ async def no_such_path(request: Request) -> ASGIApp:
 def path_problem(scope: Scope) -> Problem | None:
     """Return the error for a path that could lead out of the upstream's base path. For any other path, return None."""
     fault = path_fault(scope["raw_path"])
-    return Problem(400, "invalid_path", f"the path is not relayed: {fault}") if fault else None
+    return Problem(400, "invalid_path", f"the path is not relayed, because {fault}") if fault else None
 
 
 class Proxy(LimitedService):
@@ -323,7 +323,7 @@ class Proxy(LimitedService):
         """Return the page that shows the savings. Only programs and browsers on this machine can read it."""
         addresses = (request.client.host if request.client else "", host_name(request.headers.get("host", "")))
         if not all(map(is_loopback, addresses)):
-            raise Problem(403, "host_not_allowed", "only this machine may read the report: request it at 127.0.0.1")
+            raise Problem(403, "host_not_allowed", "only this machine may read the report. Request it at 127.0.0.1.")
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         return HTMLResponse(self.savings.html(), headers=headers)
 
@@ -369,7 +369,7 @@ class Proxy(LimitedService):
         except TimeoutError:
             if self.draining:
                 raise shutting_down() from None
-            message = "the request waited too long for its turn: try again later"
+            message = "the request waited too long for its turn. Try again later."
             raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
         return await exchange()
 
@@ -427,12 +427,15 @@ class Proxy(LimitedService):
 
     def _unanswered(self, error: httpx.TransportError) -> Problem:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            message = f"{self.upstream} cannot be reached: is the server running, and is --upstream its address?"
+            message = (
+                f"{self.upstream} cannot be reached. Check that the server is running, and that --upstream is its "
+                "address."
+            )
             return Problem(502, "upstream_unreachable", message)
         if isinstance(error, httpx.TimeoutException):
-            message = f"{self.upstream} did not answer within {self._timeout['read']:g} s: try again, or raise --pause"
+            message = f"{self.upstream} did not answer within {self._timeout['read']:g} s. Try again, or raise --pause."
             return Problem(504, "upstream_timeout", message)
-        return Problem(502, "upstream_failed", f"{self.upstream} broke the connection: try again")
+        return Problem(502, "upstream_failed", f"{self.upstream} broke the connection. Try again.")
 
     def _target(self, scope: Scope) -> bytes:
         """Return the target of the upstream request. It has the path and the query that the client sent."""
@@ -491,7 +494,7 @@ def upstream_address(address: str) -> httpx.URL:
     url = checked_address(address)
     if url.userinfo or url.query:
         raise ConfigError(
-            "--upstream must not contain a user, a password or a query: clients send their keys in headers"
+            "--upstream must not contain a user, a password or a query. Clients send their keys in headers."
         )
     return url.copy_with(path=url.path.rstrip("/").removesuffix("/v1") or "/")
 

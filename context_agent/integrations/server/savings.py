@@ -75,11 +75,15 @@ class PriceTable(BaseModel):
                 return cls.model_validate(parse_toml(text))
             return cls.model_validate(read_toml(file))
         except OSError as error:
-            raise ConfigError(f"cannot read the prices in {name}: {error.strerror}") from error
+            raise ConfigError(
+                f"cannot read the prices in {name} ({error.strerror}). Pass an existing TOML file with --prices."
+            ) from error
         except ValidationError as error:
-            raise ConfigError(f"{name}: {explain(error)}. The docs of `ctx1 proxy` show a price file") from error
+            raise ConfigError(
+                f"{name} is not a price file ({explain(error)}). The docs of `ctx1 proxy` show a price file."
+            ) from error
         except ValueError as error:
-            raise ConfigError(f"{name} is not valid TOML: {error}") from error
+            raise ConfigError(f"{name} is not valid TOML ({error}). Correct the file.") from error
 
     def price(self, model: str) -> ModelPrice | None:
         """Return the price under the longest key that occurs in the model's name. If no key does, return None."""

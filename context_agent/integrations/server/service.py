@@ -114,7 +114,7 @@ class LimitedService:
         except QueueFull:
             running, waiting = self.admission.running, self.admission.waiting
             wait = min(60, max(1, math.ceil(self._typical_seconds * (waiting + 1) / self.admission.slots)))
-            message = f"{running} {self.work} are running and {waiting} waiting: try again in {wait} s"
+            message = f"{running} {self.work} are running and {waiting} are waiting. Try again in {wait} s."
             raise Problem(429, "queue_full", message, headers={"Retry-After": str(wait)}) from None
 
     async def drain(self) -> None:
@@ -278,7 +278,7 @@ class Service(LimitedService):
         except TimeoutError:
             if self.draining:
                 raise shutting_down() from None
-            message = "the deadline passed while the search was waiting in the queue"
+            message = "the deadline passed while the search was waiting in the queue. Try again later."
             raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
         finally:
             self.metrics.queue_seconds.labels(search.request.path).observe(time.perf_counter() - search.arrival)
@@ -341,4 +341,6 @@ def check_filter(where: Where | None) -> None:
         raise Problem(400, "invalid_filter", str(error), "where") from None
     except ValueError as error:
         reason = shorten(str(error), MAX_REASON_CHARACTERS, placeholder=" ...")
-        raise Problem(400, "invalid_filter", f"Chroma refuses the metadata filter: {reason}", "where") from None
+        raise Problem(
+            400, "invalid_filter", f"Chroma refuses the metadata filter ({reason}). Correct the filter.", "where"
+        ) from None

@@ -139,7 +139,8 @@ class ServerSupervisor:
         """
         if not hasattr(socket, "AF_UNIX"):
             raise ConfigError(
-                "--workers needs Linux or macOS: start several servers on ports of their own, behind a load balancer"
+                "--workers needs Linux or macOS. On other systems, start several servers on ports of their own behind "
+                "a load balancer."
             )
         self._target, self._count, self._on_ready = target, count, on_ready
         self._patience = grace + FINAL_GRACE_SECONDS + CLOSE_TIMEOUT + END_MARGIN
@@ -174,7 +175,10 @@ class ServerSupervisor:
             return 128 + signal.SIGINT if self._signal == signal.SIGINT else 0
         if self._failure > 0:
             return self._failure
-        raise ContextAgentError(f"a server process ended while it started: {exit_reason(self._failure)}")
+        raise ContextAgentError(
+            f"a server process ended while it started ({exit_reason(self._failure)}). Its messages above give the "
+            "reason."
+        )
 
     @property
     def _is_stopping(self) -> bool:

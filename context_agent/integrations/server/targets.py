@@ -31,12 +31,12 @@ def path_fault(path: bytes) -> str:
         path: The raw path of a request's target, without the query.
     """
     if not path.startswith(b"/"):
-        return "it does not begin with a slash: send the path alone, without a scheme and a host"
+        return "it does not begin with a slash. Send the path alone, without a scheme and a host."
     if b"#" in path:
-        return "it holds a fragment (#): send it percent-encoded"
+        return "it contains a fragment (#). Send the # percent-encoded."
     for _ in range(MAX_ENCODINGS + 1):
         if _OVERLONG_UTF8.search(path):
-            return "it holds a character in an overlong form, which is not UTF-8"
+            return "it contains a character in an overlong form, which is not UTF-8"
         text = unicodedata.normalize("NFKC", path.decode("utf-8", "surrogateescape")).translate(_LOOKALIKE_SEPARATORS)
         if fault := _reading_fault(text):
             return fault
@@ -44,7 +44,7 @@ def path_fault(path: bytes) -> str:
         path = _PERCENT_ENCODED.sub(_decoded, folded)
         if path == folded:
             return ""
-    return f"it is percent-encoded more than {MAX_ENCODINGS} times over: send it encoded once"
+    return f"it is percent-encoded more than {MAX_ENCODINGS} times. Send it encoded once."
 
 
 def _reading_fault(text: str) -> str:
@@ -53,7 +53,7 @@ def _reading_fault(text: str) -> str:
     A path is rejected if it contains a control character, a parent segment or a host.
     """
     if any(unicodedata.category(character) == "Cc" for character in text):
-        return "it holds a control character"
+        return "it contains a control character"
     # Windows ignores spaces at the end of a name, and some filters drop characters without a width.
     visible = "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
     if _PARENT_SEGMENT.search(visible):

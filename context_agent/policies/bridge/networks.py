@@ -199,7 +199,10 @@ class Scorer:
         try:
             return cls.parse(read_bytes(path, MAX_WEIGHTS_BYTES), str(path))
         except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot read the weights {path}: {getattr(error, 'strerror', None) or error}") from error
+            raise ConfigError(
+                f"cannot read the weights {path} ({getattr(error, 'strerror', None) or error}). Pass a file of `ctx1 "
+                "train bridge`."
+            ) from error
 
     @classmethod
     def parse(cls, data: bytes, origin: str) -> Scorer:
@@ -211,7 +214,9 @@ class Scorer:
             tensors = load(data)
             notes = _metadata(data)
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{origin} has no weights of a bridge policy: {error}") from error
+            raise ConfigError(
+                f"{origin} has no weights of a bridge policy ({error}). Pass a file of `ctx1 train bridge`."
+            ) from error
         stored = {name: notes[name] for name in FEATURES if name in notes}
         if notes.get("format") != str(FORMAT) or "inputs" not in stored or not stored.items() <= FEATURES.items():
             raise ConfigError(f"{origin} was trained on other features. Train it again with `ctx1 train bridge`.")

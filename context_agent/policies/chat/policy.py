@@ -77,7 +77,9 @@ class Sampling:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigError(f"max_tokens must be positive; got {self.max_tokens}")
         if refused := RESERVED_FIELDS & set(self.extra):
-            raise ConfigError(f"extra_body must not set {', '.join(sorted(refused))}, because the policy sets them")
+            raise ConfigError(
+                f"extra_body must not set {', '.join(sorted(refused))}, because the policy sets them. Remove them."
+            )
 
     def body(self, room: int) -> dict[str, Any]:
         """Return the fields of the request. `room` is the most tokens that the reply may have."""
@@ -271,8 +273,8 @@ class ChatPolicy:
         try:
             models = list(listed_models(await self.endpoint.get("/models", until=until)))
         except ServerError:
-            return PolicyError(f"{refusal}. {url}/models does not answer either: check the API's address")
-        return PolicyError(f"{url}: {unknown_model_message(self.model, models)}. The server said: {refusal.message}")
+            return PolicyError(f"{refusal}. {url}/models does not answer either. Check the API's address.")
+        return PolicyError(f"{url}: {unknown_model_message(self.model, models)}. The server said: {refusal.message}.")
 
 
 class ChatActor:
@@ -294,7 +296,10 @@ class ChatActor:
                 return await self._act(view, scope.when() or math.inf)
         except TimeoutError:
             url = self._policy.endpoint.base_url
-            raise PolicyError(f"{url}: no action within the deadline of {deadline:g} s") from None
+            raise PolicyError(
+                f"{url} returned no action within the deadline of {deadline:g} s. Check the server, or raise the "
+                "deadline."
+            ) from None
 
     async def _act(self, view: View, until: float) -> Action:
         conversation = self._policy.messages(view, self._profile)

@@ -99,7 +99,7 @@ async def _checks(
         return
     model = model or next(iter(models), "")
     if not model:
-        yield ServerCheck("model", "fail", "no model given, and the server lists none", "name one with --model")
+        yield ServerCheck("model", "fail", "no model is given, and the server lists none", "name one with --model")
         return
     tools = await _tools(endpoint, model)
     yield _model(model, list(models), answers=tools.status != "fail")
@@ -120,7 +120,7 @@ async def _reach(endpoint: Endpoint) -> tuple[ServerCheck, dict[str, Mapping[str
         if refusal.status in (401, 403):
             return check("fail", rejected_key_message(refusal, endpoint.api_key_env), "set the key"), {}
         detail = f"{endpoint.base_url} does not list its models: {refusal.message}"
-        return check("warn", detail, "check the path: most addresses end in /v1"), {}
+        return check("warn", detail, "check the path, as most addresses end in /v1"), {}
     except ServerError as error:
         fix = "start the server, read its log if it runs, or name another with --base-url"
         return check("fail", str(error), fix), {}
@@ -135,7 +135,9 @@ def _model(model: str, models: list[str], *, answers: bool) -> ServerCheck:
         return ServerCheck("model", "ok", f"{model} (the server lists no models)")
     detail, fix = unknown_model_message(model, models), "use a name that the server lists"
     return (
-        ServerCheck("model", "warn", f"{detail}; it answered anyway", fix) if answers else _fail("model", detail, fix)
+        ServerCheck("model", "warn", f"{detail}, but it answered anyway", fix)
+        if answers
+        else _fail("model", detail, fix)
     )
 
 
@@ -150,9 +152,14 @@ async def _tools(endpoint: Endpoint, model: str) -> ServerCheck:
             await _reply(endpoint, model, {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 16})
         except ServerError:
             return _fail("chat", str(refusal), "see the server's log")
-        return ServerCheck("tools", "warn", f"refused with tools, answers without: {refusal.message}", SERVE_TOOLS)
+        return ServerCheck(
+            "tools",
+            "warn",
+            f"the server refused a request with tools, but answered without them ({refusal.message})",
+            SERVE_TOOLS,
+        )
     except ServerError as error:
-        return _fail("chat", str(error), "see the server's log; a slow server needs a longer timeout")
+        return _fail("chat", str(error), "see the server's log, and raise the timeout if the server is slow")
     seconds = f"in {time.perf_counter() - started:.1f} s"
     source = f"; reasoning in {reply.reasoning_field!r}" if reply.reasoning_field else ""
     if not reply.calls:

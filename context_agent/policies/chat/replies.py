@@ -332,15 +332,15 @@ def context_message(refusal: Refusal, window: int | None) -> str:
     """
     if window is None:
         return (
-            "the model's context on this server is too short for the passages; pass fewer with --k, or serve the model "
-            f"with a longer context. The server said: {refusal.message}"
+            "the model's context on this server is too short for the passages. Pass fewer with --k, or serve the "
+            f"model with a longer context. The server said: {refusal.message}"
         )
     match = _LENGTH.search(refusal.message)
     length = int((match["n"] or match["most"]).replace(",", "")) if match else 0
     lower = f"--window {length * 9 // 10}" if length > 0 else f"a --window below {window}"
     return (
-        f"the model's context on this server is too short for a window of {window:,} tokens; "
-        f"search with {lower}, or serve the model with a longer context. The server said: {refusal.message}"
+        f"the model's context on this server is too short for a window of {window:,} tokens. "
+        f"Search with {lower}, or serve the model with a longer context. The server said: {refusal.message}"
     )
 
 
@@ -361,9 +361,9 @@ def unknown_model_message(model: str, models: Sequence[str]) -> str:
     if not models:
         return f"the server does not have the model {model!r}, and lists none"
     similar = closest(model, models, cutoff=0.4)
-    hint = f"; did you mean {similar!r}?" if similar else ""
+    hint = f". Did you mean {similar!r}?" if similar else ""
     more = f" and {len(models) - LISTED} more" if len(models) > LISTED else ""
-    return f"the server does not have the model {model!r}. It has: {', '.join(models[:LISTED])}{more}{hint}"
+    return f"the server does not have the model {model!r}. It has {', '.join(models[:LISTED])}{more}{hint}"
 
 
 def rejected_key_message(refusal: Refusal, variable: str | None) -> str:
@@ -371,7 +371,7 @@ def rejected_key_message(refusal: Refusal, variable: str | None) -> str:
     if variable is None:
         source = "no key was sent, because api_key_env is None"
     elif read_key(variable):
-        source = f"it comes from the environment variable {variable}; name another with --api-key-env"
+        source = f"the key comes from the environment variable {variable}; name another with --api-key-env"
     else:
         source = f"the environment variable {variable} is not set; set it, or name another with --api-key-env"
     return f"the server does not accept the key ({source}): HTTP {refusal.status}, {refusal.message}"

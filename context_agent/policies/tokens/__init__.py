@@ -108,7 +108,7 @@ class TokenPolicy:
     ) -> None:
         if temperature < 0 or not 0 < top_p <= 1 or max_tokens < 1:
             raise ConfigError(
-                f"temperature must be at least 0, top_p in (0, 1], max_tokens positive; got "
+                "temperature must be at least 0, top_p must be in (0, 1], and max_tokens must be positive; got "
                 f"temperature = {temperature}, top_p = {top_p}, max_tokens = {max_tokens}"
             )
         self.engine = engine
@@ -190,8 +190,8 @@ class TokenActor:
         renderer, opening = self._policy.renderer, self._policy.opening(self._profile)
         if next((s.text for s in view.segments if isinstance(s, Text) and s.role is Role.PROMPT), "") != opening.text:
             raise PolicyError(
-                "the view does not begin with this policy's instructions: "
-                "open the Episode with instructions=policy.instructions(profile), as SearchAgent does"
+                "the view does not begin with this policy's instructions. Open the Episode with "
+                "instructions=policy.instructions(profile), as SearchAgent does."
             )
         self._prompt = Prompt(renderer, self._profile, opening)
         self._reserve = max(sum(map(len, renderer.frame((), [name]))) for name in {*self._profile.tools, BATCH})
@@ -295,7 +295,7 @@ def local(
         trained: Path | None = Path(adapter or ADAPTERS / model)
         if adapter is None and not (ADAPTERS / model).is_dir():
             raise ConfigError(
-                f"no adapter ships for {model}. Train one (docs/smollm2.md) and name its folder with --adapter"
+                f"no adapter ships for {model}. Train one (docs/smollm2.md), and name its folder with --adapter."
             )
         about = PolicyDescription(renderer="lines", profile="lean", max_tokens=LOCAL_MAX_TOKENS)
         folder = model_folder(model)
@@ -304,7 +304,7 @@ def local(
         found = trained_model(model)
         about = found.about
         if found.is_adapter and adapter is not None:
-            raise ConfigError(f"{model} is an adapter itself. Remove --adapter, or name its base with --model")
+            raise ConfigError(f"{model} is an adapter itself. Remove --adapter, or name its base with --model.")
         folder = model_folder(about.base) if found.is_adapter else str(found.folder)
         trained = found.folder if found.is_adapter else None if adapter is None else Path(adapter)
         label = None
@@ -319,7 +319,7 @@ def local(
     try:
         weights = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"cannot load the model {folder!r}: {error}") from error
+        raise ConfigError(f"cannot load the model {folder!r} ({error}). Check its name, or pass a folder.") from error
     if trained is not None:
         weights = with_adapter(weights, trained, base=label)
     weights = weights.eval().to("cuda" if torch.cuda.is_available() else "cpu")
@@ -341,8 +341,8 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
     _, transformers = import_libraries()
     if about.renderer == "words":
         raise ConfigError(
-            f"{name} knows only the words of its toy environment and cannot search an index: train on your documents, "
-            "or look at its episodes with `ctx1 view`"
+            f"{name} knows only the words of its toy environment, so it cannot search an index. Train on your "
+            "documents, or look at its episodes with `ctx1 view`."
         )
     try:
         check_model(folder)
@@ -351,8 +351,8 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"cannot load the tokenizer of {folder!r}: {error}. If the model is on the hub, download it first: "
-            f"hf download {folder}"
+            f"cannot load the tokenizer of {folder!r} ({error}). If the model is on the hub, run `hf download "
+            f"{folder}` first."
         ) from error
     if about.renderer == "lines":
         return tokenizer, LinesRenderer(tokenizer, name=name)
@@ -381,7 +381,9 @@ def templated(tokenizer: str) -> TokenRenderer:
         check_model(folder := model_folder(tokenizer))
         loaded = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"cannot load the tokenizer {tokenizer!r}: {error}") from error
+        raise ConfigError(
+            f"cannot load the tokenizer {tokenizer!r} ({error}). Check its name, or pass a folder."
+        ) from error
     return TemplateRenderer(loaded, name=tokenizer)
 
 
@@ -389,6 +391,6 @@ def _check(sample: Sample, room: int) -> None:
     """Raise `PolicyError` if an engine breaks its contract, because training on its samples would be meaningless."""
     if not 1 <= len(sample.ids) <= room or len(sample.ids) != len(sample.logprobs):
         raise PolicyError(
-            f"the engine returned {len(sample.ids)} ids and {len(sample.logprobs)} log-probabilities instead of "
-            f"1 to {room} of each"
+            f"the engine must return from 1 to {room} ids and as many log-probabilities; got {len(sample.ids)} ids "
+            f"and {len(sample.logprobs)} log-probabilities"
         )

@@ -65,8 +65,8 @@ def check_model(name: str | Path) -> None:
     _require_files(folder)
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
-            f"{folder} has a LoRA adapter, not a whole model. Pass the base model as the model, and this folder as its "
-            "adapter."
+            f"{folder} has a LoRA adapter, not a whole model. Pass the base model as the model, and this folder as "
+            "its adapter."
         )
     settings = _settings(folder / MODEL_CONFIG)
     tokenizer = _settings(folder / TOKENIZER_CONFIG)
@@ -93,14 +93,17 @@ def check_adapter(folder: str | Path) -> Mapping[str, Any]:
         raise ConfigError(f"{path} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
     if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
         raise ConfigError(
-            f"{path} has no LoRA adapter ({ADAPTER_CONFIG} does not set peft_type to LORA). Name another folder."
+            f"{path} has no LoRA adapter, because {ADAPTER_CONFIG} does not set peft_type to LORA. Name another folder."
         )
     if not (path / ADAPTER_WEIGHTS).is_file():
         raise ConfigError(
-            f"{path} has no LoRA adapter in {ADAPTER_WEIGHTS}, and pickled weights are not read: save it with PEFT"
+            f"{path} has no LoRA adapter in {ADAPTER_WEIGHTS}, and pickled weights are not read. Save the adapter "
+            "with PEFT."
         )
     if problem := _adapter_problem(settings):
-        raise ConfigError(f"{path / ADAPTER_CONFIG} cannot be used: {problem}. Save the adapter with PEFT's defaults")
+        raise ConfigError(
+            f"{path / ADAPTER_CONFIG} cannot be used, because {problem}. Save the adapter with PEFT's defaults."
+        )
     return settings
 
 
@@ -169,9 +172,7 @@ def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Pat
     numbers = {key: value for key, value in shape.items() if isinstance(value, int | float) and "token_id" not in key}
     layers, width, height = (max(numbers.get(key, 0) for key in keys) for keys in _SHAPE_KEYS)
     if layers > tensors or width * height > most or not all(-(2**63) < value < 2**63 for value in numbers.values()):
-        raise ConfigError(
-            f"{folder / MODEL_CONFIG} does not describe the weights, but a larger model. Name another model."
-        )
+        raise ConfigError(f"{folder / MODEL_CONFIG} describes a larger model than the weights. Name another model.")
 
 
 def _header(file: Path) -> Mapping[str, Any]:

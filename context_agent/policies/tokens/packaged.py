@@ -115,7 +115,7 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
     try:
         return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     except LOADING_ERRORS as error:
-        raise ConfigError(f"the adapter in {folder} cannot be loaded: {error}") from error
+        raise ConfigError(f"the adapter in {folder} cannot be loaded ({error}). Name another adapter.") from error
 
 
 def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
@@ -147,20 +147,22 @@ def weights_file(model: PackagedModel) -> Path:
     """Return the file of weights in the installed package. Raise `ConfigError` if it is missing or damaged."""
     spec = importlib.util.find_spec(model.module)
     if spec is None or spec.origin is None:
-        raise ConfigError(f"{model.name} needs the package {model.package}: {model.install}")
+        raise ConfigError(f"{model.name} needs the package {model.package}. Run `{model.install}`.")
     version = importlib.metadata.version(model.package)
     if version != model.version:
         raise ConfigError(
-            f"{model.package} {version} is installed, but {model.name} needs {model.version}: {model.install}"
+            f"{model.package} {version} is installed, but {model.name} needs {model.version}. Run `{model.install}`."
         )
     path = Path(spec.origin).parent / model.file
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise ConfigError(f"cannot read {path} ({error.strerror}); install it again: {model.install}") from error
+        raise ConfigError(
+            f"cannot read {path} ({error.strerror}). To install it again, run `{model.install}`."
+        ) from error
     if digest != model.sha256:
-        raise ConfigError(f"{path} is damaged; install it again: {model.install} --force-reinstall")
+        raise ConfigError(f"{path} is damaged. To install it again, run `{model.install} --force-reinstall`.")
     return path
 
 

@@ -172,8 +172,8 @@ class TokenCall:
             ) from None
         if len(call.output) != len(call.logprobs):
             raise TrajectoryError(
-                f"an action's record has {len(call.output)} sampled tokens, but {len(call.logprobs)} log-probabilities"
-                f". {SAMPLE_AGAIN}"
+                f"an action's record has {len(call.output)} sampled tokens and {len(call.logprobs)} "
+                f"log-probabilities, which differ. {SAMPLE_AGAIN}"
             )
         return call
 
@@ -225,7 +225,8 @@ def expand(token_calls: Iterable[TokenCall]) -> Iterator[WholeCall]:
     for call in token_calls:
         if not 0 <= call.reused <= len(before):
             raise TrajectoryError(
-                f"the record is incomplete: a prompt reuses {call.reused} ids of {len(before)}. {SAMPLE_AGAIN}"
+                f"the record is incomplete, because a prompt reuses {call.reused} of only {len(before)} ids. "
+                f"{SAMPLE_AGAIN}"
             )
         prompt = before[: call.reused] + call.new
         experts = _continued(experts, call, len(prompt) + len(call.output) - 1)
@@ -243,8 +244,8 @@ def _continued(before: Experts | None, call: TokenCall, positions: int) -> Exper
     fresh = unpack(call.experts)
     if len(fresh) != positions - call.experts_from or (before is not None and before.shape[1:] != fresh.shape[1:]):
         raise TrajectoryError(
-            f"the record is damaged: a call of {positions - call.experts_from} positions has recorded experts of the "
-            f"shape {fresh.shape}. {SAMPLE_AGAIN}"
+            f"the record is damaged, because the recorded experts of a call of {positions - call.experts_from} "
+            f"positions have the shape {fresh.shape}. {SAMPLE_AGAIN}"
         )
     earlier = unrecorded(0, like=fresh) if before is None else before[: call.reused]
     known = _resized(earlier, max(len(earlier), call.experts_from))
@@ -443,7 +444,7 @@ class HarmonyVocabulary:
         """Return the id of a special token. Raise `ConfigError` if harmony has no such token."""
         encoding = harmony_encoding()
         if spelling not in encoding.special_tokens_set:
-            raise ConfigError(f"harmony has no special token {spelling!r}")
+            raise ConfigError(f"harmony has no special token {spelling!r}. Check the spelling.")
         (token,) = encoding.encode(spelling, allowed_special={spelling}, disallowed_special=())
         return int(token)
 
@@ -490,7 +491,9 @@ class TokenizerVocabulary:
         """Return the id of an added token. Raise `ConfigError` if the tokenizer does not have it."""
         token = self._whole.token_to_id(spelling)
         if token is None or token not in self._reserved:
-            raise ConfigError(f"the tokenizer {self.name} has no special token {spelling!r}")
+            raise ConfigError(
+                f"the tokenizer {self.name} has no special token {spelling!r}. Use the tokenizer of the model."
+            )
         return int(token)
 
     def reserves(self, token: int) -> bool:

@@ -64,7 +64,7 @@ class TemplateRenderer(VocabularyRenderer):
         self, tokenizer: Any, *, options: Mapping[str, Any] | None = None, stop: Sequence[int] = (), name: str = ""
     ) -> None:
         if not getattr(tokenizer, "chat_template", None):
-            raise ConfigError("the tokenizer has no chat template. Set one, or use HarmonyRenderer for gpt-oss")
+            raise ConfigError("the tokenizer has no chat template. Set one, or use HarmonyRenderer for gpt-oss.")
         self._tokens = TokenizerVocabulary(tokenizer, name or getattr(tokenizer, "name_or_path", ""))
         super().__init__(self._tokens)
         self._tokenizer = tokenizer
@@ -88,7 +88,7 @@ class TemplateRenderer(VocabularyRenderer):
         stop = [token for token in closing if self._tokens.reserves(token)]
         stop += [*([] if eos is None else [eos]), *self._extra_stop]
         if not stop:
-            raise ConfigError("the tokenizer has no token that ends a reply. Pass one with stop=")
+            raise ConfigError("the tokenizer has no token that ends a reply. Pass one with stop=.")
         return tuple(dict.fromkeys(stop))
 
     def opening(self, profile: Profile) -> Opening:

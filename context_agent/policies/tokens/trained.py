@@ -86,7 +86,7 @@ def trained_model(folder: str | Path) -> TrainedModel:
     if found is None:
         raise ConfigError(
             f"{folder} has no model. Name the folder of a finished `ctx1 train` run, or one with {MODEL_CONFIG} or "
-            f"{ADAPTER_CONFIG}"
+            f"{ADAPTER_CONFIG}."
         )
     is_adapter = (found / ADAPTER_CONFIG).is_file()
     return TrainedModel(found, is_adapter, _described(found, is_adapter=is_adapter))
@@ -119,4 +119,4 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return dict(read_json(path))
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        raise ConfigError(f"cannot read {path} ({error}). Restore the file, or name another folder.") from error

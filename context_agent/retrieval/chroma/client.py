@@ -70,7 +70,9 @@ def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
         except NotFoundError:
             names = [collection.name for collection in client.list_collections()]
         except ValueError as error:
-            raise ConfigError(f"{name!r} is not a valid name of a Chroma collection: {error}") from error
+            raise ConfigError(
+                f"{name!r} is not a valid name of a Chroma collection ({error}). Pass another --collection."
+            ) from error
     raise not_found(name, location, names)
 
 
@@ -102,14 +104,16 @@ def chroma_errors(location: Location) -> Iterator[None]:
         yield
     except (InternalError, OSError) as error:
         if "readonly database" in str(error):
-            message = f"{location} is read-only ({error}): allow this user to write to the folder and its files"
+            message = f"{location} is read-only ({error}). Allow this user to write to the folder and its files."
             raise CorpusError(message) from error
-        hint = "restore it from a backup, or delete it and index again" if location.path else "see the server's log"
-        raise CorpusCorruptError(f"Chroma cannot read {location} ({error}): {hint}") from error
+        hint = "Restore it from a backup, or delete it and index again." if location.path else "See the server's log."
+        raise CorpusCorruptError(f"Chroma cannot read {location} ({error}). {hint}") from error
     except httpx.HTTPError as error:
-        raise CorpusNotFoundError(f"the Chroma server {location} does not answer: {error}") from error
+        raise CorpusNotFoundError(
+            f"the Chroma server {location} does not answer ({error}). Check that it runs at this address."
+        ) from error
     except ChromaError as error:
-        raise CorpusError(f"Chroma refused a request to {location}: {error}") from error
+        raise CorpusError(f"Chroma refused a request to {location} ({error})") from error
 
 
 def disk_full(location: Location, error: BaseException | None) -> bool:
@@ -156,7 +160,7 @@ def _server(location: Location, url: str) -> ClientAPI:
 
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{url!r} is not the address of a Chroma server: write it like http://localhost:8000")
+        raise ConfigError(f"the address of a Chroma server must look like http://localhost:8000; got {url!r}")
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 8000)
     with chroma_errors(location):
@@ -171,4 +175,6 @@ def _server(location: Location, url: str) -> ClientAPI:
                 database=location.database or DEFAULT_DATABASE,
             )
         except ValueError as error:
-            raise CorpusNotFoundError(f"the Chroma server {location} does not answer: {error}") from error
+            raise CorpusNotFoundError(
+                f"the Chroma server {location} does not answer ({error}). Check that it runs at this address."
+            ) from error

@@ -179,7 +179,9 @@ class ClientReader:
         try:
             records = self._collection.get(where=where, include=[])["ids"]
         except (ValueError, InvalidArgumentError) as error:
-            raise ConfigError(f"Chroma refuses the metadata filter: {shorten(str(error), 500)}") from error
+            raise ConfigError(
+                f"Chroma refuses the metadata filter ({shorten(str(error), 500)}). Correct the filter."
+            ) from error
         return frozenset(records) & self._snapshot.chunk_of_record.keys()
 
 

@@ -106,7 +106,9 @@ class ChromaCorpus:
                 raise
             (self._collection_name,) = error.names
             self._attach(rebuild)
-            self.notices = (f"{location} holds only the collection {self._collection_name!r}, which is read",)
+            self.notices = (
+                f"{location} holds only the collection {self._collection_name!r}, so the search reads this collection",
+            )
         if notice := self._keys_notice():
             self.notices = (*self.notices, notice)
         for notice in self.notices:
@@ -422,9 +424,9 @@ class ChromaCorpus:
     def _check_filled(self, stored: StoredCollection, manifest: Manifest | None) -> None:
         collection = f"collection {self._collection_name!r} in {self._location}"
         if manifest is not None and manifest.revision == 0:
-            raise CorpusEmptyError(f"the indexing of {collection} was never completed: run it again to resume")
+            raise CorpusEmptyError(f"the indexing of {collection} was never completed. To resume it, run it again.")
         if manifest is None and stored.empty:
-            raise CorpusEmptyError(f"{collection} is empty: index documents first")
+            raise CorpusEmptyError(f"{collection} is empty. Index documents first.")
 
     def _fitting_embedder(
         self, source: LocalSource | ClientSource, stored: StoredCollection, manifest: Manifest | None
@@ -432,16 +434,16 @@ class ChromaCorpus:
         embedder, name = self._passed_embedder or source.embedder(stored, manifest), self._collection_name
         if embedder.name == WORDS_ALONE:
             return embedder
-        hint = "pass the embedder that it was indexed with: --embedder SPEC (in Python: embedder=)"
+        hint = "Pass the embedder that it was indexed with: --embedder SPEC (in Python: embedder=)."
         for dimension in (manifest.dimension if manifest else 0, stored.dimension):
             if dimension and dimension != embedder.dimension:
                 raise DimensionError(
-                    f"collection {name!r} has vectors of {dimension} numbers, but {embedder.name} makes "
-                    f"{embedder.dimension}: {hint}"
+                    f"collection {name!r} has vectors of {dimension} numbers, but {embedder.name} makes vectors of "
+                    f"{embedder.dimension}. {hint}"
                 )
         if manifest and embedder.name != manifest.embedder:
             raise ConfigError(
-                f"collection {name!r} was indexed with {manifest.embedder}, not with {embedder.name}: {hint}"
+                f"collection {name!r} was indexed with {manifest.embedder}, not with {embedder.name}. {hint}"
             )
         return embedder
 

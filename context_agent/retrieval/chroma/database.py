@@ -88,7 +88,7 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
     row = collections[name]
     if not valid_id(row["id"]):
         raise CorpusCorruptError(
-            f"{ascii(row['id'])[:50]} is not the id of a Chroma collection: restore the folder from a backup"
+            f"{ascii(row['id'])[:50]} is not the id of a Chroma collection. Restore the folder from a backup."
         )
     segment = segment_id(database, row["id"], "METADATA")
     applied = last_sequence(database, segment)
@@ -111,8 +111,12 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
 def not_found(name: str, where: object, names: Iterable[str]) -> MissingCollectionError:
     """Return the error for a collection that does not exist. The message lists the existing collections."""
     names = sorted(names)
-    listed = f"it holds {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}" if names else "it holds none"
-    return MissingCollectionError(f"no collection {name!r} in {where}: {listed}", names)
+    listed = (
+        f"Choose from {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}."
+        if names
+        else "There are none. Index documents first."
+    )
+    return MissingCollectionError(f"there is no collection {name!r} in {where}. {listed}", names)
 
 
 def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
@@ -168,12 +172,16 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         with file.open("rb") as stream:
             header = stream.read(20)
     except FileNotFoundError:
-        state = f"is not a Chroma folder (it holds no {DATABASE_FILE})" if folder.is_dir() else "does not exist"
-        message = f"{folder} {state}: index documents there first, or name another folder"
+        state = f"is not a Chroma folder, because it has no {DATABASE_FILE}" if folder.is_dir() else "does not exist"
+        message = f"{folder} {state}. Index documents there first, or name another folder."
         raise CorpusNotFoundError(message) from None
     except OSError as error:
-        remedy = "allow this user to read it" if isinstance(error, PermissionError) else "name the folder of an index"
-        raise CorpusError(f"{file} cannot be read ({error.strerror}): {remedy}") from error
+        remedy = (
+            "Allow this user to read the file."
+            if isinstance(error, PermissionError)
+            else "Name the folder of an index."
+        )
+        raise CorpusError(f"{file} cannot be read ({error.strerror}). {remedy}") from error
     if header[18:20] == b"\2\2":
         # Chroma does not use this mode. Opening such a database creates files next to it, even read-only.
         raise UnreadableError(f"{file} has a write-ahead log")
@@ -186,9 +194,10 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         name = str(getattr(error, "sqlite_errorname", ""))
         if name in _UNREADABLE or name.startswith(("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_CANTOPEN")):
-            raise UnreadableError(f"{file} cannot be read now: {error}") from error
+            raise UnreadableError(f"{file} cannot be read at the moment ({error}). Try again later.") from error
         raise CorpusCorruptError(
-            f"Chroma's database {file} cannot be read ({error}): restore it from a backup, or delete it and index again"
+            f"Chroma's database {file} cannot be read ({error}). Restore it from a backup, or delete it and index the "
+            "documents again."
         ) from error
 
 
@@ -205,8 +214,8 @@ def _require_tables(database: sqlite3.Connection, file: Path) -> None:
     )
     if database.execute(computed).fetchone():
         raise CorpusCorruptError(
-            f"{file} has views, triggers or computed columns, which Chroma does not make: delete it, and index the "
-            "documents again"
+            f"{file} has views, triggers or computed columns, which Chroma does not make. Delete it, and index the "
+            "documents again."
         )
 
 

@@ -81,7 +81,7 @@ MEASURED_BELOW = 20_000
 """If an index has fewer rows, every run measures the weights of the retrievers. This reads all vectors 100 times."""
 MEASURED_SHARE = 5
 """In a larger index, a run measures the weights only if it writes at least one of this many rows."""
-_NOTHING_TO_INDEX = "nothing to index: there is no document, or none with text"
+_NOTHING_TO_INDEX = "there is nothing to index, because no document has text. Pass a source with text."
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +347,7 @@ class _IndexingRun:
         check_document(document)
         digest = digest_of(document, self.chunking)
         if self.seen.setdefault(document.id, digest) != digest:
-            raise CorpusError(f"document id {document.id!r} occurs twice with different content: make the ids unique")
+            raise CorpusError(f"document id {document.id!r} occurs twice with different content. Make the ids unique.")
         earlier = self.earlier[document.id] = self._digest(document.id)
         if earlier == digest:
             self.counts["unchanged"] += 1
@@ -435,8 +435,8 @@ class _IndexingRun:
         stored = self.collection.count()
         if stored != len(snapshot.rows):
             raise CorpusCorruptError(
-                f"{self.collection.name!r} has {stored} records instead of {len(snapshot.rows)}: was another program "
-                "writing to it? Delete the collection and index again"
+                f"{self.collection.name!r} has {stored} records instead of {len(snapshot.rows)}, so another program "
+                "may have written to it. Delete the collection, and index the documents again."
             )
         return self._report(self.revision, snapshot)
 
@@ -533,9 +533,8 @@ def _without_graph(snapshot: Snapshot) -> str:
     if not snapshot.dimension or len(snapshot.rows) < APPROXIMATE_FROM or graphs_available():
         return ""
     return (
-        f"every search reads the vectors of all {len(snapshot.rows):,} chunks. For quicker searches install "
-        'context-agent[large] (pip install "context-agent[large]"); the next run that changes the index then makes '
-        "a graph of its vectors"
+        f"every search reads the vectors of all {len(snapshot.rows):,} chunks. For quicker searches, run `pip "
+        'install "context-agent[large]"`. The next run that changes the index then makes a graph of its vectors.'
     )
 
 
@@ -550,8 +549,9 @@ def _replaced_default(client: ClientAPI, location: Location, name: str) -> str:
     if len(names) != 1 or names == [name]:
         return ""
     return (
-        f"{location} also holds the collection {names[0]!r}, which stays as it is. From now on, a search that names no "
-        f"collection reads {name!r}. To search the other one, pass --collection {names[0]} (in Python: collection=)"
+        f"{location} also holds the collection {names[0]!r}, which stays as it is. From now on, a search that names "
+        f"no collection reads {name!r}. To search the other one, pass --collection {names[0]} (in Python: "
+        "collection=)."
     )
 
 
@@ -566,9 +566,9 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
     manifest, count = read_manifest(collection), collection.count()
     if manifest is None and count:
         raise CorpusError(
-            f"collection {name!r} in {location} was made by another program: it can be searched, but not indexed into. "
-            "To change it, use that program; the next search reads the change. To make an index beside it, pass "
-            "another --collection NAME (in Python: collection=)"
+            f"collection {name!r} in {location} was made by another program, so this package searches it but does not "
+            "write to it. To change it, use that program. To make an index beside it, pass another --collection NAME "
+            "(in Python: collection=)."
         )
     check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
     if manifest is None or not count:
@@ -578,7 +578,7 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
         mismatch = DimensionError if manifest.dimension != first.dimension else ConfigError
         raise mismatch(
             f"collection {name!r} was indexed with {manifest.embedder} ({manifest.dimension} numbers), not with "
-            f"{first.embedder} ({first.dimension}): pass the same --embedder, or another --collection"
+            f"{first.embedder} ({first.dimension}). Pass the same --embedder, or another --collection."
         )
     return collection
 
@@ -590,14 +590,14 @@ def _disk_explained(location: Location) -> Iterator[None]:
         yield
     except Exception as error:
         if getattr(error, "errno", None) in (errno.EROFS, errno.EACCES):
-            message = f"{location} is read-only ({error}): allow this user to write to the folder and its files"
+            message = f"{location} is read-only ({error}). Allow this user to write to the folder and its files."
             raise CorpusError(message) from error
         if not disk_full(location, error):
             raise
         raise CorpusError(
-            f"the disk is full, or a file size limit is reached: not all documents were indexed into {location}. "
-            "The last complete state of the index is intact. Free some space and run the same command again: it "
-            "resumes where it stopped"
+            f"the disk is full, or a file size limit is reached, so not all documents were indexed into {location}. "
+            "The last complete state of the index is intact. Free some space, and run the same command again to "
+            "resume."
         ) from error
 
 
@@ -610,6 +610,6 @@ def _one_writer(location: Location, collection: str, cache: str | Path | None) -
         name = blake2b(f"{location}/{collection}".encode(), digest_size=8).hexdigest()
         file = cache_folder(cache) / f"{name}.lock"
     file.parent.mkdir(parents=True, exist_ok=True)
-    busy = CorpusLockedError(f"another process is indexing into {location}: wait until it has finished")
+    busy = CorpusLockedError(f"another process is indexing into {location}. Wait until it has finished.")
     with file_lock(file, busy=busy):
         yield

@@ -71,8 +71,8 @@ class LocalSource:
             # Two copies of SQLite in one process undo each other's locks: Chroma has its own.
             if fallback is None:
                 raise CorpusLockedError(
-                    f"this process is indexing into {self._path}, which has no complete state of {self._name!r} "
-                    "yet: open it when the run has ended"
+                    f"this process is indexing into {self._path}, which has no complete state of {self._name!r} yet. "
+                    "Open the index when the run has ended."
                 )
             return fallback
         try:
@@ -163,4 +163,6 @@ def _parsed(text: str | None) -> Any:
     try:
         return json_value(text)
     except ValueError as error:
-        raise CorpusCorruptError(f"Chroma's settings of the collection cannot be read: {error}") from error
+        raise CorpusCorruptError(
+            f"Chroma's settings of the collection cannot be read ({error}). Restore the folder from a backup."
+        ) from error

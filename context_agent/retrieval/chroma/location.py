@@ -58,7 +58,9 @@ class Location:
             CorpusCorruptError: If a file of the index is a pipe, a socket or a device, or consists mostly of holes.
         """
         if sum(option is not None for option in (path, url, live)) != 1:
-            raise ConfigError("name the index either by its folder (path) or by its server's address (url)")
+            raise ConfigError(
+                "an index is named either by its folder (path) or by its server's address (url). Pass one of the two."
+            )
         if live is not None:
             settings = _settings(live)
             path = settings.persist_directory if settings.is_persistent else None
@@ -84,7 +86,7 @@ def _require_files(folder: Path) -> None:
     try:
         require_files(_files(folder))
     except DataError as error:
-        raise CorpusCorruptError(f"{error}, and index the documents again") from error
+        raise CorpusCorruptError(f"{error}. Then index the documents again.") from error
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -119,7 +121,7 @@ def without_links(folder: Path, *names: str) -> Path:
         folder = folder / name
         if folder.is_symlink():
             raise CorpusCorruptError(
-                f"{folder} is a link, but an index keeps its files in its own folder: delete the link"
+                f"{folder} is a link, but an index keeps its files in its own folder. Delete the link."
             )
     return folder
 
@@ -135,9 +137,9 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CorpusError(
-            f"the index folder {path} cannot be created ({error}): name a folder that you may write to"
+            f"the index folder {path} cannot be created ({error}). Name a folder that you may write to."
         ) from error
     if not (path / DATABASE_FILE).exists() and any(
         child.name != OWN_FOLDER and not child.name.startswith(".") for child in path.iterdir()
     ):
-        raise CorpusError(f"{path} contains other files but no index: name a new or empty folder")
+        raise CorpusError(f"{path} contains other files, but no index. Name a new or empty folder.")

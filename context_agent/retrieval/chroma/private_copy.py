@@ -52,7 +52,7 @@ def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]
         time.sleep(0.1 * 2**attempt)
     raise CorpusCorruptError(
         f"the vector index of the collection in {folder} is damaged, or a program keeps changing it. Stop programs "
-        "that write to it, and try again. If that does not help, restore the folder from a backup"
+        "that write to it, and try again. If this does not help, restore the folder from a backup."
     )
 
 
@@ -134,7 +134,7 @@ def _copy_files(folder: Path, target: Path) -> None:
                 database.execute("select count(*) from collections")
             return
         time.sleep(0.1 * 2**attempt)
-    raise UnreadableError(f"{folder / DATABASE_FILE} cannot be copied while it is written: try again later")
+    raise UnreadableError(f"{folder / DATABASE_FILE} cannot be copied while it is written. Try again later.")
 
 
 def _check_room(folder: Path, scratch: Path) -> None:
@@ -147,5 +147,5 @@ def _check_room(folder: Path, scratch: Path) -> None:
     if free < needed * 1.1:
         raise CorpusError(
             f"reading the collection in {folder} takes a copy of {needed / 1e6:,.0f} MB, but {scratch} has only "
-            f"{free / 1e6:,.0f} MB free: free some space, or name another folder with cache="
+            f"{free / 1e6:,.0f} MB free. Free some space, or name another folder with cache=."
         )

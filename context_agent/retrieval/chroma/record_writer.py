@@ -94,8 +94,8 @@ class RecordWriter:
         self.embedding_seconds += time.monotonic() - began
         if vectors.shape != (len(batch), self._embedder.dimension):
             raise DimensionError(
-                f"{self._embedder.name} returned vectors of shape {vectors.shape} for {len(batch)} texts; "
-                f"expected vectors of {self._embedder.dimension} numbers, one for each text"
+                f"{self._embedder.name} must return vectors of {self._embedder.dimension} numbers, one for each of "
+                f"{len(batch)} texts; got shape {vectors.shape}"
             )
         if self._on_vectors is not None:
             self._on_vectors([stored.record for stored in batch], vectors)

@@ -138,7 +138,10 @@ def _restored(
                 raise
             return False
         _LOG.warning(
-            "An interrupted run had damaged the vectors of %r in %s: restored %s.", name, location, f"{count:,}"
+            "an interrupted run had damaged the vectors of %r in %s, so their last complete state was restored: %s",
+            name,
+            location,
+            f"{count:,}",
         )
         return _complete(collection)
 

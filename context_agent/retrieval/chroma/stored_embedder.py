@@ -39,7 +39,7 @@ _EQUIVALENTS = {
 }
 """The specs for `load_embedder` that correspond to Chroma's embedding functions, with the settings to fill in."""
 
-_ALTERNATIVE = f"Or search by words alone: --embedder {WORDS_ALONE}"
+_ALTERNATIVE = f"To search by words alone, pass --embedder {WORDS_ALONE}"
 
 _SAFE_SPEC = re.compile(r"[\w.:/@+-]{1,200}", re.ASCII)
 
@@ -85,7 +85,7 @@ def _by_function(collection: str, configuration: object, schema: object, dimensi
         length = f" ({dimension} numbers each)" if dimension else ""
         raise ConfigError(
             f"collection {_quoted(collection)} does not say which embedder made its vectors{length}. Pass --embedder "
-            f"SPEC (in Python: embedder=, also a function). {_ALTERNATIVE}"
+            f"SPEC (in Python: embedder=, also a function). {_ALTERNATIVE}."
         )
     if function.get("name") in CHROMA_LOCAL:
         return _chroma_default(collection)
@@ -98,8 +98,8 @@ def check_writable(collection: str, configuration: object, schema: object) -> No
         if function.get("name") not in CHROMA_LOCAL:
             raise ConfigError(
                 f"collection {_quoted(collection)} stores Chroma's embedding function {_described(function)}. To add "
-                "records, Chroma would create it with the credentials that it names. Index into another collection: "
-                "pass --collection NAME"
+                "records, Chroma would create it with the credentials that it names. To index into another "
+                "collection, pass --collection NAME."
             )
 
 
@@ -124,7 +124,7 @@ def json_value(text: str | None) -> object:
     if text is None:
         return None
     if len(text) > LONGEST_JSON:
-        raise ValueError(f"it has {len(text):,} characters; at most {LONGEST_JSON:,} are read")
+        raise ValueError(f"the text has {len(text):,} characters, but at most {LONGEST_JSON:,} are read")
     return pydantic_core.from_json(text)
 
 
@@ -191,7 +191,7 @@ def _refusal(collection: str, stored: str, spec: str) -> ConfigError:
     return ConfigError(
         f"collection {_quoted(collection)} names {stored}. An index cannot open a connection, read a key or load a "
         f"model by itself. If you trust this embedder, pass {option} (in Python: embedder=, also a function). "
-        f"{_ALTERNATIVE}"
+        f"{_ALTERNATIVE}."
     )
 
 

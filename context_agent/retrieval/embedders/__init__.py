@@ -89,7 +89,7 @@ def load_embedder(spec: str) -> Embedder:
     """
     kind, _, rest = spec.strip().partition(":")
     if kind not in _LOADERS:
-        raise ConfigError(f"unknown embedder {spec!r}: {suggestion(kind, _LOADERS, cutoff=0.5)}")
+        raise ConfigError(f"unknown embedder {spec!r}. {suggestion(kind, _LOADERS, cutoff=0.5)}")
     return _LOADERS[kind](rest)
 
 
@@ -113,9 +113,9 @@ def as_embedder(source: Embedder | EmbeddingFunction | str, *, normalize: bool =
         from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 
         return ChromaEmbedder(source, normalize=normalize)
-    kind = f"the class {source.__name__}: pass an instance" if isinstance(source, type) else type(source).__name__
+    kind = f"the class {source.__name__}. Pass an instance." if isinstance(source, type) else type(source).__name__
     raise ConfigError(
-        "embedder= takes an embedder, a spec such as 'minilm', or a function from a list of texts to their vectors, "
+        "embedder must be an embedder, a spec such as 'minilm', or a function from a list of texts to their vectors, "
         f"such as a Chroma EmbeddingFunction; got {kind}"
     )
 
@@ -130,7 +130,9 @@ def _minilm(rest: str) -> Embedder:
     from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
 
     if rest:
-        raise ConfigError(f"minilm takes no argument; got {rest!r}. For another model, pass sentence-transformers:NAME")
+        raise ConfigError(
+            f"minilm takes no argument; got {rest!r}. For another model, pass sentence-transformers:NAME."
+        )
     return MiniLMEmbedder()
 
 
@@ -138,7 +140,7 @@ def _sentence_transformers(model: str) -> Embedder:
     from context_agent.retrieval.embedders.sentence_transformers import SentenceTransformerEmbedder
 
     if not model:
-        raise ConfigError("sentence-transformers needs a model: sentence-transformers:NAME_OR_PATH")
+        raise ConfigError("the embedder sentence-transformers needs a model. Pass sentence-transformers:NAME_OR_PATH.")
     return SentenceTransformerEmbedder(model)
 
 
@@ -149,15 +151,15 @@ def _openai(rest: str) -> Embedder:
     # A model's name may hold an @; an address always starts with its scheme.
     model, at, address = rest.partition("@http")
     if not model:
-        raise ConfigError("openai needs a model: openai:MODEL or openai:MODEL@BASE_URL")
+        raise ConfigError("the embedder openai needs a model. Pass openai:MODEL or openai:MODEL@BASE_URL.")
     base_url, variable = split_key_variable(f"http{address}" if at else DEFAULT_BASE_URL)
     return OpenAIEmbedder(model, base_url=base_url, api_key_env=variable)
 
 
 def _words_alone(_: str) -> Embedder:
     raise ConfigError(
-        f"--embedder {WORDS_ALONE} searches an existing collection by words alone; it cannot make vectors. Pass "
-        f"--embedder {STATIC}, which needs neither a model nor a network"
+        f"--embedder {WORDS_ALONE} searches an existing collection by words alone, so it cannot make vectors. Pass "
+        f"--embedder {STATIC}, which needs neither a model nor a network."
     )
 
 

@@ -15,9 +15,10 @@ from context_agent.retrieval.embedders import CHROMA_DEFAULT, Vectors, embed_fil
 
 _BATCH_TEXTS = 256
 _DOWNLOAD_HINT = (
-    "Chroma's default embedding function downloads an ONNX model of all-MiniLM-L6-v2 (about 80 MB) at first use, to "
-    "~/.cache/chroma/onnx_models. Without a network, copy that folder from another machine; pass --embedder static for "
-    "a new index, or --embedder none to search an existing collection by words alone"
+    "Chroma's default embedding function downloads an ONNX model of all-MiniLM-L6-v2 (about 80 MB) at first use, "
+    "to ~/.cache/chroma/onnx_models. Without a network, copy that folder from another machine. For a new index "
+    "you can also pass --embedder static, and for an existing collection --embedder none, which searches by "
+    "words alone."
 )
 
 
@@ -110,11 +111,11 @@ class ChromaEmbedder:
             vectors = np.asarray(call(texts), dtype=np.float32)
         except Exception as error:  # each function raises the errors of the library or service behind it
             hint = f". {_DOWNLOAD_HINT}" if self._name == CHROMA_DEFAULT else ""
-            raise EmbedderError(f"{self._name} failed on {len(texts)} texts: {error}{hint}") from error
+            raise EmbedderError(f"{self._name} failed on {len(texts)} texts ({error}){hint}") from error
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise EmbedderError(
-                f"{self._name} returned shape {vectors.shape} for {len(texts)} texts: an embedding function takes a "
-                "list of texts and returns a vector for each"
+                f"{self._name} must take a list of texts and return a vector for each; got shape {vectors.shape} for "
+                f"{len(texts)} texts"
             )
         return vectors
 
@@ -132,8 +133,8 @@ def _offline_default() -> Any:
         function._download_model_if_not_exists()  # noqa: SLF001
     except (OSError, ValueError, TarError, AttributeError) as error:
         raise ConfigError(
-            f"Its model files cannot be used as they are ({error}), and an index cannot start a download. To allow it, "
-            "pass --embedder chroma-default (in Python: embedder=)"
+            f"Its model files cannot be used as they are ({error}), and an index cannot start a download. To allow "
+            "it, pass --embedder chroma-default (in Python: embedder=)."
         ) from error
     return function
 

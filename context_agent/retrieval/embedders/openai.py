@@ -123,13 +123,13 @@ class OpenAIEmbedder:
         expected = self._dimension or len(rows[0])
         if sizes != {expected} or not expected:
             raise self._failure(
-                f"the server returned vectors of {sorted(sizes)} values; expected {expected or 'at least 1'}"
+                f"each vector must have {expected or 'at least 1'} values; got vectors of {sorted(sizes)} values"
             )
         try:
             with np.errstate(over="ignore"):  # a value past float32 becomes infinite, and is refused
                 vectors = np.asarray(rows, dtype=np.float32)
         except (TypeError, ValueError, OverflowError):
-            raise self._failure(f"a vector has values that are not numbers: {reprlib.repr(rows[0])}") from None
+            raise self._failure(f"a vector must have numbers as values; got {reprlib.repr(rows[0])}") from None
         if vectors.ndim != 2 or not np.isfinite(vectors).all():
             raise self._failure("a vector has values that are not finite numbers")
         self._dimension = expected
@@ -138,15 +138,13 @@ class OpenAIEmbedder:
     def _rows(self, data: object, count: int) -> list[list[float]]:
         """Return the embeddings in the order of the texts."""
         if not isinstance(data, list):
-            raise self._failure(f"the answer is not a list of embeddings: {reprlib.repr(data)}")
+            raise self._failure(f"the answer must be a list of embeddings; got {reprlib.repr(data)}")
         items = [item for item in data if isinstance(item, dict) and type(item.get("index")) is int]
         rows: dict[int, Any] = {item["index"]: item.get("embedding") for item in items}
         if len(data) != count or set(rows) != set(range(count)):
-            raise self._failure(
-                f"the server returned {len(data)} embeddings; expected exactly one for each of {count} texts"
-            )
+            raise self._failure(f"the answer must have one embedding for each of {count} texts; got {len(data)}")
         if not all(isinstance(row, list) for row in rows.values()):
-            raise self._failure(f"the answer is not a list of embeddings: {reprlib.repr(data)}")
+            raise self._failure(f"the answer must be a list of embeddings; got {reprlib.repr(data)}")
         return [rows[index] for index in range(count)]
 
     def _failure(self, reason: str) -> EmbedderError:
@@ -154,7 +152,7 @@ class OpenAIEmbedder:
 
     def _hint(self, status: int) -> str:
         if status in (401, 403):
-            return f" ({rejected_key_hint(self._endpoint.api_key_env)})"
+            return f". {rejected_key_hint(self._endpoint.api_key_env)}"
         if status == 404:
-            return " (does the base URL end in /v1, and does the server know this model?)"
+            return ". Check that the base URL ends in /v1, and that the server knows this model."
         return ""

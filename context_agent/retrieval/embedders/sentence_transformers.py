@@ -82,7 +82,7 @@ class SentenceTransformerEmbedder:
                     filled, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True, **options
                 )
             except (RuntimeError, ValueError) as error:
-                raise EmbedderError(f"{self._source} failed on {len(filled)} texts: {error}") from error
+                raise EmbedderError(f"{self._source} failed on {len(filled)} texts ({error})") from error
             return vectors
 
         return unit_rows(embed_filled(texts, embed, lambda: self.dimension, batch_size=max(1, len(texts))))
@@ -102,6 +102,6 @@ def _load(source: str, device: str | None) -> Any:
         return SentenceTransformer(str(folder) if folder.is_dir() else source, device=device, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError) as error:
         raise EmbedderError(
-            f"the embedding model {source!r} cannot be loaded: {error}. A name is looked up on the hub of "
-            "sentence-transformers and downloaded at first use; on a machine without a network, name a folder."
+            f"the embedding model {source!r} cannot be loaded ({error}). A model that is named is downloaded from the "
+            "hub at first use. On a machine without a network, pass a folder."
         ) from error

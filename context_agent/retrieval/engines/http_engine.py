@@ -55,12 +55,12 @@ class HttpEngine:
         """
         if QUERY_PLACEHOLDER in url and body is not None:
             raise ConfigError(
-                f"the address has {QUERY_PLACEHOLDER}, so the request has no body: remove the body, or "
-                f"{QUERY_PLACEHOLDER}"
+                f"the address has {QUERY_PLACEHOLDER}, so the request has no body. Remove the body, or "
+                f"{QUERY_PLACEHOLDER}."
             )
         if body is not None and QUERY_PLACEHOLDER not in str(body):
             raise ConfigError(
-                f"the body of a request has no {QUERY_PLACEHOLDER}: write it where the engine expects the query"
+                f"the body of a request has no {QUERY_PLACEHOLDER}. Write it where the engine expects the query."
             )
         self._body = None if QUERY_PLACEHOLDER in url else dict(DEFAULT_BODY if body is None else body)
         checked_address(url)

@@ -113,7 +113,7 @@ def search_tool(tools: list[Tool], name: str | None) -> Tool:
     if len(fitting) != 1:
         wrong = f"no tool {name!r}" if name else f"{len(fitting)} tools that search"
         names = ", ".join(tool.name for tool in tools) or "none"
-        raise ConfigError(f"the MCP server has {wrong}: pass tool= with one of {names}")
+        raise ConfigError(f"the MCP server has {wrong}. Pass tool= with one of {names}.")
     return fitting[0]
 
 
@@ -126,7 +126,9 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
     required = [name for name in tool.input_schema.get("required", ()) if name in declared]
     query_name = next((name for name in QUERY_NAMES if name in declared), required[0] if len(required) == 1 else None)
     if query_name is None:
-        raise ConfigError(f"no argument of the MCP tool {tool.name!r} takes a query; it has {', '.join(declared)}")
+        raise ConfigError(
+            f"no argument of the MCP tool {tool.name!r} takes a query. Its arguments are {', '.join(declared)}."
+        )
     # This package's own server leaves the texts out of its structured content unless it is asked for them.
     detail = {"detail": "full"} if "full" in str(declared.get("detail", "")) else {}
     limit_name = next((name for name in LIMIT_NAMES if name in declared and name != query_name), None)

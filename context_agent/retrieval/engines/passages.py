@@ -76,8 +76,8 @@ def _hits(response: Any) -> Sequence[object]:
         if isinstance(value, Mapping | list | tuple):
             return _hits(value)
     raise CorpusError(
-        f"the engine returned {type(response).__name__} ({brief(response)}), not a list of passages: return a list of "
-        'texts, or of mappings like {"id": ..., "title": ..., "text": ...}'
+        'an engine must return a list of texts, or of mappings like {"id": ..., "title": ..., "text": ...}; got '
+        f"{type(response).__name__} ({brief(response)})"
     )
 
 
@@ -101,8 +101,8 @@ def _passage(hit: object, names: FieldNames) -> Document:
     if text_name is None or not isinstance(text, str | None):
         wrong = "no field for its text" if text_name is None else f"{type(text).__name__} in {text_name!r}, not text"
         raise CorpusError(
-            f"a hit of the engine has {wrong}; its fields are {', '.join(map(str, entries)) or 'empty'}: name the "
-            "field of the text with text_key="
+            f"a hit of the engine has {wrong}. Its fields are {', '.join(map(str, entries)) or 'empty'}. Name the "
+            "field of the text with text_key=."
         )
     title_name, title = _entry(entries, names.title, TITLE_NAMES)
     id_name, hit_id = _entry(entries, names.id, ID_NAMES)
@@ -134,7 +134,8 @@ def _entries(hit: Any) -> dict[str, Any]:
         own = dict(vars(hit))
     else:
         raise CorpusError(
-            f"a hit of the engine is {type(hit).__name__} ({brief(hit)}): return texts, mappings or objects with fields"
+            f"a hit of the engine must be a text, a mapping or an object with fields; got {type(hit).__name__} "
+            f"({brief(hit)})"
         )
     nested: dict[str, Any] = {}
     for name in NESTED_FIELD_NAMES:

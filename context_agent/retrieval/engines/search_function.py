@@ -51,7 +51,7 @@ class SearchFunction:
         parameters = _parameters(function)
         positional = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
         if not positional and all(item.kind is not item.VAR_POSITIONAL for item in parameters):
-            raise ConfigError(f"{function!r} takes no query: pass a function like search(query, limit)")
+            raise ConfigError(f"{function!r} takes no query. Pass a function like search(query, limit).")
         names = {item.name for item in parameters if item.kind is not item.POSITIONAL_ONLY}
         second = (
             positional[1:2]
@@ -83,7 +83,7 @@ class SearchFunction:
             if started.done():
                 raise CorpusError(f"the engine failed: {_described(error)}") from error
             raise CorpusError(
-                f"the engine did not answer within {self.seconds:g} s: check that it runs, or allow more with timeout="
+                f"the engine did not answer within {self.seconds:g} s. Check that it runs, or allow more with timeout=."
             ) from None
         except Exception as error:
             raise CorpusError(f"the engine failed: {_described(error)}") from error
@@ -151,8 +151,8 @@ def search_function(engine: Any) -> Callable[..., Any]:
     if callable(engine):
         return engine  # type: ignore[no-any-return]
     raise ConfigError(
-        f"{type(engine).__name__} cannot search: pass a function like search(query, limit), a retriever or vector "
-        "store of LangChain, a retriever or index of LlamaIndex, or the address of an HTTP endpoint"
+        f"{type(engine).__name__} cannot search. Pass a function like search(query, limit), a retriever or vector "
+        "store of LangChain, a retriever or index of LlamaIndex, or the address of an HTTP endpoint."
     )
 
 

@@ -47,9 +47,9 @@ class Pattern:
             PatternError: If the pattern is empty, too long or malformed, or has look-around or back-references.
         """
         if not source:
-            raise PatternError("the pattern is empty: pass at least one character")
+            raise PatternError("the pattern is empty. Pass at least one character.")
         if len(source) > LONGEST_PATTERN:
-            raise PatternError(f"the pattern has {len(source):,} characters; at most {LONGEST_PATTERN:,} are allowed")
+            raise PatternError(f"the pattern must have at most {LONGEST_PATTERN:,} characters; got {len(source):,}")
         self.source = source
         self._exact = _compile(source, source)
         self.finders = self._finders()
@@ -172,10 +172,10 @@ def _compile(source: str, original: str) -> Any:
         return re2.compile(source, options)
     except UnicodeEncodeError as error:
         raise PatternError(
-            f"pattern {_short(original)} contains a lone surrogate, which no text contains: remove it"
+            f"the pattern {_short(original)} contains a lone surrogate, which no text contains. Remove it."
         ) from error
     except re2.error as error:
-        raise PatternError(f"pattern {_short(original)} cannot be used: {_explain(_message(error))}") from error
+        raise PatternError(f"the pattern {_short(original)} cannot be used: {_explain(_message(error))}") from error
 
 
 def _message(error: Exception) -> str:

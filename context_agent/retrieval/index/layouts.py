@@ -300,8 +300,8 @@ def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCol
 def lost_vectors(collection: str, reason: str) -> CorpusCorruptError:
     """Return the error for records whose vectors the store has lost."""
     return CorpusCorruptError(
-        f"Chroma has lost vectors of collection {collection!r} ({reason}): index the documents again, or restore "
-        "the folder from a backup"
+        f"Chroma has lost vectors of collection {collection!r} ({reason}). Index the documents again, or restore the "
+        "folder from a backup."
     )
 
 

@@ -126,7 +126,7 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
     if entry is None:
         return None
     if not isinstance(entry, str) or len(entry) > LONGEST_ENTRY:
-        raise _damaged_manifest(collection, f"it is not a string of at most {LONGEST_ENTRY:,} characters")
+        raise _damaged_manifest(collection, f"the manifest must be a string of at most {LONGEST_ENTRY:,} characters")
     try:
         fields = from_json(entry)
         schema = fields.pop("schema")
@@ -140,9 +140,9 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _damaged_manifest(collection, str(error)) from error
     raise CorpusCorruptError(
-        f"collection {collection!a} was indexed by another version of context-agent (schema {ascii(schema)[:50]}; this "
-        f"version reads {MANIFEST_SCHEMA}). Delete the index, or name another one with --path or --collection. Then "
-        "run ctx1 index DOCUMENTS"
+        f"collection {collection!a} was indexed by another version of context-agent (schema {ascii(schema)[:50]}; "
+        f"this version reads {MANIFEST_SCHEMA}). Delete the index, or name another one with --path or --collection. "
+        "Then run `ctx1 index DOCUMENTS`."
     )
 
 
@@ -155,6 +155,6 @@ def _validator() -> TypeAdapter[Manifest]:
 
 def _damaged_manifest(collection: str, reason: str) -> CorpusCorruptError:
     return CorpusCorruptError(
-        f"the manifest of collection {collection!a} is damaged ({ascii(reason[:200])[1:-1]}). Delete the "
-        "index and index the documents again"
+        f"the manifest of collection {collection!a} is damaged ({ascii(reason[:200])[1:-1]}). Delete the index, and "
+        "index the documents again."
     )

@@ -98,8 +98,8 @@ def keys_notice(collection: str, named: Keys, used: Keys) -> str:
     if not uses:
         return ""
     return (
-        f"the chunks of collection {collection!r} are {' and '.join(uses)}, as their metadata suggests. "
-        "Name another key to change that, or an empty one to use none"
+        f"the chunks of collection {collection!r} are {' and '.join(uses)}, as their metadata suggests. To change "
+        "that, name another key. To use no key, pass an empty name."
     )
 
 

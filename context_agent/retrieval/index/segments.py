@@ -220,17 +220,17 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
         size = os.fstat(file.fileno()).st_size
         header = file.read(SEGMENT_HEADER.size)
         if len(header) < SEGMENT_HEADER.size or header[:7] != SEGMENT_MAGIC:
-            raise CorpusCorruptError(f"{path} is not a segment of an index: index the documents again")
+            raise CorpusCorruptError(f"{path} is not a segment of an index. Index the documents again.")
         version, sizes = header[7], SegmentSizes(*SEGMENT_HEADER.unpack(header)[2:])
         if version != SEGMENT_VERSION:
             raise CorpusCorruptError(
-                f"{path} has format {version}; this version of context-agent reads format {SEGMENT_VERSION}. Install a "
-                "newer version, or index the documents again"
+                f"{path} has format {version}, but this version of context-agent reads format {SEGMENT_VERSION}. "
+                "Install a newer version, or index the documents again."
             )
         columns = list(sizes.columns())
         plausible = sizes.rows <= MAX_ROWS and sizes.dimension == dimension <= MAX_DIMENSION
         if size != columns[-1][2] or not plausible or is_hollow(path, os.fstat(file.fileno())):
-            raise CorpusCorruptError(f"{path} is truncated, or belongs to another index: index the documents again")
+            raise CorpusCorruptError(f"{path} is truncated, or belongs to another index. Index the documents again.")
         buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {column: np.frombuffer(buffer, dtype, count, offset) for column, dtype, offset, count in columns}
     _check_columns(path, arrays, {column: offset for column, _, offset, _ in columns}, sizes)
@@ -273,9 +273,9 @@ def _load_removed(file: Path, rows: int) -> NDArray[np.int32]:
     except FileNotFoundError:
         return NO_ROWS
     except (OSError, ValueError) as error:
-        raise CorpusCorruptError(f"{file} cannot be read ({error}): index the documents again") from error
+        raise CorpusCorruptError(f"{file} cannot be read ({error}). Index the documents again.") from error
     if len(removed) and not (removed[0] >= 0 and removed[-1] < rows and (np.diff(removed) > 0).all()):
-        raise CorpusCorruptError(f"{file} does not belong to its segment: index the documents again")
+        raise CorpusCorruptError(f"{file} does not belong to its segment. Index the documents again.")
     return removed
 
 

@@ -174,16 +174,21 @@ def read_snapshot(folder: Path) -> Snapshot:
     """
     stored = read_json(folder / HEAD_FILE, MAX_HEAD_BYTES)
     if stored["version"] != SNAPSHOT_VERSION:
-        raise CorpusCorruptError(f"{folder} was written by another version of context-agent")
+        raise CorpusCorruptError(
+            f"{folder} was written by another version of context-agent. Index the documents again."
+        )
     names, dimension, documents = stored["segments"], stored["dimension"], stored["documents"]
     if not (type(dimension) is int and 0 <= dimension <= MAX_DIMENSION and type(documents) is int):
-        raise CorpusCorruptError(f"{folder / HEAD_FILE} has impossible counts")
+        raise CorpusCorruptError(f"{folder / HEAD_FILE} has impossible counts. Index the documents again.")
     if len(names) > MAX_SEGMENTS or len(set(names)) < len(names) or not all(map(_SEGMENT_NAME.fullmatch, names)):
-        raise CorpusCorruptError(f"{folder / HEAD_FILE} names too many segments, a segment twice, or another file")
+        raise CorpusCorruptError(
+            f"{folder / HEAD_FILE} names too many segments, a segment twice, or another file. Index the documents "
+            "again."
+        )
     rows = SegmentRows([load_segment(folder, name, dimension) for name in names])
     bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"], mixed=stored["mixed"] is True)
     if bm25.count() != len(rows) or not 0 <= documents <= len(rows):
-        raise CorpusCorruptError(f"the files in {folder} state different counts")
+        raise CorpusCorruptError(f"the files in {folder} state different counts. Index the documents again.")
     vectors = VectorTable(rows.vector_parts(), str(stored["space"])) if dimension else None
     return Snapshot(folder, rows, bm25, documents, dimension, vectors)
 

@@ -93,12 +93,14 @@ def _read(
     except DataError as error:
         problem, kind = str(error), ""
     except (OSError, EOFError, zlib.error) as error:
-        problem = f"cannot be read: {_reason(error)}" + (f" (after {count} documents)" if count else "")
+        problem = f"the file cannot be read ({_reason(error)})" + (
+            f". Its first {count} documents were read." if count else ""
+        )
         kind = ""
     else:
         report.count_read(source.path)
         if not count and before == len(report.notices) + report.unlisted:
-            report.skip(source.name, "contains no rows")
+            report.skip(source.name, "the file contains no rows")
         return
     if count:
         report.count_read(source.path)
@@ -130,7 +132,9 @@ class _Register:
         fresh = self._fresh(document.id)
         if fresh == document.id:
             return document
-        self._report.note(source.name, f"id {document.id!r} belongs to another document: renamed to {fresh!r}")
+        self._report.note(
+            source.name, f"the id {document.id!r} belongs to another document, so this one is renamed to {fresh!r}"
+        )
         return replace(document, id=fresh)
 
     def _fresh(self, name: str) -> str:

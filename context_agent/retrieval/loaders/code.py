@@ -17,7 +17,7 @@ from context_agent.retrieval.loaders.reading import Reading, content, decoded, d
 from context_agent.retrieval.loaders.sniffing import check_written
 from context_agent.types import Document, Section
 
-NO_GRAMMAR = 'cut by lines; to cut code by functions and classes: pip install "context-agent[code]"'
+NO_GRAMMAR = 'the file is cut by lines. To cut code by functions and classes, run `pip install "context-agent[code]"`.'
 
 
 def read_code(reading: Reading) -> Iterator[Document]:

@@ -80,7 +80,7 @@ def entries_document(reading: Reading, entries: Iterable[Entry], title: str) -> 
         parts.append(part)
         position += len(part)
     if not parts:
-        raise DataError("empty: it has no entry with text")
+        raise DataError("the file is empty: it has no entry with text")
     return document(reading, "".join(parts), title, sections=tuple(sections))
 
 

@@ -225,4 +225,4 @@ def _moment(seconds: object) -> str:
 
 def nothing_said() -> DataError:
     """Return the error for a file whose conversations have no text."""
-    return DataError("empty: its conversations contain no text")
+    return DataError("the file is empty: its conversations contain no text")

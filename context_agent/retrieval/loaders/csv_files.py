@@ -61,7 +61,7 @@ class _RowLines:
         self._characters += len(line)
         self._cells += line.count(self._delimiter)
         if max(self._characters, self._cells * TEXT_PER_VALUE) > self._options.max_size:
-            raise DataError(self._options.too_large("a row") + "; the rest of the file was not read")
+            raise DataError(self._options.too_large("a row") + " The rest of the file was not read.")
         return line
 
 
@@ -84,10 +84,10 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Ite
         except StopIteration:
             return
         except csv.Error as error:
-            reading.skip(f"not valid CSV: {error}", line)
+            reading.skip(f"the row is not valid CSV ({error})", line)
             continue
         if any(cells[len(names) :]):
-            reading.skip(f"{len(cells)} cells where the header names {len(names)}", line)
+            reading.skip(f"the row has {len(cells)} cells, but the header names {len(names)}", line)
         elif any(cells):
             yield from from_row(reading, line, dict(zip(names, cells, strict=False)))
 
@@ -96,14 +96,14 @@ def _header(table: _csv.Reader) -> list[str]:
     try:
         return next(table, [])
     except csv.Error as error:
-        raise DataError(f"its header is not valid CSV: {error}") from error
+        raise DataError(f"the header is not valid CSV ({error})") from error
 
 
 def _column_names(header: Iterable[str]) -> list[str]:
     """Return the header's names. An empty or repeated name gets the column's number."""
     header = list(islice(header, MOST_COLUMNS + 1))
     if len(header) > MOST_COLUMNS:
-        raise DataError(f"its header names more than {MOST_COLUMNS:,} columns: check the delimiter")
+        raise DataError(f"the header names more than {MOST_COLUMNS:,} columns. Check the delimiter.")
     names: dict[str, None] = {}
     for number, cell in enumerate(header, 1):
         name = cell.strip() or "column"

@@ -63,16 +63,16 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
         try:
             return Decoded(data.decode(encoding), encoding)
         except (UnicodeError, ValueError) as error:
-            raise DataError(f"not valid {encoding} text ({error})") from error
+            raise DataError(f"the file is not valid {encoding} text ({error}). Pass another --encoding.") from error
     if b"\0" in data:
-        raise DataError("not text: contains NUL bytes")
+        raise DataError("the file contains NUL bytes, so it is not text")
     try:
         decoded = Decoded(data.decode("utf-8"), "utf-8")
     except UnicodeDecodeError:
         decoded = _declared(data, declared) or _damaged(data) or _western(data)
     sample = decoded.text[:BLOCK_BYTES]
     if len(_CONTROL_CHARACTERS.findall(sample)) > len(sample) / 50:
-        raise DataError("not text: full of control characters")
+        raise DataError("the file is full of control characters, so it is not text")
     return decoded
 
 
@@ -109,17 +109,17 @@ def _damaged(data: bytes) -> Decoded | None:
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     intact = sum(not letter.isascii() for letter in text) - broken
-    return Decoded(text, "utf-8", f"{broken} damaged characters replaced") if intact > 4 * broken else None
+    return Decoded(text, "utf-8", f"{broken} damaged characters were replaced") if intact > 4 * broken else None
 
 
 def _western(data: bytes) -> Decoded:
     high = len(data) - len(data.translate(None, _HIGH_BYTES))
     try:
         if high > 0.3 * len(data):
-            raise DataError("not text: neither UTF-8, UTF-16 nor Windows-1252; pass --encoding")
-        return Decoded(data.decode("cp1252"), "cp1252", "read as Windows-1252, since it is not UTF-8")
+            raise DataError("the text is neither UTF-8, UTF-16 nor Windows-1252. Pass its --encoding.")
+        return Decoded(data.decode("cp1252"), "cp1252", "the text was read as Windows-1252, since it is not UTF-8")
     except UnicodeDecodeError as error:
-        raise DataError("not text: neither UTF-8, UTF-16 nor Windows-1252; pass --encoding") from error
+        raise DataError("the text is neither UTF-8, UTF-16 nor Windows-1252. Pass its --encoding.") from error
 
 
 def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
@@ -136,7 +136,7 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
             if encoding or (encoding := marked(block) if stream.tell() == len(block) else None):
                 return encoding, ""
             if b"\0" in block:
-                raise DataError("not text: contains NUL bytes")
+                raise DataError("the file contains NUL bytes, so it is not text")
             try:
                 decoder.decode(block)
             except UnicodeDecodeError:

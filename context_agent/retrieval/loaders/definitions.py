@@ -42,7 +42,9 @@ MOST_READS_PER_BLOCK, SPARE_READS = 64, 256
 
 For each token without an end, the parser reads the rest of the file again and keeps what it read.
 """
-TOO_COMPLEX = "cut by lines: it is too large, ambiguous or broken to be cut by functions and classes"
+TOO_COMPLEX = (
+    "the file is cut by lines, because it is too large, ambiguous or broken to be cut by functions and classes"
+)
 
 
 class Grammar(NamedTuple):

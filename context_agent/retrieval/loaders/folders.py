@@ -39,13 +39,13 @@ MAX_DEPTH = 200
 """The most levels of folders below the source folder."""
 MAX_PATH_BYTES = 4_096
 """The most bytes of a path below the source folder. The path becomes the document's id."""
-LINK_REASON = "a link in a folder is not followed: name its target as a source"
+LINK_REASON = "a link in a folder is not followed. To read its target, name it as a source."
 LINK_TO_FOLDER = "a link to a folder is not followed"
-SPECIAL_REASON = "is neither a file nor a folder"
+SPECIAL_REASON = "the path is neither a file nor a folder"
 _REASONS = {errno.ELOOP: LINK_REASON, errno.ENXIO: SPECIAL_REASON}
 """The reason that is reported if a file cannot be opened, by the number of the error."""
-_TOO_LONG = f"has a path of more than {MAX_PATH_BYTES:,} bytes below the source"
-_TOO_DEEP = f"is more than {MAX_DEPTH} folders deep: name it as a source"
+_TOO_LONG = f"the path has more than {MAX_PATH_BYTES:,} bytes below the source"
+_TOO_DEEP = f"the folder is more than {MAX_DEPTH} levels deep. To read it, name it as a source."
 
 Parts = tuple[str, ...]
 """The names on the path from one folder to another."""
@@ -155,7 +155,7 @@ class _Rules:
         except FileNotFoundError:
             return self
         except (OSError, DataError) as error:
-            reason = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
+            reason = f"the file cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
             raise _UnknownRulesError(folder / name, reason) from None
         return _Rules((*self.files, (depth, rules)), self.size + len(data))
 
@@ -172,7 +172,10 @@ class _UnknownRulesError(DataError):
     """A file of rules that cannot be applied."""
 
     def __init__(self, file: Path, reason: str) -> None:
-        super().__init__(f"{reason}. Its folder is not read, because what it excludes is unknown; --no-ignore reads it")
+        super().__init__(
+            f"{reason}. Its folder is not read, because what the file excludes is unknown. To read the folder, pass "
+            "--no-ignore."
+        )
         self.file = file
 
 
@@ -205,7 +208,7 @@ class FolderWalk:
             self._skip(str(error.file), str(error))
             return
         except OSError as error:
-            self._skip(str(self._folder), f"cannot be read: {error.strerror}")
+            self._skip(str(self._folder), f"the folder cannot be read ({error.strerror})")
             return
         try:
             self._pending = [] if rules is None else [((), rules)]
@@ -247,7 +250,7 @@ class FolderWalk:
             self._skip(str(error.file), str(error))
             return
         except OSError as error:
-            self._skip(str(path), f"cannot be read: {error.strerror}")
+            self._skip(str(path), f"the folder cannot be read ({error.strerror})")
             return
         if folders and len(parts) >= MAX_DEPTH:
             self._skip(str(path / folders[0].name), _TOO_DEEP)
@@ -302,7 +305,7 @@ def _trouble(entry: os.DirEntry[str]) -> str:
     try:
         entry.stat()
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"the file cannot be read ({error.strerror})"
     return LINK_REASON
 
 

@@ -116,15 +116,17 @@ class GitIgnore:
             DataError: If the file is above a bound or cannot be compiled.
         """
         if len(data) > room:
-            raise DataError(f"has, with those of the folders above, more than {MAX_RULES_BYTES:,} bytes")
+            raise DataError(f"the file and those of the folders above have more than {MAX_RULES_BYTES:,} bytes")
         lines = list(_lines(data))
         if len(lines) > MAX_RULES:
-            raise DataError(f"has {len(lines):,} rules, more than {MAX_RULES:,}")
+            raise DataError(f"the file has {len(lines):,} rules, more than {MAX_RULES:,}")
         if max(map(len, lines), default=0) > MAX_RULE_BYTES:
-            raise DataError(f"has a rule of more than {MAX_RULE_BYTES:,} bytes")
+            raise DataError(f"the file has a rule of more than {MAX_RULE_BYTES:,} bytes")
         rules = [rule for line in lines if (rule := _rule(line))]
         if sum(rule.wildcards for rule in rules if rule.wildcards > 1) > MAX_WILDCARDS:
-            raise DataError(f"has more than {MAX_WILDCARDS:,} asterisks, question marks and brackets in its rules")
+            raise DataError(
+                f"the file has more than {MAX_WILDCARDS:,} asterisks, question marks and brackets in its rules"
+            )
         return cls(rules)
 
     def excludes(self, path: bytes, *, is_folder: bool) -> bool | None:
@@ -173,7 +175,7 @@ def _compiled(expressions: list[bytes]) -> re2._Regexp[bytes] | None:
     try:
         return re2.compile(b"|".join(expressions), options)
     except re2.error as error:
-        raise DataError("has rules that are too large to compile") from error
+        raise DataError("the file has rules that are too large to compile") from error
     finally:
         re2.purge()  # or RE2 keeps the last 128 expressions
 

@@ -28,7 +28,7 @@ def read_json(reading: Reading) -> Iterator[Document]:
     try:
         yield from _read(reading)
     except RecursionError:
-        raise DataError("not readable JSON: nested too deeply") from None
+        raise DataError("the JSON is nested too deeply to be read") from None
 
 
 def _read(reading: Reading) -> Iterator[Document]:

@@ -72,7 +72,7 @@ def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tup
                 return
             yield number, None if _pass_rest(text, line, longest) else line
     except UnicodeError as error:
-        raise DataError(f"not valid {encoding} text ({error})") from error
+        raise DataError(f"the file is not valid {encoding} text ({error}). Pass another --encoding.") from error
     finally:
         text.detach()
 
@@ -89,7 +89,7 @@ def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
 def _encoding_of(head: bytes) -> str:
     encoding = marked(head)
     if encoding is None and b"\0" in head:
-        raise DataError("not text: contains NUL bytes")
+        raise DataError("the file contains NUL bytes, so it is not text")
     return encoding or "utf-8"
 
 
@@ -103,24 +103,28 @@ def _from_lines(reading: Reading, stream: BinaryIO) -> Iterator[Document]:
                 found = True
                 yield document
         if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
-            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are not rows; the rest was not read")
+            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are not rows, so the rest was not read")
 
 
 def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
     if _UNDECODED.search(line):
-        reading.skip(f"not valid {reading.options.encoding or 'UTF-8'}", number)
+        reading.skip(f"the line is not valid {reading.options.encoding or 'UTF-8'}", number)
         return
     most = reading.options.max_size // TEXT_PER_VALUE
     if len(line) > most and sum(map(line.count, ",[{")) > most:
-        reading.skip(f"more than {most:,} JSON values in one line: split it, or raise the limit with --max-mb", number)
+        reading.skip(
+            f"the line has more than {most:,} JSON values. Split it, or raise the limit with --max-mb.", number
+        )
         return
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        reading.skip(f"not valid JSON at character {error.pos + 1}: {error.msg.removesuffix(' at')}", number)
+        reading.skip(
+            f"the line is not valid JSON at character {error.pos + 1} ({error.msg.removesuffix(' at')})", number
+        )
     except RecursionError:
-        reading.skip("not readable JSON: nested too deeply", number)
+        reading.skip("the JSON is nested too deeply to be read", number)
     except ValueError as error:
-        reading.skip(f"not readable JSON: {error}", number)
+        reading.skip(f"the JSON cannot be read ({error})", number)
     else:
         yield from from_row(reading, number, row)

@@ -94,7 +94,7 @@ def read_message(reading: Reading) -> Iterator[Document]:
     except DataError:
         raise
     except Exception as error:  # a broken message makes the parser raise nearly anything
-        raise DataError(f"not a readable message: {type(error).__name__}: {error}") from error
+        raise DataError(f"the message cannot be read ({type(error).__name__}: {error})") from error
     for notice in mail.notices:
         reading.note_once(notice)
     entries = {"from": mail.sender, "participants": "; ".join(mail.people[:MOST_NAMES]), "date": mail.date}
@@ -111,7 +111,9 @@ def parse_message(data: bytes) -> MailMessage:
     reader = _Reader(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
     fields = reader.whole.fields
     if not any(fields[name] for name in ("From", "Date", "Subject", "Message-ID", "To")):
-        raise DataError("not an e-mail message: it has none of the fields From, Date, Subject and Message-ID")
+        raise DataError(
+            "the file is not an e-mail message, because it has none of the fields From, Date, Subject and Message-ID"
+        )
     texts, attachments = reader.contents()
     sender = _people(fields, "From")
     references = _identifiers(fields, "References") + _identifiers(fields, "In-Reply-To")
@@ -174,13 +176,13 @@ class _Reader:
             limit = _LIMITS.get(line[1].lower(), 0)
             length = line.end() - line.end(1)
             if limit < length and limit:
-                self._note(f"field {line[1].decode()} has more than {limit:,} bytes: the rest is left out")
+                self._note(f"field {line[1].decode()} has more than {limit:,} bytes, so its rest is left out")
             if not limit:
                 continue
             kept.append(self.data[line.start() : min(line.end(), line.end(1) + limit)])
             size += len(kept[-1])
             if size > LARGEST_HEADER:
-                self._note(f"a header has more than {LARGEST_HEADER:,} bytes: its last fields are left out")
+                self._note(f"a header has more than {LARGEST_HEADER:,} bytes, so its last fields are left out")
                 break
         return _Part(BytesHeaderParser().parsebytes(b"\n".join(kept)), body + self.data.startswith(b"\n", body), end)
 
@@ -205,13 +207,13 @@ class _Reader:
         if not boundary:
             return None
         if not levels:
-            self._note(f"parts are nested in more than {DEEPEST_PART} levels: the deeper ones are left out")
+            self._note(f"parts are nested in more than {DEEPEST_PART} levels, so the deeper ones are left out")
             return []
         inner: list[_Part] = []
         for start, end in self._sections(part, b"\n--" + boundary.encode("utf-8", "surrogateescape")):
             self._count += 1
             if self._count > MOST_PARTS:
-                self._note(f"has more than {MOST_PARTS:,} parts: the others are left out")
+                self._note(f"the message has more than {MOST_PARTS:,} parts, so the others are left out")
                 break
             inner.append(self._part(start, end))
         return inner

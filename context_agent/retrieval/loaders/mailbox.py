@@ -33,14 +33,14 @@ def read_mail(reading: Reading) -> Iterator[Document]:
                 raise
             reading.skip(f"message {number}: {error}")
         except Exception as error:  # noqa: BLE001 (a broken message makes the parser raise nearly anything)
-            reading.skip(f"message {number} cannot be read: {type(error).__name__}: {error}")
+            reading.skip(f"message {number} cannot be read ({type(error).__name__}: {error})")
         else:
             messages += 1
             for notice in mail.notices:
                 reading.note_once(f"message {number}: {notice}")
             yield _document(mail, raw)
     if head == b"From " and not messages:
-        raise DataError("the file has no e-mail message")
+        raise DataError("the file contains no e-mail message")
 
 
 def _messages(reading: Reading) -> Iterator[bytes]:

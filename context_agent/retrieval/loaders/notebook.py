@@ -27,10 +27,10 @@ def read_notebook(reading: Reading) -> Iterator[Document]:
     try:
         notebook = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"not a readable notebook: {type(error).__name__}: {error}") from error
+        raise DataError(f"the notebook cannot be read ({type(error).__name__}: {error})") from error
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):
-        raise DataError("not a notebook of format 4: convert it with jupyter nbconvert --to notebook")
+        raise DataError("the file is not a notebook of format 4. Convert it with `jupyter nbconvert --to notebook`.")
     language = _notebook_language(notebook)
     parts = (_cell_text(cell, language) for cell in cells if isinstance(cell, dict))
     text = "\n\n".join(part for part in parts if part)

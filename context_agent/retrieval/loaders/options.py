@@ -50,12 +50,16 @@ class LoadOptions:
             try:
                 codecs.lookup(self.encoding)
             except LookupError as error:
-                raise ConfigError(f"unknown encoding {self.encoding!r}: try utf-8, cp1252 or shift_jis") from error
+                raise ConfigError(
+                    f"unknown encoding {self.encoding!r}. Pass one like utf-8, cp1252 or shift_jis."
+                ) from error
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ConfigError(f"delimiter {self.delimiter!r} must be one character other than a quote or a line break")
+            raise ConfigError(
+                f"delimiter must be one character other than a quote or a line break; got {self.delimiter!r}"
+            )
         if self.max_mb < 1:
             raise ConfigError(f"max_mb must be at least 1; got {self.max_mb}")
 
     def too_large(self, part: str) -> str:
         """Return a notice that a part of a source exceeds the limit."""
-        return f"{part} is larger than {self.max_mb} MB: raise the limit with --max-mb (in Python: LoadOptions.max_mb)"
+        return f"{part} is larger than {self.max_mb} MB. Raise the limit with --max-mb (in Python: LoadOptions.max_mb)."

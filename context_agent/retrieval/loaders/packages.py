@@ -91,7 +91,7 @@ class Package:
         """Return the name of the document's main part. Raise `ValueError` if there is none."""
         if part := self.linked(self.relationships(), "officeDocument"):
             return part
-        raise ValueError("the package has no main part")
+        raise ValueError("it has no main part")
 
     def linked(self, links: dict[str, Relationship], kind: str) -> str:
         """Return the first part of that kind that is in the package. If there is none, return an empty string."""
@@ -174,7 +174,7 @@ def opened_package(reading: Reading) -> Iterator[Package]:
     except DataError:
         raise
     except Exception as error:  # a broken file makes `zipfile` and the readers raise nearly anything
-        raise DataError(f"not a readable {reading.path.rpartition('.')[2]} file: {named(error)}") from error
+        raise DataError(f"the {reading.path.rpartition('.')[2]} file cannot be read ({named(error)})") from error
 
 
 def _check_entries(stream: BinaryIO) -> None:
@@ -184,7 +184,7 @@ def _check_entries(stream: BinaryIO) -> None:
     while block := stream.read(BLOCK_BYTES):
         size += len(block)
         if size > LARGEST_FILE:
-            raise DataError(f"has more than {LARGEST_FILE // 2**20} MB: remove its pictures, or split it")
+            raise DataError(f"the file has more than {LARGEST_FILE // 2**20} MB. Remove its pictures, or split it.")
         count += (before + block).count(_ENTRY_MARK)
         before = block[-len(_ENTRY_MARK) + 1 :]
     stream.seek(0)
@@ -193,18 +193,18 @@ def _check_entries(stream: BinaryIO) -> None:
 
 def _check_count(members: int) -> None:
     if members > MOST_MEMBERS:
-        raise DataError(f"has {members:,} members, more than {MOST_MEMBERS:,}: it is not a document")
+        raise DataError(f"the file has {members:,} members, more than {MOST_MEMBERS:,}, so it is not a document")
 
 
 def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
     _check_count(len(members))
     if any(member.flag_bits & 1 for member in members):
-        raise DataError("encrypted: needs a password")
+        raise DataError("the file is encrypted. Save it without a password.")
     if any(member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED} for member in members):
-        raise DataError("its members are not packed as in a document: save it again")
+        raise DataError("the members of the file are not packed as in a document. Save it again.")
     total = sum(member.file_size for member in members)
     if total > LARGEST_FILE:
-        raise DataError(f"unpacks to more than {LARGEST_FILE // 2**20} MB: remove its pictures, or split it")
+        raise DataError(f"the file unpacks to more than {LARGEST_FILE // 2**20} MB. Remove its pictures, or split it.")
     if (
         sum(member.file_size for member in members if member.filename.lower().endswith(XML_SUFFIXES))
         > reading.options.max_size

@@ -54,11 +54,11 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
                 for row in _python_rows(rows):
                     number += 1
                     if isinstance(row, Exception):
-                        reading.skip(f"has a value that Python cannot hold: {row}", number)
+                        reading.skip(f"the row has a value that Python cannot hold: {row}", number)
                     else:
                         yield from from_row(reading, number, row)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        raise DataError(f"damaged parquet after {number} rows: {error}") from error
+        raise DataError(f"the file is damaged after {number} rows ({error})") from error
 
 
 def _check_footer(stream: BinaryIO) -> None:
@@ -66,7 +66,10 @@ def _check_footer(stream: BinaryIO) -> None:
     end = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, end - 8))
     if int.from_bytes(stream.read(4), "little") > LARGEST_FOOTER and end > LARGEST_FOOTER:
-        raise DataError(f"its footer is larger than {LARGEST_FOOTER // 2**20} MB: write it with fewer groups of rows")
+        raise DataError(
+            f"the footer of the file is larger than {LARGEST_FOOTER // 2**20} MB. Write the file with fewer groups of "
+            "rows."
+        )
     stream.seek(0)
 
 
@@ -91,7 +94,7 @@ def _bounded_columns(reading: Reading, metadata: FileMetaData) -> dict[str, bool
         column = metadata.schema.column(index)
         values = [(group.column(index).num_values, group.num_rows) for group in groups]
         if any(number > max(most, MOST_LIST_VALUES * rows) for number, rows in values):
-            reading.note_once(f"column {column.path[:50]!r} has more than {most:,} values in a row: left out")
+            reading.note_once(f"column {column.path[:50]!r} has more than {most:,} values in a row, so it is left out")
         else:
             columns[column.path] = column.physical_type == "BYTE_ARRAY"
     return columns
@@ -114,7 +117,7 @@ class _Unpacked:
     def check_row(self, size: int) -> None:
         """Raise `DataError` if a row is too large."""
         if size > self._options.max_size:
-            raise DataError(self._options.too_large("a row") + "; the rest of the file was not read")
+            raise DataError(self._options.too_large("a row") + " The rest of the file was not read.")
 
 
 def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:

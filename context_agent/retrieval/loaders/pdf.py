@@ -31,11 +31,11 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
     """
     packed = reading.stream.seek(0, io.SEEK_END)
     if packed > LARGEST_FILE:
-        raise DataError(f"has more than {LARGEST_FILE // 2**20} MB: split it")
+        raise DataError(f"the file has more than {LARGEST_FILE // 2**20} MB. Split it.")
     with _without_warnings("pypdf"):
         reader, count = _opened_pdf(reading)
         if count > MOST_PAGES:
-            raise DataError(f"has {count:,} pages, more than {MOST_PAGES:,}: split it")
+            raise DataError(f"the file has {count:,} pages, more than {MOST_PAGES:,}. Split it.")
         pages: list[str] = []
         size = 0
         drawn = _Drawn(packed)
@@ -47,7 +47,9 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
                 raise DataError(reading.options.too_large("its text"))
         text = "\n\n".join(page for page in pages if page)
         if not text.strip():
-            raise DataError(f"no text in its {len(pages)} pages (a scan needs character recognition first)")
+            raise DataError(
+                f"none of the {len(pages)} pages has text. If the file is a scan, recognize its characters first."
+            )
         title = _pdf_title(reader)
     yield document(reading, text, title, {"pages": len(pages)})
 
@@ -75,9 +77,9 @@ def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
         locked = reader.is_encrypted and not reader.decrypt("")
         count = 0 if locked else len(reader.pages)
     except Exception as error:  # a broken PDF makes pypdf raise nearly anything
-        raise DataError(f"not a readable PDF: {named(error)}") from error
+        raise DataError(f"the PDF cannot be read ({named(error)})") from error
     if locked:
-        raise DataError("encrypted: needs a password")
+        raise DataError("the file is encrypted. Save it without a password.")
     return reader, count
 
 
@@ -88,7 +90,7 @@ def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> st
         drawn.begin(page)
         return page.extract_text(visitor_operand_before=drawn).strip()
     except Exception as error:  # noqa: BLE001 - as above
-        reason = str(error) if isinstance(error, DataError) else f"is damaged: {named(error)}"
+        reason = str(error) if isinstance(error, DataError) else f"is damaged ({named(error)})"
         reading.skip(f"page {number + 1} {reason}")
         return ""
 
@@ -111,14 +113,14 @@ class _Drawn:
         size = len(contents.get_data()) if contents is not None else 0
         self._total += size
         if size > LARGEST_PAGE:
-            raise DataError(f"unpacks to more than {LARGEST_PAGE // 2**20} MB: it is left out")
+            raise DataError(f"unpacks to more than {LARGEST_PAGE // 2**20} MB, so it is left out")
         self.check()
 
     def __call__(self, *operation: object) -> None:
         self._operations += 1
         self._total += 1
         if self._operations > MOST_OPERATIONS:
-            raise DataError(f"has more than {MOST_OPERATIONS:,} drawing operations: it is left out")
+            raise DataError(f"has more than {MOST_OPERATIONS:,} drawing operations, so it is left out")
         self.check()
 
     def check(self) -> None:

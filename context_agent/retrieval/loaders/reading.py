@@ -89,12 +89,14 @@ def metadata_value(reading: Reading, key: str, value: object) -> MetadataValue |
     if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, bytes):
-        reading.note_once(f"field {key[:50]!r} contains bytes: left out of the metadata")
+        reading.note_once(f"field {key[:50]!r} contains bytes, so it is left out of the metadata")
         return None
     text = storable(_as_text(value))
     if len(text) <= LARGEST_FIELD:
         return text
-    reading.note_once(f"field {key[:50]!r} has values above {LARGEST_FIELD:,} characters: left out of the metadata")
+    reading.note_once(
+        f"field {key[:50]!r} has values above {LARGEST_FIELD:,} characters, so they are left out of the metadata"
+    )
     return None
 
 
@@ -161,7 +163,7 @@ def document(
     """
     text = storable(unix_lines(text))
     if not text.strip():
-        raise LeftOutError("empty: contains no text")
+        raise LeftOutError("the file is empty: it contains no text")
     title = one_line(title) or PurePath(reading.path).stem
     return Document(
         identifier(reading.path),

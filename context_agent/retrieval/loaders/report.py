@@ -93,7 +93,7 @@ class LoadReport:
         parts = [f"folders named {', '.join(folders)}"] if folders else []
         if number:
             parts.append(f"{number:,} {'entry' if number == 1 else 'entries'} that {RULES_FILE} excludes")
-        return f"not read: {' and '.join(parts)}. --no-ignore reads them"
+        return f"not read: {' and '.join(parts)}. To read them, pass --no-ignore."
 
     def lost(self) -> Iterator[Notice]:
         """Yield the listed notices about files and rows that were left out."""

@@ -39,22 +39,25 @@ def check_columns(names: Iterable[str], options: LoadOptions) -> None:
     present = set(names)
     for key in (options.text_key, options.id_key, options.title_key):
         if key is not None and key not in present:
-            raise DataError(f"no column {key!r}; the columns are {_listed(present)}")
+            raise DataError(f"there is no column {key!r}. The columns are {_listed(present)}.")
     if options.text_key is None and not present.intersection(TEXT_KEYS):
-        raise DataError(f"no column {_alternatives(TEXT_KEYS)}; the columns are {_listed(present)}. Pass --text-key")
+        raise DataError(
+            f"there is no column {_alternatives(TEXT_KEYS)}. Pass --text-key with one of the columns, which are "
+            f"{_listed(present)}."
+        )
 
 
 def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
     """Yield the document of a row. If the row cannot be one, report what it lacks."""
     if not isinstance(row, dict):
-        reading.skip(f"{json_type(row)}, not an object with fields", number)
+        reading.skip(f"the row must be an object with fields; got {json_type(row)}", number)
         return
     try:
         document = _document(reading, row)
     except DataError as error:
         reading.skip(str(error), number)
     except RecursionError:
-        reading.skip("a field is nested too deeply", number)
+        reading.skip("a field of the row is nested too deeply", number)
     else:
         yield document
 
@@ -77,7 +80,8 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
             room -= len(entry) if isinstance(entry, str) else 1
             if room < 0:
                 reading.note_once(
-                    f"rows with more than {LARGEST_METADATA:,} characters of metadata: only the first fields are kept"
+                    f"some rows have more than {LARGEST_METADATA:,} characters of metadata, of which only the first "
+                    "fields are kept"
                 )
                 break
             metadata[storable(key)] = entry
@@ -95,7 +99,7 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
         if key in row:
             kind = "empty" if value is None or isinstance(value, str) else f"{json_type(value)}, not a string"
             reason = f"field {key!r} is {kind}"
-    raise DataError(reason or f"no field {_alternatives(keys)}; the fields are {_listed(row)}")
+    raise DataError(reason or f"the row has no field {_alternatives(keys)}. Its fields are {_listed(row)}.")
 
 
 def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
@@ -109,7 +113,7 @@ def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
         if value is None or value != value:  # noqa: PLR0124 - NaN, an empty cell of a table
             continue
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise DataError(f"field {key!r} is {json_type(value)}, not a string or a number")
+            raise DataError(f"field {key!r} must be a string or a number; got {json_type(value)}")
         text = storable(str(value))
         name = _BREAKING.sub("_", text).strip()
         if len(name) > LONGEST_ID:

@@ -151,7 +151,7 @@ class _Parser:
         self._skipped = 0
         if opens:
             if len(self._outer) >= MAX_DEPTH:
-                raise DataError(f"groups are nested more than {MAX_DEPTH:,} levels deep")
+                raise DataError(f"the groups are nested more than {MAX_DEPTH:,} levels deep")
             self._outer.append(self._group)
         elif self._outer:
             self._group = self._outer.pop()

@@ -20,11 +20,11 @@ HEAD_BYTES = 8_192
 LARGEST_CONTROL_SHARE = 1 / 50
 """The share of control characters above which a file is binary."""
 ALL_CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\x1b") + b"\x7f"
-GENERATED_REASON = "generated: to read it, name the file as a source"
-MINIFIED_REASON = "minified: to read it, name the file as a source"
-PRIVATE_KEY_REASON = "holds a private key: to read it, name the file as a source"
-COMPRESSED_REASON = "compressed: unpack it to read what is in it"
-ARCHIVE_REASON = "an archive: unpack it to read what is in it"
+GENERATED_REASON = "the file is generated. To read it, name it as a source."
+MINIFIED_REASON = "the file is minified. To read it, name it as a source."
+PRIVATE_KEY_REASON = "the file contains a private key. To read it, name it as a source."
+COMPRESSED_REASON = "a compressed file. To read its text, unpack it."
+ARCHIVE_REASON = "an archive. To read its files, unpack it."
 _BINARY = {
     b"\x89PNG": "an image",
     b"\xff\xd8\xff": "an image",
@@ -48,7 +48,7 @@ _BINARY = {
     b"\xca\xfe\xba\xbe": "a program",
     b"\0asm": "a program",
     b"SQLite format 3\0": "a database",
-    b"\xd0\xcf\x11\xe0": "an old Office file: save it in a current format, such as .docx",
+    b"\xd0\xcf\x11\xe0": "an old Office file. Save it in a current format, such as .docx.",
 }
 """The kind of a binary file, by its first bytes."""
 _WITHOUT_NUL = (b"\x89PNG", b"\xff\xd8\xff", b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd")
@@ -83,11 +83,11 @@ def check_head(reading: Reading) -> None:
     head = reading.stream.read(HEAD_BYTES)
     reading.stream.seek(0)
     if kind := binary_kind(head):
-        raise LeftOutError(f"not text: {kind}")
+        raise LeftOutError(f"not text but {kind}")
     if not reading.found:
         return
     if not head.strip():
-        raise LeftOutError("empty: contains no text")
+        raise LeftOutError("the file is empty: it contains no text")
     if b"PRIVATE KEY-----" in head or b"PRIVATE KEY BLOCK-----" in head or head.startswith(b"PuTTY-User-Key-File"):
         raise LeftOutError(PRIVATE_KEY_REASON)
 

@@ -58,11 +58,14 @@ def check_sources(sources: Iterable[str]) -> None:
     missing = [source for source in sources if source != "-" and not os.path.lexists(source)]
     if missing:
         verb = "does" if len(missing) == 1 else "do"
-        raise DataError(f"{', '.join(missing)} {verb} not exist, so nothing was read: check the path")
+        raise DataError(f"{', '.join(missing)} {verb} not exist, so nothing was read. Check the path.")
 
 
 def _no_url(source: str) -> str:
-    return f"{source} is a URL; a source is a file or folder: download it, for example with curl -O, and name the file"
+    return (
+        f"{source} is a URL, but a source must be a file or a folder. Download it, for example with `curl -O`, and "
+        "name the file."
+    )
 
 
 def expand(
@@ -110,14 +113,14 @@ def _from_path(path: Path, report: LoadReport, extensions: Extensions, *, ignore
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        report.leave_out(str(path), path.name, f"cannot be read: {error.strerror or error}")
+        report.leave_out(str(path), path.name, f"the file cannot be read ({error.strerror or error})")
         return
     if stat.S_ISDIR(mode):
         yield from _from_folder(path, report, extensions, ignore=ignore)
     elif (extension := extension_of(path.name, extensions)) is not None or not stat.S_ISREG(mode):
         yield SourceFile(str(path), path.name, extension or "", path)
     else:
-        report.leave_out(str(path), path.name, f"{NO_READER}. To index it as text: ctx1 index - < FILE")
+        report.leave_out(str(path), path.name, f"{NO_READER}. To index it as text, run `ctx1 index - < FILE`.")
 
 
 def _from_folder(folder: Path, report: LoadReport, extensions: Extensions, *, ignore: bool) -> Iterator[SourceFile]:

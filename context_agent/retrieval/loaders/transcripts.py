@@ -25,7 +25,7 @@ def read_transcript(reading: Reading) -> Iterator[Document]:
     """Yield the transcript as one document. Successive cues of one speaker make one turn."""
     whole = conversation(reading, _turns(unix_lines(decoded(reading, content(reading)).text)))
     if whole is None:
-        raise DataError("empty: it has no cue with text")
+        raise DataError("the file is empty: it has no cue with text")
     yield whole
 
 

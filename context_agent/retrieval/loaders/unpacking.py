@@ -24,7 +24,8 @@ def check_unpacked(unpacked: int, packed: int) -> None:
     """Raise `DataError` if the source is a decompression bomb."""
     if unpacked > FREE_UNPACKED_SIZE and unpacked > LARGEST_RATIO * packed:
         raise DataError(
-            f"unpacks to more than {LARGEST_RATIO} times its size: if you trust it, unpack it and index the result"
+            f"the file unpacks to more than {LARGEST_RATIO} times its size. If you trust it, unpack it and index the "
+            "result."
         )
 
 
@@ -32,6 +33,6 @@ def check_rows(rows: int, packed: int) -> None:
     """Raise `DataError` if the rows of a packed source repeat each other so often that reading them only costs time."""
     if rows > ANY_ROWS and rows * LEAST_ROW_BYTES > packed:
         raise DataError(
-            f"has more than one row for every {LEAST_ROW_BYTES} bytes of its size: if you trust it, unpack it, remove "
-            "repeated rows, and index the result"
+            f"the file has more than one row for every {LEAST_ROW_BYTES} bytes of its size. If you trust it, unpack "
+            "it, remove repeated rows, and index the result."
         )

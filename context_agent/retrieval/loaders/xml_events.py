@@ -86,9 +86,9 @@ def xml_events(stream: IO[bytes], elements: Grammar | None) -> Iterator[Event]:
         if not block:
             return
         if len(names) > MAX_NAMES:
-            raise DataError(f"its XML has more than {MAX_NAMES:,} different names: it is not a document")
+            raise DataError(f"the XML has more than {MAX_NAMES:,} different names, so the file is not a document")
         if fed - parser.CurrentByteIndex > MAX_TAG_LENGTH:
-            raise DataError(f"its XML has a tag of more than {MAX_TAG_LENGTH:,} bytes: it is not a document")
+            raise DataError(f"the XML has a tag of more than {MAX_TAG_LENGTH:,} bytes, so the file is not a document")
 
 
 class _Handler:
@@ -117,7 +117,7 @@ class _Handler:
             self._events.append(Event(Kind.START, local, attributes=attributes))
             if len(self._open) <= MAX_DEPTH:
                 return
-        raise DataError(f"its XML is nested more than {MAX_DEPTH:,} levels deep: it is not a document")
+        raise DataError(f"the XML is nested more than {MAX_DEPTH:,} levels deep, so the file is not a document")
 
     def end(self, _: str) -> None:
         if self._skipped:
@@ -130,4 +130,4 @@ class _Handler:
             self._events.append(Event(Kind.TEXT, self._open[-1], text))
 
     def declaration(self, *_: object) -> None:
-        raise DataError("its XML declares an entity or a default attribute: it is not a document")
+        raise DataError("the XML declares an entity or a default attribute, so the file is not a document")

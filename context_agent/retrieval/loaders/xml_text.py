@@ -44,13 +44,13 @@ def _elements(reading: Reading, part: str) -> Iterator[Document]:
         for event in xml_events(reading.stream, None):
             lines.add(event)
     except (ExpatError, DataError, ValueError) as error:
-        reading.note_once(f"read as plain text: {error}")
+        reading.note_once(f"the file was read as plain text ({error})")
         reading.stream.seek(0)
         yield from read_other_text(reading)
         return
     text = "\n".join(lines.done)
     if size and not text.strip():
-        raise DataError("empty: its XML contains no text")
+        raise DataError("the file is empty: its XML contains no text")
     title = PurePath(reading.path).stem if part else lines.title or PurePath(reading.path).name
     yield document(reading, text, title, sections=tuple(lines.sections[:MAX_PARTS]))
 
@@ -104,7 +104,7 @@ class _Lines:
             self.done.append(f"{self._label}: {text}" if self._label and text else text or self._label)
             self._size += len(self.done[-1]) + 1
             if self._size > self.most:
-                raise DataError(f"its text has more than {self.most:,} characters: split it")
+                raise DataError(f"the text has more than {self.most:,} characters. Split the file.")
         if name == "title":
             self.title = self.title or text
             self._part = (self._part[0], self._part[1] or text)

@@ -84,14 +84,14 @@ class OracleSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.prune_at <= 1 or not 0 <= self.noise < 1:
             raise ConfigError(
-                f"prune_at must be from 0 to 1, and noise at least 0 and below 1; got prune_at = {self.prune_at}, "
-                f"noise = {self.noise}"
+                "prune_at must be from 0 to 1, and noise must be at least 0 and below 1; got prune_at = "
+                f"{self.prune_at}, noise = {self.noise}"
             )
         if min(self.batch, self.streak) < 1 or min(self.keep, self.hedge, self.length) < 0:
             raise ConfigError(
-                "batch and streak must be at least 1, keep, hedge and length at least 0; "
-                f"got batch = {self.batch}, streak = {self.streak}, keep = {self.keep}, hedge = {self.hedge}, "
-                f"length = {self.length}"
+                "batch and streak must be at least 1, and keep, hedge and length must be at least 0; got batch = "
+                f"{self.batch}, streak = {self.streak}, keep = {self.keep}, hedge = {self.hedge}, length = "
+                f"{self.length}"
             )
         if self.pace is not None and self.pace < 1:
             raise ConfigError(f"pace must be at least 1; got {self.pace}")

@@ -98,8 +98,8 @@ async def make_demonstrations(
         stages.redo_inputs(out, lambda row: row["file"] in lost)  # noqa: B023 (called before the next round)
     else:
         raise DataError(
-            f"{folder}: {len(lost)} trajectory files disappeared after they were written: check the disk, and "
-            "that every machine sees this folder, or use another one"
+            f"{len(lost)} trajectory files disappeared from {folder} after they were written. Check the disk, and "
+            "that every machine sees this folder, or use another folder."
         )
     _sort_files(folder, verdicts, keep_dropped=settings.keep_dropped)
     report = DemonstrationReport.of(

@@ -80,12 +80,13 @@ class Domain:
             raise ConfigError(f"domain {self.name!r} must have a name and at least one truth type")
         if self.max_hops < 1 or self.positives not in ("document", "fact"):
             raise ConfigError(
-                f"domain {self.name!r}: max_hops must be at least 1 and positives 'document' or 'fact'; "
+                f"max_hops of domain {self.name!r} must be at least 1, and positives must be 'document' or 'fact'; "
                 f"got max_hops = {self.max_hops}, positives = {self.positives!r}"
             )
         if unknown := [step for step in self.hints if step not in HINTED_STEPS]:
             raise ConfigError(
-                f"domain {self.name!r}: unknown step {unknown[0]!r} in hints; the steps are {', '.join(HINTED_STEPS)}"
+                f"hints of domain {self.name!r} has the unknown step {unknown[0]!r}. Choose from "
+                f"{', '.join(HINTED_STEPS)}."
             )
 
 
@@ -115,7 +116,7 @@ def load_domain(name: str) -> Domain:
         return shipped
     registered = _entry_points()
     if name not in registered:
-        raise ConfigError(f"no domain {name!r}: {suggestion(name, domain_names())}")
+        raise ConfigError(f"there is no domain {name!r}. {suggestion(name, domain_names())}")
     return _load_entry_point(registered[name])
 
 
@@ -134,12 +135,11 @@ def _load_entry_point(entry: EntryPoint) -> Domain:
         loaded: object = entry.load()
         value: object = loaded() if callable(loaded) else loaded
     except Exception as error:  # A foreign module can raise any error.
-        raise ConfigError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(value, Domain):
         raise ConfigError(
-            f"{where} gives a {type(value).__name__}, not a Domain. Let it name a Domain, or a function that "
-            "returns one."
-        )
+            f"{where} cannot be loaded ({type(error).__name__}: {error}). Correct its package, or leave it out."
+        ) from error
+    if not isinstance(value, Domain):
+        raise ConfigError(f"{where} must name a Domain, or a function that returns one; got {type(value).__name__}")
     return value
 
 

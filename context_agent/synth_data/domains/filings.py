@@ -81,7 +81,7 @@ def read_filing(reading: Reading) -> Iterator[Document]:
         return
     fields = _header_fields(text[: starts[0]])
     if "</SEC-DOCUMENT>" not in text[-2000:] and "-----END PRIVACY" not in text[-2000:]:
-        reading.note_once("the submission has no end: it may have been cut")
+        reading.note_once("the submission has no end, so it may be truncated")
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         yield from _part(reading, text[start:end], fields)
 
@@ -102,7 +102,7 @@ def _form(
 ) -> Iterator[Document]:
     title, text = page_text(_HIDDEN.sub("", raw)) if _HTML.search(raw) else ("", _plain_text(raw))
     if not text.strip():
-        reading.note_once(f"{exhibit or fields.get('form') or 'a document'} holds no text")
+        reading.note_once(f"{exhibit or fields.get('form') or 'a document'} contains no text")
         return
     stem = fields.get("accession") or identifier(reading.path)
     name = " ".join(filter(None, (fields.get("company"), fields.get("form"), fields.get("period")))) or title or stem

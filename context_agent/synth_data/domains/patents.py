@@ -59,12 +59,12 @@ def read_xml(reading: Reading) -> Iterator[Document]:
             reading.skip(f"patent {number}: no well-formed XML ({error})")
             continue
         if root.tag not in _ROOTS:
-            reading.note_once(f"<{root.tag}> is not a patent: skipped")
+            reading.note_once(f"<{root.tag}> is not a patent, so it is skipped")
             continue
         patents += 1
         yield _patent(root, f"{reading.path}-{number}")
     if not patents:
-        raise DataError(f"the file has no patent: expected {' or '.join(f'<{root}>' for root in _ROOTS)}")
+        raise DataError(f"the file must have a patent ({' or '.join(f'<{root}>' for root in _ROOTS)}), but has none")
 
 
 def read_patent_text(reading: Reading) -> Iterator[Document]:

@@ -106,11 +106,13 @@ class LinkGraph:
             if report is not None:
                 report(len(self.pages), None)
         if len(self.pages) < FEWEST_PAGES:
-            raise CorpusError(f"{len(self.pages)} documents are too few: tasks from links need at least {FEWEST_PAGES}")
+            raise CorpusError(
+                f"tasks from links need at least {FEWEST_PAGES} documents; got {len(self.pages)}. Index more documents."
+            )
         self.rows = {page.id: row for row, page in enumerate(self.pages)}
         self.rows_by_name = self._index()
         if not self.rows_by_name:
-            raise CorpusError("no document has a title, and links are found by titles: index documents with titles")
+            raise CorpusError("no document has a title, and links are found by titles. Index documents with titles.")
         self.linked_from: dict[int, set[int]] = defaultdict(set)
         self.mentioned_in: dict[str, set[int]] = defaultdict(set)
         """For each normalized name, the pages that mention it. The name need not be a title."""

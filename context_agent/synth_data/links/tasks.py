@@ -83,7 +83,9 @@ class LinkTaskSettings:
         """
         unknown = [kind for kind in self.types if kind not in TYPES]
         if unknown or not self.types:
-            raise ConfigError(f"no question type {', '.join(unknown) or '(empty)'}: choose from {', '.join(TYPES)}")
+            raise ConfigError(
+                f"there is no question type {', '.join(unknown) or '(empty)'}. Choose from {', '.join(TYPES)}."
+            )
         if not 2 <= self.hops[0] <= self.hops[1] <= 4:
             raise ConfigError(f"hops must be from 2 to 4; got {self.hops[0]}-{self.hops[1]}")
         if self.count is not None and self.count < 1:
@@ -145,8 +147,8 @@ class LinkTasks:
         links = self._graph.link_all()
         if not links and self.settings.types != ("comparison",):
             raise CorpusError(
-                f"none of the {len(self._graph.pages)} documents names the title of another one, so there are no links "
-                "for questions: let a language model write them (--model)"
+                f"none of the {len(self._graph.pages)} documents names the title of another one, so there are no "
+                "links for questions. To let a language model write them, pass --model."
             )
         self._checks = DraftChecks(self._graph, self.settings.distractors)
         self.counts = DraftCounts(len(self._graph.pages), links)

@@ -64,7 +64,10 @@ class DistractorSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.count:
-            raise ConfigError(f"at least {self.least} of {self.count} distractors are impossible: lower the minimum")
+            raise ConfigError(
+                f"at least {self.least} of {self.count} distractors are impossible. Lower the minimum, or raise the "
+                "number."
+            )
 
 
 async def distract(context: StageContext, settings: DistractorSettings, row: Mapping[str, Any]) -> KeptRows:

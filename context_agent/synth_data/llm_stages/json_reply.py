@@ -44,7 +44,7 @@ def read_object(text: str) -> dict[str, Any]:
         if isinstance(value, dict) and (largest is None or length > largest[0]):
             largest = (length, value)
     if largest is None:
-        raise ValueError(f"the JSON in the reply is broken: {problem}")
+        raise ValueError(f"the JSON in the reply is broken ({problem})")
     return largest[1]
 
 

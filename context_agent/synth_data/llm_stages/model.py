@@ -115,7 +115,7 @@ class StructuredModel:
         chat_options = {"max_tokens": REPLY_TOKENS, **{k: v for k, v in options.chat_options.items() if v is not None}}
         policy = load_policy("chat", **chat_options)
         if not isinstance(policy, ChatPolicy):
-            raise ConfigError(f"the stages need a chat model; got the policy {policy.name}")
+            raise ConfigError(f"the stages need a chat model; got the policy {policy.name}. Pass --model.")
         self.prompts = PromptTemplates(options.prompts, placeholders)
         self.ledger = CostLedger(options.prices, options.cap)
         self.seed = seed
@@ -244,7 +244,7 @@ def _parse_reply(reply: Reply, form: type[FormT], check: Check[FormT] | None) ->
         InvalidReply: If the reply has no valid object, or if the object fails the check.
     """
     if reply.finish == "length":
-        raise InvalidReply("reply cut off", "the reply was longer than allowed and was cut off; be brief")
+        raise InvalidReply("reply cut off", "the reply was longer than allowed and was cut off. Be brief.")
     try:
         value = form.model_validate(read_object(reply.text))
     except ValidationError as error:

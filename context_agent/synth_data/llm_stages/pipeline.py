@@ -54,8 +54,8 @@ class PipelinePlan:
         first, last = self.hops
         if self.count < 1 or not 1 <= first <= last:
             raise ConfigError(
-                "count must be at least 1, and hops a range that starts at 1 or more; got "
-                f"count = {self.count} and hops = {first} to {last}"
+                "count must be at least 1, and hops must be a range that starts at 1 or more; got count = "
+                f"{self.count}, hops = {first} to {last}"
             )
 
     def target(self, number: int) -> int:
@@ -96,7 +96,7 @@ async def make_tasks(
     last = plan.hops[1]
     if last > context.domain.max_hops:
         raise ConfigError(
-            f"tasks of domain {context.domain.name} have at most {context.domain.max_hops} hops; got {last} (--hops)"
+            f"--hops must be at most {context.domain.max_hops} for tasks of domain {context.domain.name}; got {last}"
         )
     pipeline = _Pipeline(context, plan, stages_folder(out), pool, watch)
     seeds = draw_seeds(context.corpus, plan.count, context.model.seed)
@@ -214,7 +214,7 @@ class _StageRow:
 
 def _stage_row(value: object, number: int, location: str) -> _StageRow:
     if not isinstance(value, dict):
-        raise DataError(f"{location} is not a JSON object. Correct the line or delete it.")
+        raise DataError(f"{location}: the line is not a JSON object. Correct the line, or delete it.")
     return _StageRow(str(value.get("id") or number), value)
 
 

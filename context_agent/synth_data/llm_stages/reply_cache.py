@@ -43,7 +43,7 @@ class ReplyCache:
             DataError: If the file is damaged, or if another process has it open.
         """
         self.path = path
-        self._log = AppendLog(path, busy=DataError(f"another process is using {path}: wait until it ends"))
+        self._log = AppendLog(path, busy=DataError(f"another process is using {path}. Wait until it ends, or stop it."))
         self._replies: dict[str, tuple[Events, int, int]] = {}
         try:
             for row in self._log.contents.records:
@@ -51,8 +51,8 @@ class ReplyCache:
         except (ValueError, KeyError, TypeError) as error:
             self._log.close()
             raise DataError(
-                f"{path}:{len(self._replies) + 1}: not a stored reply ({error}); delete the line or the file, and its "
-                "requests are sent again"
+                f"{path}:{len(self._replies) + 1}: the line is not a stored reply ({error}). Delete the line or the "
+                "file to send its requests again."
             ) from None
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class CachedEndpoint(Endpoint):
             return
         self._failures += 1
         if self._failures >= MOST_FAILURES:
-            raise StageHalted(f"{self._failures} calls in a row failed, the last one with: {error}") from None
+            raise StageHalted(f"{self._failures} calls in a row failed, the last one because of: {error}") from None
 
 
 class RemoteEndpoint(Endpoint):

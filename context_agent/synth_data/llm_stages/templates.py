@@ -59,7 +59,7 @@ class PromptTemplates:
             ConfigError: If the folder or a file cannot be read, or if a file has an unknown placeholder.
         """
         if folder is not None and not folder.is_dir():
-            raise ConfigError(f"there is no folder {folder}: give a folder with prompt files, such as write.md")
+            raise ConfigError(f"there is no folder {folder}. Pass a folder with prompt files, such as write.md.")
         self._templates = {name: _read_template(name, folder, names) for name, names in placeholders.items()}
 
     @property
@@ -97,11 +97,11 @@ def _read_template(name: str, folder: Path | None, placeholders: frozenset[str])
     try:
         template = Template(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the prompt {path}: {error}") from error
+        raise ConfigError(f"cannot read the prompt {path} ({error}). Check that the file is text in UTF-8.") from error
     if not template.is_valid():
-        raise ConfigError(f"{path} has a $ that does not start a placeholder: write $$ for a dollar sign")
+        raise ConfigError(f"{path} has a $ that does not start a placeholder. Write $$ for a dollar sign.")
     unknown = sorted(set(template.get_identifiers()) - placeholders)
     if unknown:
         allowed = ", ".join(f"${name}" for name in sorted(placeholders)) or "none"
-        raise ConfigError(f"{path} has the unknown placeholder ${unknown[0]}; its placeholders are {allowed}")
+        raise ConfigError(f"{path} has the unknown placeholder ${unknown[0]}. Choose from {allowed}.")
     return template

@@ -74,12 +74,12 @@ def check_quotes(extracted: ExtractedQuotes, task: Task, excerpt: DocumentExcerp
             raise InvalidReply(
                 f"quotes not in the {name}",
                 f"{matched} of {len(quotes)} quotes are in the {name}, but {required} must be. Missing is "
-                f"{_first_missing(quotes, source)!r}",
+                f"{_first_missing(quotes, source)!r}.",
             )
     missing = _first_missing(extracted.answer_quotes, excerpt.text)
     if extracted.contains_answer and (missing or not extracted.answer_quotes):
         raise InvalidReply(
-            "answer quotes not in the document", f"all answer_quotes must be in the document. Missing is {missing!r}"
+            "answer quotes not in the document", f"all answer_quotes must be in the document. Missing is {missing!r}."
         )
 
 

@@ -87,8 +87,8 @@ def draw_seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
     usable = [document for document, length in lengths.items() if length >= FEWEST_WORDS]
     if len(usable) < SUPPORTING_DOCUMENTS:
         raise DataError(
-            f"the corpus is too small: a task needs {SUPPORTING_DOCUMENTS} documents of {FEWEST_WORDS} words or more, "
-            f"and it has {len(usable)}"
+            f"a task needs {SUPPORTING_DOCUMENTS} documents of {FEWEST_WORDS} words or more, but the corpus is too "
+            f"small and has {len(usable)}. Index more documents."
         )
     # All documents are shuffled, so that a larger count only adds rows.
     random.Random(seed).shuffle(usable)
@@ -189,7 +189,7 @@ def check_written(
         )
     if not answer_forms(written.answer) or len(written.answer.split()) > LONGEST_ANSWER:
         raise InvalidReply(
-            "no answer", f"the answer must have 1 to {LONGEST_ANSWER} words; it was {written.answer[:80]!r}"
+            "no answer", f"the answer must have 1 to {LONGEST_ANSWER} words; got {written.answer[:80]!r}"
         )
     if context.truth_type(written.truth_type) is None:
         raise InvalidReply(
@@ -203,7 +203,7 @@ def check_written(
     for excerpt in excerpts:
         if _is_name(excerpt.title) and f" {normalize(excerpt.title)} " in f" {normalize(text)} ":
             raise InvalidReply(
-                "title in the question", f"the question or the clues name {excerpt.title!r}; describe it instead"
+                "title in the question", f"the question or the clues name {excerpt.title!r}. Describe it instead."
             )
 
 
@@ -306,5 +306,5 @@ def _row_documents(row: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
         return [(str(document["id"]), [str(chunk) for chunk in document["chunks"]]) for document in row["documents"]]
     except (KeyError, TypeError) as error:
         raise DataError(
-            f"row {row.get('id')!r} has no documents ({error}): it must be a row that `ctx1 synth explore` wrote"
+            f"row {row.get('id')!r} has no documents ({error}). Pass rows that `ctx1 synth explore` wrote."
         ) from None

@@ -122,7 +122,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
             details = details.over(CardDetails.from_json(report.get("said", {})))
         text = data_card(splits, report, stages=details.stages, license=details.license, about=details.about)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not a report of `ctx1 synth split` ({error}); delete it, or split again") from None
+        raise DataError(f"{path} is not a report of `ctx1 synth split` ({error}). Delete it, or split again.") from None
     if report:
         write_json(path, {**report, "said": details.to_json()})
     (folder / CARD).write_text(text, encoding="utf-8")
@@ -142,11 +142,11 @@ def stage_of(out: Path) -> StageSummary:
         return StageSummary(head["stage"], outputs, dict(sorted(dropped.items())), head.get("settings", {}))
     except OSError as error:
         raise DataError(
-            f"{out}: not the output of a stage: {error.filename} cannot be read. Pass a file that a "
-            "`ctx1 synth` stage wrote"
+            f"{out} is not the output of a stage, because {error.filename} cannot be read. Pass a file that a `ctx1 "
+            "synth` stage wrote."
         ) from error
     except (ValueError, IndexError, KeyError, TypeError) as error:
-        raise DataError(f"{out}: the files of its stage are damaged ({error}); run the stage again") from error
+        raise DataError(f"the files of the stage of {out} are damaged ({error}). Run the stage again.") from error
 
 
 def _lines(path: Path) -> list[str]:

@@ -36,7 +36,7 @@ def export_splits(splits: Mapping[str, Sequence[Task]], out: Path, to: ExportFor
         ConfigError: If the folder is not empty. An old split could otherwise stay in it.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} exists and is not empty: use another folder")
+        raise ConfigError(f"{out} exists and is not empty. Use another folder.")
     tables = dataset(splits)
     with replacing_folder(out) as partial:
         files = _write_parquet(tables, partial) if to == "parquet" else _write_datasets(tables, partial)
@@ -72,7 +72,7 @@ def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
             }
         )
     except UnicodeEncodeError as error:
-        raise ConfigError(f"a text cannot be encoded as UTF-8 ({error}). Remove its lone surrogates") from error
+        raise ConfigError(f"a text cannot be encoded as UTF-8 ({error}). Remove its lone surrogates.") from error
 
 
 def features() -> Features:
@@ -121,22 +121,24 @@ def push_splits(
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
-    hint = "log in with `hf auth login`, or set HF_TOKEN to a token that may write"
+    hint = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write."
     try:
         tables.push_to_hub(name, private=not public)
         if card is not None:
             _push_card(name, card)
     except LocalTokenNotFoundError as error:
-        raise ConfigError(f"no token for the hub: {hint}") from error
+        raise ConfigError(f"there is no token for the hub. {hint}") from error
     except HFValidationError as error:
-        raise ConfigError(f"{name!r} is not a valid name for the hub: use the form owner/set") from error
+        raise ConfigError(f"the name of a set on the hub must have the form owner/set; got {name!r}") from error
     except HfHubHTTPError as error:
         status = error.response.status_code
-        advice = f": {hint}" if status in {401, 403} else ""
+        advice = f". {hint}" if status in {401, 403} else ""
         raise ConfigError(f"the hub refused {name} (status {status}){advice}") from error
     except Exception as error:
         # The client's connection errors. The library that defines them differs between versions of the client.
-        raise DataError(f"{name} was not uploaded to the hub: {_first_line(error)}") from error
+        raise DataError(
+            f"{name} was not uploaded to the hub ({_first_line(error)}). Check the network, and try again."
+        ) from error
     return f"{HfApi().endpoint}/datasets/{name}"
 
 

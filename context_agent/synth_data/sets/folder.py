@@ -48,7 +48,7 @@ def load_splits(folder: Path) -> dict[str, list[Task]]:
     """
     paths = {path.name.split(".")[1]: path for path in sorted(folder.glob("queries.*.jsonl"))}
     if not paths:
-        raise DataError(f"{folder} has no queries.<split>.jsonl: pass a folder that `ctx1 synth split` wrote")
+        raise DataError(f"{folder} has no queries.<split>.jsonl. Pass a folder that `ctx1 synth split` wrote.")
     usual = [name for name in ("train", "dev", "test") if name in paths]
     return {name: load_tasks(paths[name]) for name in [*usual, *sorted(set(paths) - set(usual))]}
 
@@ -73,7 +73,7 @@ def write_folder(
     stale = [path.name for path in folder.glob("queries.*.jsonl") if path.name.split(".")[1] not in parts.splits]
     if stale:
         raise DataError(
-            f"{folder} contains {', '.join(sorted(stale))} of another split: delete it, or use another folder"
+            f"{folder} contains {', '.join(sorted(stale))} of another split. Delete it, or use another folder."
         )
     for split, tasks in parts.splits.items():
         write_tasks(queries_path(folder, split), tasks)
@@ -98,8 +98,8 @@ def check_folder(folder: Path, duplicates: Mapping[str, str] | None = None) -> d
     for (first, train), (second, test) in combinations(questions.items(), 2):
         if shared := leaks(train, test):
             raise DataError(
-                f"{folder}: the splits {first} (as train) and {second} (as test) overlap: {shared}. Split the "
-                "tasks again"
+                f"the splits {first} (as train) and {second} (as test) in {folder} overlap: {shared}. Split the tasks "
+                "again."
             )
     return splits
 

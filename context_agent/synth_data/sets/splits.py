@@ -110,17 +110,17 @@ def check_splits(splits: Mapping[str, Sequence[Task]], *, duplicates: Mapping[st
     ids: set[str] = set()
     for split, tasks in splits.items():
         if not tasks:
-            raise DataError(f"split {split} has no task: use a larger share, more tasks, or another seed")
+            raise DataError(f"split {split} has no task. Use a larger share, more tasks, or another seed.")
         for task in tasks:
             if task.id in ids:
-                raise DataError(f"id {task.id!r} occurs twice in the splits: give each task its own id")
+                raise DataError(f"id {task.id!r} occurs twice in the splits. Give each task its own id.")
             ids.add(task.id)
             for key in _shared_keys(task, duplicates or {}):
                 owner_split, first = owner.setdefault(key, (split, task.id))
                 if owner_split != split:
                     raise DataError(
                         f"the {key[0]} {key[1]!r} is in task {first} ({owner_split}) and in task {task.id} ({split}). "
-                        "Split the tasks again"
+                        "Split the tasks again."
                     )
 
 
@@ -135,16 +135,14 @@ def _shared_keys(task: Task, duplicates: Mapping[str, str]) -> tuple[Key, ...]:
 
 def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, float]) -> None:
     if not re.fullmatch(r"[^\s/]+", name):
-        raise ConfigError(
-            f"the set's name {name!r} becomes part of every id and must not have spaces or slashes (--name)"
-        )
+        raise ConfigError(f"--name becomes part of every id, so it must not have spaces or slashes; got {name!r}")
     if any(share < 0 or not math.isfinite(share) for share in shares.values()):
         raise ConfigError(f"shares must be 0 or more; got {_format_shares(shares)}")
     if abs(sum(shares.values()) - 1) > 1e-6:
-        raise ConfigError(f"shares must sum to 1; {_format_shares(shares)} sum to {sum(shares.values()):g}")
+        raise ConfigError(f"shares must sum to 1; got {_format_shares(shares)}, which sum to {sum(shares.values()):g}")
     split_count = sum(share > 0 for share in shares.values())
     if len(tasks) < split_count:
-        raise DataError(f"{len(tasks)} tasks are too few for {split_count} splits: pass more tasks")
+        raise DataError(f"{split_count} splits need more than {len(tasks)} tasks. Pass more tasks.")
 
 
 def _format_shares(shares: Mapping[str, float]) -> str:

@@ -54,7 +54,7 @@ class WorldSettings:
         first, last = self.hops
         if not 1 <= first <= last <= MOST_HOPS:
             raise ConfigError(
-                f"hops must be from 1 to {MOST_HOPS}, the first no greater than the last; got {first}-{last}"
+                f"hops must be from 1 to {MOST_HOPS}, and the first must not exceed the last; got {first}-{last}"
             )
         if self.tasks is not None and self.tasks < len(SPLITS):
             raise ConfigError(f"tasks must be at least {len(SPLITS)}, one for each split; got {self.tasks}")

@@ -66,9 +66,9 @@ def _write_files(world: ClosedWorld, folder: Path, report: ProgressCallback | No
 
 def _check_folder(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file: give a folder for the world")
+        raise ConfigError(f"{folder} is a file. Pass a folder for the world.")
     if not force and folder.is_dir() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty: use another folder, or replace the world in it with --force")
+        raise ConfigError(f"{folder} is not empty. Use another folder, or replace the world in it with --force.")
 
 
 def _rows(

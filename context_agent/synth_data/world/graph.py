@@ -136,9 +136,9 @@ def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
         ConfigError: If the size or the vocabulary is invalid.
     """
     if vocabulary not in VOCABULARIES:
-        raise ConfigError(f"unknown vocabulary {vocabulary!r}: choose {' or '.join(VOCABULARIES)}")
+        raise ConfigError(f"unknown vocabulary {vocabulary!r}. Choose {' or '.join(VOCABULARIES)}.")
     if entities < FEWEST_ENTITIES:
-        raise ConfigError(f"a world needs at least {FEWEST_ENTITIES} entities; got {entities}")
+        raise ConfigError(f"a world must have at least {FEWEST_ENTITIES} entities; got {entities}")
     rng = Random(f"world/{seed}/{entities}/{vocabulary}")
     parts = [_counts(size) for size in _sizes(entities)]
     totals = {kind: sum(part[kind] for part in parts) for kind in KINDS}
@@ -177,8 +177,8 @@ def _check_names(totals: Mapping[str, int], lexicon: Lexicon, entities: int) -> 
     most, kind = min((entities * len(lexicon.names[kind]) // count, kind) for kind, count in totals.items())
     if most < entities:
         raise ConfigError(
-            f"the small vocabulary has {len(lexicon.names[kind])} names for the kind {kind}, but {entities} "
-            f"entities need {totals[kind]} of them: use about {most} entities, or the full vocabulary"
+            f"the small vocabulary has {len(lexicon.names[kind])} names for the kind {kind}, but {entities} entities "
+            f"need {totals[kind]} of them. Use about {most} entities, or the full vocabulary."
         )
 
 

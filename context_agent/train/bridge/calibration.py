@@ -192,12 +192,14 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
     answerable = np.array([episode.answerable for episode in episodes])
     if not answerable.any():
         raise DataError(
-            "nothing to calibrate with: the corpus answers no question. Add questions that the corpus answers"
+            "the corpus answers no question, so there is nothing to calibrate with. Add questions that the corpus "
+            "answers."
         )
     if answerable.all():
         raise DataError(
-            "nothing to calibrate with: every episode can find an answer. To make a question without an answer, "
-            "calibration hides its gold documents, but the corpus has no others. Add documents that are not gold"
+            "every episode can find an answer, so there is nothing to calibrate with. To make a question without an "
+            "answer, calibration hides its gold documents, but the corpus has no others. Add documents that are not "
+            "gold."
         )
     weights = np.array([episode.weight for episode in episodes])
     unread = np.stack([episode.unread[:-1] for episode in episodes])

@@ -221,17 +221,17 @@ def check_source(source: BridgeSource) -> BridgeSource:
     if not with_gold:
         if not source.questions:
             raise DataError(
-                f"the file of questions about {source.name} is empty: write questions with `gold`, or make some with "
-                "`ctx1 synth tasks` (pass it --model if it finds too few links)"
+                f"the file of questions about {source.name} is empty. Write questions with `gold`, or make some with "
+                "`ctx1 synth tasks`. If that command finds too few links, pass it --model."
             )
         raise DataError(
-            f"none of the {len(source.questions)} questions about {source.name} has gold: add `gold`, the ids of the "
-            "documents that answer it"
+            f"none of the {len(source.questions)} questions about {source.name} has gold. Add `gold`, the ids of the "
+            "documents that answer it."
         )
     for question in with_gold:
         if not any(source.corpus.read(document) for document in question.gold):
             raise DataError(
                 f"the corpus of {source.name} has none of the gold documents {list(question.gold)} of question "
-                f"{question.id!r}. Index them, or remove the question"
+                f"{question.id!r}. Index them, or remove the question."
             )
     return replace(source, questions=with_gold)

@@ -109,8 +109,8 @@ def fit(
     informative = [group for group in groups if 0 < group.labels.sum() < len(group.labels)]
     if not informative:
         raise DataError(
-            "nothing to learn from: no question has both right and wrong candidates. Add questions whose gold "
-            "documents are in the corpus, and documents that are not gold"
+            "no question has both right and wrong candidates, so there is nothing to learn from. Add questions whose "
+            "gold documents are in the corpus, and documents that are not gold."
         )
     may_miss = np.zeros(informative[0].rows.shape[1], dtype=np.float32)
     may_miss[list(optional)] = 1

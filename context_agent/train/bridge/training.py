@@ -138,7 +138,9 @@ def train(
     explorers = dict.fromkeys(range(FOLDS), BridgePolicy(policy.scorer, effort=effort, untrained=policy.scorer is None))
     if (count := sum(len(source.questions) for source in sources)) < MIN_QUESTIONS:
         if fallback is None:
-            raise DataError(f"{count} questions name gold documents; training needs at least {MIN_QUESTIONS}. Add more")
+            raise DataError(
+                f"training needs at least {MIN_QUESTIONS} questions that name gold documents; got {count}. Add more."
+            )
         experiences = collect(sources, explorers, windows, partial(report, "episodes"))
         return _keep(fallback, experiences, partial(report, "reading"))
     for turn in range(1, rounds + 1):

@@ -128,7 +128,7 @@ class DemoEvaluator:
         done = [item for item in ended if is_complete(item)]
         if len(done) < len(asks):
             why = next(str(item) for item in ended if not is_complete(item))[:200]
-            raise DataError(f"{len(asks) - len(done)} of {len(asks)} episodes of {name} were aborted: {why}")
+            raise DataError(f"{len(asks) - len(done)} of {len(asks)} episodes of {name} were aborted ({why})")
         pairs = zip(done, self._questions, strict=True)
         scores = [score_episode(item, question, agent.corpus, self._plan.judged) for item, question in pairs]
         self._keep(name, done)
@@ -219,7 +219,7 @@ class DemoCourse:
             return
         if not self._resume and (self._plan.out / MATERIAL_FILE).is_file():
             raise ConfigError(
-                f"{self._plan.out} has a demo already: resume it with --resume, or name another folder with --out"
+                f"{self._plan.out} already has a demo. Resume it with --resume, or name another folder with --out."
             )
         if material.is_made():
             return
@@ -237,7 +237,7 @@ class DemoCourse:
     def _learn(self, name: str, run: RunConfig, train: Callable[..., TrainingResult]) -> None:
         """Train a model. If the final model exists, do nothing."""
         if self._resume and is_trained(run):
-            self._note(f"{name}: trained earlier ({run.out})")
+            self._note(f"{name}: trained by an earlier run ({run.out})")
             return
         resumes = self._resume and (Path(run.out) / "checkpoints").is_dir()
         self._note(f"{name}: training in {run.out}")
@@ -289,7 +289,7 @@ def is_trained(run: RunConfig) -> bool:
     if about["digest"] != settings_digest(run.plain()):
         raise ConfigError(
             f"{out} has a model that was trained with other options, or by another version of context-agent. Pass the "
-            "same options, or name another folder with --out"
+            "same options, or name another folder with --out."
         )
     return True
 

@@ -132,8 +132,8 @@ class DemoMaterial:
         about = self.out / MATERIAL_FILE
         if about.is_file() and read_json(about) != settings:
             raise ConfigError(
-                f"{self.out} has lessons that were made with other settings. Pass the same options, or name "
-                "another folder with --out"
+                f"{self.out} has lessons that were made with other settings. Pass the same options, or name another "
+                "folder with --out."
             )
         return about.is_file()
 
@@ -178,13 +178,13 @@ class DemoMaterial:
         for name in (CORPUS, CORPUS.removesuffix(".gz")):
             if (self.folder / name).is_file():
                 return self.folder / name
-        raise ConfigError(f"{self.folder} has no {CORPUS}: name a folder of `ctx1 synth split` with --data")
+        raise ConfigError(f"{self.folder} has no {CORPUS}. Name a folder of `ctx1 synth split` with --data.")
 
     def _settings(self) -> dict[str, Any]:
         missing = [name for name in ("train", "dev") if self.source and not queries_path(self.source, name).is_file()]
         if missing:
             raise ConfigError(
-                f"{self.source} has no queries.{missing[0]}.jsonl: name a folder of `ctx1 synth split` with --data"
+                f"{self.source} has no queries.{missing[0]}.jsonl. Name a folder of `ctx1 synth split` with --data."
             )
         return {
             "source": str(self.source.resolve()) if self.source else None,

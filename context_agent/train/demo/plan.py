@@ -233,8 +233,8 @@ class DemoPlan:
         questions = held_out[: self.questions]
         if not questions:
             raise ConfigError(
-                "no question is held out. A toy environment needs more tasks (data.world in sft.toml). A folder of "
-                "questions needs queries.test.jsonl or queries.dev.jsonl with gold"
+                "no question is held out. For a toy environment, add tasks to data.world in sft.toml. For a folder of "
+                "questions, add queries.test.jsonl or queries.dev.jsonl with gold."
             )
         return questions
 
@@ -254,7 +254,9 @@ def make_plan(options: DemoOptions) -> DemoPlan:
     recipe = RECIPES[options.model]
     quick = QUICK[options.model] if options.quick else {}
     if options.data is not None and not recipe.tasks:
-        raise ConfigError("the tiny model knows only its toy environment: --data needs --model smollm2")
+        raise ConfigError(
+            "the tiny model knows only its toy environment, so it cannot learn from --data. Pass --model smollm2."
+        )
     material, sft = _demonstrations(options, recipe, quick)
     ablation = not options.trajectory_reward
     shared = sft.plain()

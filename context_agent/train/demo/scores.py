@@ -156,7 +156,7 @@ def paired_differences(
         DataError: If the tasks differ.
     """
     if [score.question for score in scores] != [score.question for score in reference] or not scores:
-        raise DataError("two evaluations to compare must have the same questions, at least one")
+        raise DataError("two evaluations to compare must have the same questions, and at least one")
     return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(scores, reference, strict=True)]
 
 
@@ -194,4 +194,4 @@ def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[Demo
             return None
         return [DemoScore(**row) for row in rest]
     except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path} is not an evaluation ({error}): delete it, and it is repeated") from None
+        raise DataError(f"{path} is not an evaluation ({error}). Delete it to repeat the evaluation.") from None

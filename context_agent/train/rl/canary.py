@@ -131,31 +131,31 @@ class Canary:
             score = pending.result(self._timeout)
         except TimeoutError:
             raise PolicyError(
-                f"the sampler did not score {len(self._ids)} ids within {self._timeout:g} seconds: check the "
-                "sampler, or raise engine.timeout"
+                f"the sampler did not score {len(self._ids)} ids within {self._timeout:g} seconds. Check the sampler, "
+                "or raise engine.timeout."
             ) from None
         expected = self._expected.get(score.version)
         if expected is None or len(score.logprobs) != len(expected):
             raise PolicyError(
-                f"the sampler scored {len(score.logprobs)} ids with the weights {score.version!r}; expected "
-                f"{len(self._ids) - 1} with one of the versions {', '.join(self._expected)}"
+                f"the sampler must score {len(self._ids) - 1} ids with one of the weights "
+                f"{', '.join(self._expected)}; got {len(score.logprobs)} ids with the weights {score.version!r}"
             )
         self._expected = {version: self._expected[version] for version in list(self._expected)[-2:]}
         scores = CanaryScores(score.version, expected, np.array(score.logprobs))
         difference = float(np.abs(scores.sampler - scores.trainer).mean())
         problem = self._problem(scores, difference)
         if problem:
-            raise PolicyError(f"{problem}{self._resemblance(scores)}")
+            raise PolicyError(f"{problem} {self._resemblance(scores)}")
         self._scores.append(scores)
         return {"sampler/canary_difference": difference}
 
     def _problem(self, scores: CanaryScores, difference: float) -> str:
         """Return the problem with the scores. If there is none, return an empty string."""
-        about = f"the sampler does not have the weights of update {scores.version}: of a fixed row"
+        about = f"the sampler does not have the weights of update {scores.version}. For a fixed row,"
         if not difference <= self._bound:
             return (
-                f"{about} its log-probabilities differ by {difference:.3g} on average from the trainer's, more than "
-                f"{self._bound:g} (loss.mismatch)"
+                f"{about} its log-probabilities differ from the trainer's by {difference:.3g} on average, more than "
+                f"{self._bound:g} (loss.mismatch)."
             )
         for before in reversed(self._scores):
             if _size(scores.trainer - before.trainer) >= SIGNIFICANT_CHANGE * before.noise:
@@ -163,7 +163,7 @@ class Canary:
                 if abs(share - 1) > ARRIVED_TOLERANCE:
                     return (
                         f"{about} it has {share:.0%} of the change that the trainer has seen since update "
-                        f"{before.version}"
+                        f"{before.version}."
                     )
                 return ""
         return ""
@@ -176,10 +176,13 @@ class Canary:
         nearest = min(distances, key=distances.__getitem__, default=None)
         if nearest is None or distances[nearest] >= _size(scores.sampler - scores.trainer):
             return (
-                ". The sampler may have loaded a part of the adapter or another adapter. Or it may compute with "
-                "another number type or attention than the trainer"
+                "The sampler may have loaded a part of the adapter, or another adapter. Or it may compute with "
+                "another number type or attention than the trainer. Check the server's settings."
             )
-        return f". Its scores are nearest to those of update {nearest}: the sampler did not load the newer weights"
+        return (
+            f"Its scores are nearest to those of update {nearest}, so it did not load the newer weights. See the "
+            "server's log."
+        )
 
 
 def _size(values: Floats) -> float:

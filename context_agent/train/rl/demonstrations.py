@@ -130,10 +130,13 @@ def open_demonstrations(
         files.setdefault(question, []).append(path)
     if not files:
         raise DataError(
-            f"no trajectory of data.trajectories demonstrates a question of this run; {unmatched} are of other "
-            f"questions: make some with `ctx1 synth trajectories`, or set rollouts.demonstrations to 0"
+            f"no trajectory of data.trajectories demonstrates a question of this run, and {unmatched} are of other "
+            "questions. Make some with `ctx1 synth trajectories`, or set rollouts.demonstrations to 0."
         )
-    note(f"{len(files):,} of {len(texts):,} questions have demonstrations; {unmatched:,} trajectories are of others")
+    note(
+        f"{len(files):,} of {len(texts):,} questions have demonstrations. {unmatched:,} trajectories are of other "
+        "questions."
+    )
     return Demonstrations(files, renderer, run.rollouts)
 
 
@@ -158,12 +161,15 @@ def _check_header(header: Header, path: Path, run: RunConfig, renderer: TokenRen
     """
     profile, window = episode_profile(run).name, run.episodes.window
     differences = [
-        (header.profile.name != profile, f"profile {header.profile.name!r} instead of {profile!r}"),
-        (header.counter != renderer.counter_name, f"tokenizer {header.counter!r} instead of {renderer.counter_name!r}"),
+        (header.profile.name != profile, f"the profile {header.profile.name!r} instead of {profile!r}"),
+        (
+            header.counter != renderer.counter_name,
+            f"the tokenizer {header.counter!r} instead of {renderer.counter_name!r}",
+        ),
         (header.budget.window > window, f"a window of {header.budget.window:,} tokens instead of at most {window:,}"),
     ]
     if wrong := [text for differs, text in differences if differs]:
         raise DataError(
-            f"the demonstration {path} was played with {', '.join(wrong)}: make demonstrations with the settings of "
-            f"this run (`ctx1 synth trajectories`), or set rollouts.demonstrations to 0"
+            f"the demonstration {path} was played with {', '.join(wrong)}. Make demonstrations with the settings of "
+            "this run (`ctx1 synth trajectories`), or set rollouts.demonstrations to 0."
         )

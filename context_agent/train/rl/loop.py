@@ -246,8 +246,8 @@ class ReinforcementLoop:
         if not trainer.has_trained:
             raise DataError(
                 f"none of {self.updates} updates had a row to train, since all episodes of each question earned the "
-                "same: use a policy that sometimes succeeds (ctx1 train sft), easier questions, a larger "
-                "rollouts.rollouts, or demonstrations (rollouts.demonstrations)"
+                "same. Use easier questions, a policy that sometimes succeeds (`ctx1 train sft`), a larger "
+                "rollouts.rollouts, or demonstrations (rollouts.demonstrations)."
             )
 
     def _play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:

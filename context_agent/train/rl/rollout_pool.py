@@ -60,13 +60,13 @@ class RolloutSetup:
         """Raise `ConfigError` if only the trainer's process can play the run's episodes."""
         if self.run.engine.kind != "vllm":
             raise ConfigError(
-                "--processes and --ray need a model server, since other processes cannot sample from the trainer's own "
-                'model: set engine.kind = "vllm"'
+                "--processes and --ray need a model server, since other processes cannot sample from the trainer's "
+                'own model. Set engine.kind = "vllm".'
             )
         if self.run.async_rollouts is not None or self.run.episodes.searchers is not None:
             raise ConfigError(
-                "--processes and --ray cannot be combined with [async_rollouts] or episodes.searchers, which "
-                "need the trainer's process: remove them"
+                "--processes and --ray cannot be combined with [async_rollouts] or episodes.searchers, which need the "
+                "trainer's process. Remove them."
             )
 
     def open(self, call: CallParent) -> Callable[[ServedEpisode], Callable[[], EpisodeResult]]:

@@ -243,10 +243,12 @@ class Rollouts:
             ConfigError: If the agent runs several episodes per question, or a step has fewer groups than ranks.
         """
         if agent.rollouts != 1:
-            raise ConfigError(f"training plays one episode per request; the agent has rollouts={agent.rollouts}: use 1")
+            raise ConfigError(
+                f"training plays one episode per request, so the agent must have rollouts=1; got {agent.rollouts}"
+            )
         if config.groups < ranks:
             raise ConfigError(
-                f"rollouts.groups = {config.groups} cannot be shared by {ranks} ranks: use at least {ranks} groups"
+                f"rollouts.groups = {config.groups} cannot be shared by {ranks} ranks. Use at least {ranks} groups."
             )
         self._agent, self._questions, self._config = agent, list(questions), config
         self._curriculum = curriculum or Curriculum()

@@ -124,7 +124,7 @@ def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
         try:
             import vllm  # noqa: F401 - reported here rather than by TRL
         except ImportError:
-            raise ConfigError('engine.sync = "nccl" needs vllm next to the trainer: pip install vllm') from None
+            raise ConfigError('engine.sync = "nccl" needs vllm next to the trainer. Run `pip install vllm`.') from None
     return grpo_arguments(**settings)
 
 
@@ -185,8 +185,8 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         """
         if args.gradient_accumulation_steps != 1 or args.num_iterations != 1 or args.steps_per_generation != 1:
             raise ConfigError(
-                "this trainer accumulates the rows itself: leave gradient_accumulation_steps, num_iterations and "
-                "steps_per_generation at 1"
+                "this trainer accumulates the rows itself. Leave gradient_accumulation_steps, num_iterations and "
+                "steps_per_generation at 1."
             )
         super().__init__(
             model=model,
@@ -280,8 +280,8 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         self._step += 1
         if not torch.isfinite(total):
             raise DataError(
-                f"the loss of update {self.state.global_step} is {float(total)}: a log-probability, an advantage or a "
-                "weight is not finite; the weights were not updated"
+                f"the loss of update {self.state.global_step} is {float(total)}, because a log-probability, an "
+                "advantage or a weight is not finite. The weights were not updated."
             )
         if passes:
             self._report_passes(sum(int(each.real.sum()) for each in passes), time.perf_counter() - started)
@@ -349,11 +349,11 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         self.report({"trained_per_second": all_ids / slowest, "passes_seconds": slowest})
         if not measured.mismatch <= self.mismatch:
             raise PolicyError(
-                f"update {self.state.global_step}: the newest weights sampled {measured.sums['fresh']:,.0f} tokens, "
-                f"and their log-probabilities differ from the trainer's by {measured.mismatch:.3g} on average and "
+                f"in update {self.state.global_step}, the log-probabilities of {measured.sums['fresh']:,.0f} tokens "
+                f"that the newest weights sampled differ from the trainer's by {measured.mismatch:.3g} on average and "
                 f"{measured.largest:.3g} at most. The bound is {self.mismatch:g} (loss.mismatch). The sampler has "
                 "other weights than the trainer, or computes differently. Check the adapter that the server has "
-                "loaded, its number type, and --logprobs-mode (processed_logprobs if the temperature is not 1)"
+                "loaded, its number type, and --logprobs-mode (processed_logprobs if the temperature is not 1)."
             )
 
     def floating_point_ops(self, inputs: Any) -> int:
@@ -366,14 +366,14 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         for item in items:
             if longest is not None and item.length > longest:
                 raise DataError(
-                    f"a row of episode {item.row.episode_id} has {item.length} ids, but the model takes {longest}: "
-                    "use a smaller window"
+                    f"a row of episode {item.row.episode_id} has {item.length} ids, but the model takes {longest}. "
+                    "Use a smaller window."
                 )
             if max(item.row.input_ids) >= self.vocabulary:
                 raise DataError(
                     f"a row of episode {item.row.episode_id} has the id {max(item.row.input_ids)}, but the model's "
-                    f"vocabulary ends at {self.vocabulary - 1}: another tokenizer made the row. Use "
-                    "the model's tokenizer"
+                    f"vocabulary ends at {self.vocabulary - 1}, so another tokenizer made the row. Use the model's "
+                    "tokenizer."
                 )
 
     def _over_ranks(self, items: Sequence[WeightedRow], passes: int) -> UpdateSize:

@@ -109,8 +109,8 @@ class EpisodeScorer:
         without_gold = [question.id for question in questions if not has_gold(question)]
         if (without_gold and judge is None) or not questions:
             raise ConfigError(
-                f"{len(without_gold)} of {len(questions)} questions have no gold, for example {without_gold[:3]}: add "
-                "gold to data.questions, or set a judge in [judge]"
+                f"{len(without_gold)} of {len(questions)} questions have no gold, for example {without_gold[:3]}. Add "
+                "gold to data.questions, or set a judge in [judge]."
             )
         self._corpus, self._judge = corpus, judge
         self._rewards, self._parl = rewards or RewardConfig(), parl or ParlConfig()
@@ -136,7 +136,10 @@ class EpisodeScorer:
         complete = [(request, result) for request, result in pairs if is_complete(result)]
         if not complete:
             reason = _first_error(played.results)
-            raise PolicyError(f"step {step}: none of its {len(played.requests)} episodes could be completed{reason}")
+            raise PolicyError(
+                f"none of the {len(played.requests)} episodes of step {step} could be completed{reason}. Check the "
+                "corpus and the engine."
+            )
         judged = (
             JudgeTerms((None,) * len(complete))
             if self._judge is None
@@ -149,7 +152,10 @@ class EpisodeScorer:
             if has_gold(request.question) or verdict is not None
         )
         if all(episode.demonstrated for episode in scored):
-            raise PolicyError(f"step {step}: none of its questions has gold, and {judged.why}")
+            raise PolicyError(
+                f"no question of step {step} has gold, and {judged.why}. Add gold to data.questions, or check the "
+                "judge's server."
+            )
         metrics = {"episodes_aborted": float(len(played.requests) - len(complete)), "beta": rewards.beta}
         if self._judge is not None:
             metrics |= {**judged.metrics, "episodes_unjudged": float(len(complete) - len(scored))}
@@ -170,7 +176,7 @@ class EpisodeScorer:
         try:
             reward = compute_reward(outcome, rewards)
         except DataError as error:
-            raise DataError(f"episode {trajectory.header.id}, question {question.id}: {error}") from error
+            raise DataError(f"episode {trajectory.header.id} of question {question.id}: {error}") from error
         if self._parl.on:
             reward = with_parl(reward, outcome, delegation_of(trajectory), self._parl.at(progress))
         return ScoredEpisode(question, trajectory, outcome, reward, request.demonstrated)

@@ -128,7 +128,7 @@ class AdapterSync(SeparateWeights):
         """Raise `ConfigError` if the model has no adapters."""
         if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
             raise ConfigError(
-                'engine.sync = "adapter" needs [model.lora]: add it, or set engine.sync = "nccl" to send all weights'
+                'engine.sync = "adapter" needs [model.lora]. Add it, or set engine.sync = "nccl" to send all weights.'
             )
 
     def push(self, trainer: Any, step: int) -> SentWeights:
@@ -153,13 +153,16 @@ class AdapterSync(SeparateWeights):
         try:
             self._endpoint.command(f"/{command}", body)
         except Refusal as refusal:
-            hint = " (it needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)" if refusal.status == 404 else ""
+            hint = ". Start the server with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1." if refusal.status == 404 else ""
             raise PolicyError(
-                f"the server at {server} refused {command} of {body['lora_name']}: "
-                f"{refusal.status} {refusal.message[:200]}{hint}"
+                f"the server at {server} refused {command} of {body['lora_name']} (HTTP {refusal.status}: "
+                f"{refusal.message[:200]}){hint}"
             ) from None
         except ServerError as error:
-            raise PolicyError(f"the server at {server} did not run {command} of {body['lora_name']}: {error}") from None
+            raise PolicyError(
+                f"the server at {server} did not run {command} of {body['lora_name']} ({error}). Check that the "
+                "server runs."
+            ) from None
 
 
 class NcclSync(SeparateWeights):
@@ -183,7 +186,7 @@ class NcclSync(SeparateWeights):
         try:
             trainer.vllm_generation.sync_weights()
         except Exception as error:  # TRL raises plain exceptions
-            raise PolicyError(f"the server did not take new weights ({error}). See its log") from error
+            raise PolicyError(f"the server did not take new weights ({error}). See the server's log.") from error
         self._sent, self._engine.version = step, str(step)
         size = full_bytes(trainer.accelerator.unwrap_model(trainer.model))
         return SentWeights(size, size)

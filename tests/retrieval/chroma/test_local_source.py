@@ -259,7 +259,7 @@ def test_bytes_that_were_damaged_in_place_are_an_error_that_says_what_to_delete(
         original.write_bytes(garbled(content))
         with pytest.raises(CorpusCorruptError, match="is damaged") as excinfo, reopen(tmp_path / "a") as corpus:
             corpus.search("chemist from Ghent")
-        assert f"delete the folder {snapshot};" in str(excinfo.value)
+        assert f"Delete the folder {snapshot}." in str(excinfo.value)
         original.write_bytes(content)
     shutil.rmtree(snapshot)
     with reopen(tmp_path / "a") as corpus:
@@ -339,13 +339,13 @@ def test_what_cannot_be_opened(tmp_path: Path, folder: Path) -> None:
         reopen(tmp_path / "nowhere")
     with pytest.raises(CorpusNotFoundError, match=r"chroma\.sqlite3"):
         reopen(tmp_path)
-    with pytest.raises(CorpusNotFoundError, match="it holds documents"):
+    with pytest.raises(CorpusNotFoundError, match="Choose from documents"):
         reopen(folder, collection="notes")
     with pytest.raises(DimensionError, match=r"64 numbers.*32"):
         reopen(folder, embedder=HashEmbedder(32))
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(CorpusError, match=r"Not a directory.*: name the folder of an index"):
+    with pytest.raises(CorpusError, match=r"Not a directory.*Name the folder of an index"):
         reopen(tmp_path / "file")
 
 
@@ -364,7 +364,7 @@ def test_an_index_of_another_version_names_it_and_how_to_replace_the_index(tmp_p
 
 
 def test_a_folder_that_may_not_be_written_is_not_called_damaged(tmp_path: Path) -> None:
-    refused = pytest.raises(CorpusError, match=r"read-only.*allow this user to write")
+    refused = pytest.raises(CorpusError, match=r"read-only.*Allow this user to write")
     with refused as excinfo, chroma_errors(Location(tmp_path)):
         raise InternalError("error returned from database: (code: 8) attempt to write a readonly database")
     assert not isinstance(excinfo.value, CorpusCorruptError)
@@ -374,7 +374,7 @@ def test_damaged_databases_are_named(tmp_path: Path) -> None:
     garbage = tmp_path / "garbage"
     garbage.mkdir()
     (garbage / "chroma.sqlite3").write_bytes(b"not a database" * 1_000)
-    with pytest.raises(CorpusCorruptError, match="restore it"):
+    with pytest.raises(CorpusCorruptError, match="Restore it"):
         reopen(garbage)
     path = tmp_path / "manifest"
     index(path, people(3))

@@ -103,7 +103,7 @@ Path({str(trace)!r}).touch()
 @needs_extra
 def test_a_model_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(EmbedderError, match=r"(?s)cannot be loaded.*name a folder"):
+    with pytest.raises(EmbedderError, match=r"(?s)cannot be loaded.*pass a folder"):
         SentenceTransformerEmbedder(tmp_path).embed_query("river")
 
 

@@ -156,7 +156,7 @@ def test_a_senseless_retry_after_does_no_harm(server: Server, embedder: OpenAIEm
 
 def test_a_wait_of_an_hour_is_the_callers_decision(server: Server, embedder: OpenAIEmbedder) -> None:
     server.fail(429, Retry_After="3600")
-    with pytest.raises(EmbedderError, match="asked to wait 3600 s, more than 60 s"):
+    with pytest.raises(EmbedderError, match="asks to wait 3600 s, which is longer than the maximum of 60 s"):
         embedder.embed_query("a")
     assert len(server.requests) == 1
 
@@ -202,7 +202,7 @@ def test_no_server_is_a_clear_error() -> None:
 
 def test_vectors_of_another_size_are_refused(server: Server) -> None:
     embedder = OpenAIEmbedder("tiny", base_url=server.url, dimension=8)
-    with pytest.raises(EmbedderError, match=r"returned vectors of \[4\] values; expected 8"):
+    with pytest.raises(EmbedderError, match=r"must have 8 values; got vectors of \[4\] values"):
         embedder.embed_query("a")
     embedder.close()
 
@@ -210,23 +210,23 @@ def test_vectors_of_another_size_are_refused(server: Server) -> None:
 def test_a_size_that_changes_between_batches_is_refused(server: Server, embedder: OpenAIEmbedder) -> None:
     embedder.embed_query("a")
     server.say({"data": [{"index": 0, "embedding": [1, 2]}]})
-    with pytest.raises(EmbedderError, match="values; expected 4"):
+    with pytest.raises(EmbedderError, match="each vector must have 4 values"):
         embedder.embed_query("b")
 
 
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        (b"<html>", "not send JSON"),
+        (b"<html>", "must send JSON"),
         (b"[]", "empty"),
-        ({"data": [{"index": 0, "embedding": "abc"}]}, "not a list of embeddings"),
-        ({"data": [{"index": 0, "embedding": ["a"]}]}, "not numbers"),
-        ({"data": [{"index": [0], "embedding": [1.0]}]}, "expected exactly one for each of 1 texts"),
+        ({"data": [{"index": 0, "embedding": "abc"}]}, "must be a list of embeddings"),
+        ({"data": [{"index": 0, "embedding": ["a"]}]}, "must have numbers"),
+        ({"data": [{"index": [0], "embedding": [1.0]}]}, "one embedding for each of 1 texts"),
         (b'{"data": [{"index": 0, "embedding": [1e300]}]}', "not finite"),
-        ({"data": "x"}, "not a list of embeddings"),
-        ({"data": []}, "returned 0 embeddings; expected exactly one for each of 1 texts"),
-        ({"data": [{"index": 5, "embedding": [1.0]}]}, "expected exactly one for each of 1 texts"),
-        ({"data": [{"index": 0, "embedding": []}]}, "values; expected"),
+        ({"data": "x"}, "must be a list of embeddings"),
+        ({"data": []}, "one embedding for each of 1 texts; got 0"),
+        ({"data": [{"index": 5, "embedding": [1.0]}]}, "one embedding for each of 1 texts"),
+        ({"data": [{"index": 0, "embedding": []}]}, "each vector must have at least 1 values"),
         (b'{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}', "not finite"),
     ],
 )
@@ -262,7 +262,7 @@ def test_a_password_in_the_address_is_never_shown() -> None:
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/v1", "http://", "http://a:b:c"])
 def test_an_address_that_cannot_be_is_refused_at_construction(url: str) -> None:
-    with pytest.raises(ConfigError, match="address should look like"):
+    with pytest.raises(ConfigError, match="address must look like"):
         OpenAIEmbedder("tiny", base_url=url)
 
 

@@ -21,13 +21,13 @@ def test_an_endpoint_is_named_by_model_and_address(spec: str, name: str) -> None
 
 
 def test_a_misspelt_name_gets_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="'statik': did you mean 'static'"):
+    with pytest.raises(ConfigError, match=r"'statik'\. Did you mean 'static'"):
         load_embedder("statik")
 
 
 def test_an_unknown_name_gets_the_list() -> None:
     with pytest.raises(
-        ConfigError, match="choose from chroma-default, minilm, none, openai, sentence-transformers, static"
+        ConfigError, match="Choose from chroma-default, minilm, none, openai, sentence-transformers, static"
     ):
         load_embedder("word2vec")
 

@@ -288,12 +288,12 @@ def test_memory_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        (lambda query: None, "returned NoneType.*not a list of passages"),
-        (lambda query: "one long text", "returned str"),
-        (lambda query: 7, "returned int"),
-        (lambda query: {"took": 3}, "returned dict"),
-        (lambda query: [1, 2], "a hit of the engine is int"),
-        (lambda query: [{"id": 1, "inhalt": "Text"}], "no field for its text; its fields are id, inhalt.*text_key="),
+        (lambda query: None, "must return a list of texts.*got NoneType"),
+        (lambda query: "one long text", "got str"),
+        (lambda query: 7, "got int"),
+        (lambda query: {"took": 3}, "got dict"),
+        (lambda query: [1, 2], "a hit of the engine must be .* got int"),
+        (lambda query: [{"id": 1, "inhalt": "Text"}], r"no field for its text\. Its fields are id, inhalt.*text_key="),
         (lambda query: [{"id": 1, "text": b"bytes"}], "bytes in 'text', not text"),
     ],
 )

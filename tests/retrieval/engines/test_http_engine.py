@@ -50,9 +50,9 @@ def test_an_empty_list_is_no_error() -> None:
     ("response", "message"),
     [
         (Response({"detail": "no such index"}, status=404), "HTTP 404"),
-        (Response(b"<html>"), "not send JSON"),
-        (Response("a text"), "returned str"),
-        (Response({"took": 1}), "not a list of passages"),
+        (Response(b"<html>"), "must send JSON"),
+        (Response("a text"), "got str"),
+        (Response({"took": 1}), "must return a list of texts"),
     ],
 )
 def test_a_bad_answer_is_a_corpus_error(response: Response, message: str) -> None:
@@ -63,7 +63,7 @@ def test_a_bad_answer_is_a_corpus_error(response: Response, message: str) -> Non
 def test_an_endpoint_that_is_down_is_a_corpus_error() -> None:
     with http_server(Response([])) as server:
         url = server.url()
-    with pytest.raises(CorpusError, match="is the server running"):
+    with pytest.raises(CorpusError, match="server is running"):
         EngineCorpus(HttpEngine(url, retries=0)).search("a film")
 
 

@@ -68,7 +68,10 @@ def test_an_error_of_the_tool_is_a_corpus_error() -> None:
 
 @pytest.mark.parametrize(
     ("tool", "message"),
-    [("none", "no tool 'none': pass tool= with one of search_wiki"), ("no_query", "takes a query; it has left, right")],
+    [
+        ("none", r"no tool 'none'\. Pass tool= with one of search_wiki"),
+        ("no_query", r"takes a query\. Its arguments are left, right"),
+    ],
 )
 def test_a_tool_that_cannot_search_is_refused(tool: str, message: str) -> None:
     with McpEngine(server(), tool) as engine, pytest.raises((ConfigError, CorpusError), match=message):

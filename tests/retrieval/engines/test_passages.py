@@ -81,7 +81,7 @@ def test_fields_can_be_named() -> None:
     row = {"inhalt": "Ein Text", "text": "other", "ueberschrift": "Titel", "nummer": 3, "seite": "s1"}
     (passage,) = passages_of([row], names)
     assert passage == Document("s1", "Ein Text", "Titel", {"text": "other"})
-    with pytest.raises(CorpusError, match="no field for its text; its fields are id, text"):
+    with pytest.raises(CorpusError, match=r"no field for its text\. Its fields are id, text"):
         passages_of([{"id": 1, "text": "a"}], names)
 
 

@@ -109,7 +109,7 @@ def test_nothing_is_written_in_a_folder_after_its_commit(tmp_path: Path) -> None
 
 def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{")
-    with pytest.raises(CorpusCorruptError, match="delete the folder"):
+    with pytest.raises(CorpusCorruptError, match="Delete the folder"):
         Bm25Index(tmp_path)
 
 

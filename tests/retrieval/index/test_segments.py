@@ -159,7 +159,7 @@ def test_a_segment_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(CorpusCorruptError, match="another index"):
         load_segment(folder, segment.name, DIMENSION + 1)
     (tmp_path / "damaged.bin").write_bytes(content.replace(b'["0_0', b'[["0_'))
-    with pytest.raises(CorpusCorruptError, match=r"damaged.bin is damaged.*delete the folder"):
+    with pytest.raises(CorpusCorruptError, match=r"damaged.bin is damaged.*Delete the folder"):
         load_segment(tmp_path, "damaged.bin", DIMENSION).row(0)
     (tmp_path / "damaged.bin").write_bytes(content)
     (tmp_path / "damaged.removed").write_bytes(np.array([5], dtype="<i4").tobytes())

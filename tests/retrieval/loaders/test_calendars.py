@@ -113,7 +113,7 @@ def test_a_file_without_entries_is_left_out_with_a_reason(tmp_path: Path, name: 
     (tmp_path / name).write_text("BEGIN:VCALENDAR\nEND:VCALENDAR\n", encoding="utf-8")
     report = LoadReport()
     assert list(load(tmp_path, report=report)) == []
-    assert [notice.reason for notice in report.notices] == ["empty: it has no entry with text"]
+    assert [notice.reason for notice in report.notices] == ["the file is empty: it has no entry with text"]
 
 
 @pytest.mark.parametrize("name", ["a.ics", "a.vcf"])

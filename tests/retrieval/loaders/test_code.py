@@ -148,7 +148,7 @@ def test_without_the_extra_code_is_cut_by_lines_and_one_line_says_so(
     report = LoadReport()
     documents = list(load(tmp_path, report=report))
     assert [document.sections for document in documents] == [()] * (len(SAMPLES) + 1)
-    reason = 'cut by lines; to cut code by functions and classes: pip install "context-agent[code]"'
+    reason = 'the file is cut by lines. To cut code by functions and classes, run `pip install "context-agent[code]"`.'
     assert (report.kinds, report.skipped) == ({"code": {reason: len(SAMPLES)}}, 0)
 
 
@@ -190,11 +190,11 @@ def test_a_notebook_gives_its_cells_without_outputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "not a readable notebook: JSONDecodeError"),
-        ("[" * 50_000, "not a readable notebook: RecursionError"),
-        ('{"worksheets": []}', "not a notebook of format 4"),
+        ("{", "the notebook cannot be read (JSONDecodeError"),
+        ("[" * 50_000, "the notebook cannot be read (RecursionError"),
+        ('{"worksheets": []}', "the file is not a notebook of format 4"),
         ('{"cells": [1, {}, {"source": {}}]}', None),
-        ('{"cells": []}', "empty: contains no text"),
+        ('{"cells": []}', "the file is empty: it contains no text"),
     ],
 )
 def test_a_broken_notebook_is_reported(tmp_path: Path, text: str, reason: str | None) -> None:

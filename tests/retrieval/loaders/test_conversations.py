@@ -196,4 +196,4 @@ def test_a_transcript_has_speakers_and_times(tmp_path: Path) -> None:
         ],
         [("b: ANN, 00:00:01.500", "ANN (00:00:01.500):\nHello\nyou\n\n")],
     ]
-    assert reasons == ["empty: it has no cue with text"]
+    assert reasons == ["the file is empty: it has no cue with text"]

@@ -89,10 +89,10 @@ READ: dict[str, str | bytes] = {
     "Makefile": f"{WORD}:\n\techo\n",
 }
 LEFT_OUT: dict[str, tuple[str | bytes, str]] = {
-    "photo.png": (PNG, "not text: an image"),
-    "old.zip": (_zipped("a.txt"), "not text: an archive: unpack it to read what is in it"),
-    "program": (b"\x7fELF\2\1\1\0", "not text: a program"),
-    "data.pickle": (b"\x80\4\x95\0\0", "not text: binary"),
+    "photo.png": (PNG, "not text but an image"),
+    "old.zip": (_zipped("a.txt"), "not text but an archive. To read its files, unpack it."),
+    "program": (b"\x7fELF\2\1\1\0", "not text but a program"),
+    "data.pickle": (b"\x80\4\x95\0\0", "not text but binary"),
     "poetry.lock": (f"# {WORD}\n", GENERATED_REASON),
     "app.min.js": (f"{WORD}=1;" * 200, MINIFIED_REASON),
     "server.key": (f"-----BEGIN PRIVATE KEY-----\n{WORD}\n", PRIVATE_KEY_REASON),

@@ -66,7 +66,10 @@ def test_a_folder_whose_rules_are_unknown_is_not_read(
     assert texts == {"a.txt": "text", "z/d.txt": "last"}
     (notice,) = report.notices
     assert (notice.source, notice.lost) == (str(rules), True)
-    assert "Its folder is not read, because what it excludes is unknown; --no-ignore reads it" in notice.reason
+    assert (
+        "Its folder is not read, because what the file excludes is unknown. To read the folder, pass --no-ignore."
+        in notice.reason
+    )
     assert capfd.readouterr() == ("", "")
 
 
@@ -101,7 +104,7 @@ def test_the_rules_of_many_nested_folders_together_are_bounded(tmp_path: Path) -
         folder /= "d"
     texts, report = read(tmp_path)
     assert 3 < len(texts) < 12
-    assert "with those of the folders above, more than 262,144 bytes" in report.notices[-1].reason
+    assert "those of the folders above have more than 262,144 bytes" in report.notices[-1].reason
 
 
 # Folders that change ----------------------------------------------------------------------------------------------
@@ -138,7 +141,10 @@ def test_a_folder_or_file_that_disappears_is_reported(tmp_path: Path) -> None:
     (folder / "sub/c.txt").unlink()
     (folder / "sub").rmdir()
     assert [document.text for document in documents] == ["last"]
-    assert {notice.reason for notice in report.notices} == {"cannot be read: No such file or directory"}
+    assert {notice.reason for notice in report.notices} == {
+        "the file cannot be read (No such file or directory)",
+        "the folder cannot be read (No such file or directory)",
+    }
 
 
 def test_a_file_that_grows_while_it_is_read_comes_to_an_end(tmp_path: Path) -> None:
@@ -166,7 +172,9 @@ def test_deep_folders_are_read_to_a_bound_without_recursion(tmp_path: Path) -> N
         os.close(here)
         _remove_deep(tmp_path)
     assert len(texts) == MAX_DEPTH + 1
-    assert [notice.reason for notice in report.notices] == ["is more than 200 folders deep: name it as a source"]
+    assert [notice.reason for notice in report.notices] == [
+        "the folder is more than 200 levels deep. To read it, name it as a source."
+    ]
 
 
 def below(here: int, name: str) -> int:
@@ -202,7 +210,7 @@ def test_a_path_that_is_too_long_for_an_id_is_reported(tmp_path: Path) -> None:
     for document in documents:
         check_document(document)
     assert len(documents) == 16
-    assert [notice.reason for notice in report.notices] == ["has a path of more than 4,096 bytes below the source"]
+    assert [notice.reason for notice in report.notices] == ["the path has more than 4,096 bytes below the source"]
 
 
 @pytest.mark.parametrize("name", ["a\nb.txt", "\x1b[31m.txt", "\udc80\udcff.txt", "é" * 125 + ".txt", " .txt", "-.txt"])
@@ -219,7 +227,10 @@ def test_links_in_a_circle_are_reported(tmp_path: Path) -> None:
     (tmp_path / "up").symlink_to("..")
     texts, report = read(tmp_path)
     assert texts == {}
-    assert {notice.reason.partition(":")[0] for notice in report.notices} == {"cannot be read", LINK_TO_FOLDER}
+    assert {notice.reason.partition(" (")[0] for notice in report.notices} == {
+        "the file cannot be read",
+        LINK_TO_FOLDER,
+    }
 
 
 def test_a_walk_that_is_left_leaves_no_open_folder(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_damaged_and_encrypted_files_are_reported(tmp_path: Path, kind: str) -> 
         (tmp_path / f"a.{kind}").write_bytes(data)
         documents, reasons = read(tmp_path)
         assert documents == [], number
-        assert reasons[0].startswith(f"not a readable {kind} file"), number
+        assert reasons[0].startswith(f"the {kind} file cannot be read"), number
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -191,9 +191,9 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_read(
     file = MAKERS[kind](tmp_path / f"a.{kind}")
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/more.xml", b"<a>" + b" " * 2 * MB)
-    assert "its unpacked XML is larger than 1 MB: raise the limit with --max-mb" in read(tmp_path, max_mb=1)[1][0]
+    assert "its unpacked XML is larger than 1 MB. Raise the limit with --max-mb" in read(tmp_path, max_mb=1)[1][0]
     monkeypatch.setattr(packages, "LARGEST_FILE", MB)
-    assert read(tmp_path)[1][0].startswith("unpacks to more than 1 MB")
+    assert read(tmp_path)[1][0].startswith("the file unpacks to more than 1 MB")
     monkeypatch.setattr(packages, "MOST_MEMBERS", 2)
     assert "members, more than 2" in read(tmp_path)[1][0]
 
@@ -328,4 +328,6 @@ def test_rich_text_and_gaps_of_a_workbook_are_kept(tmp_path: Path) -> None:
 
 def test_a_message_without_a_header_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.eml").write_text("No header.")
-    assert read(tmp_path)[1] == ["not an e-mail message: it has none of the fields From, Date, Subject and Message-ID"]
+    assert read(tmp_path)[1] == [
+        "the file is not an e-mail message, because it has none of the fields From, Date, Subject and Message-ID"
+    ]

@@ -136,9 +136,9 @@ def test_broken_empty_and_locked_pdfs_are_reported(tmp_path: Path) -> None:
     documents, report = drawn(tmp_path)
     assert [d.text for d in documents] == ["Fine."]
     reasons = {source: reason for source, _, reason in said(report)}
-    assert reasons["broken.pdf"].startswith("not a readable PDF")
-    assert reasons["scan.pdf"].startswith("no text in its 1 pages")
-    assert reasons["locked.pdf"] == "encrypted: needs a password"
+    assert reasons["broken.pdf"].startswith("the PDF cannot be read")
+    assert reasons["scan.pdf"].startswith("none of the 1 pages has text")
+    assert reasons["locked.pdf"] == "the file is encrypted. Save it without a password."
 
 
 @pytest.mark.parametrize(("name", "package"), [("a.pdf", "pypdf"), ("a.parquet", "pyarrow")])
@@ -150,7 +150,7 @@ def test_a_missing_extra_is_named_and_the_rest_goes_on(
     (tmp_path / "b.txt").write_text("text")
     documents, report = drawn(tmp_path)
     assert [d.id for d in documents] == ["b.txt"]
-    assert said(report) == [(name, None, f'{package} is not installed: pip install "context-agent[docs]"')]
+    assert said(report) == [(name, None, f'{package} is not installed. Run `pip install "context-agent[docs]"`.')]
 
 
 # Bytes and encodings.
@@ -167,7 +167,7 @@ def test_one_damaged_character_does_not_turn_utf8_into_gibberish(tmp_path: Path)
     (tmp_path / "a.txt").write_bytes("Löwen, Bären, Störche, Käfer, Mäuse".encode() + b"\xc3 end")
     documents, report = drawn(tmp_path)
     assert documents[0].text == "Löwen, Bären, Störche, Käfer, Mäuse\ufffd end"
-    assert said(report) == [("a.txt", None, "1 damaged characters replaced")]
+    assert said(report) == [("a.txt", None, "1 damaged characters were replaced")]
     assert report.skipped == 0
 
 
@@ -182,14 +182,14 @@ def test_bytes_that_are_no_text_are_reported(tmp_path: Path, data: bytes) -> Non
     documents, report = drawn(tmp_path)
     assert [d.id for d in documents] == ["z.txt"]
     assert report.skipped == 3
-    assert all(reason.startswith("not text: ") for _, _, reason in said(report))
+    assert all("not text" in reason or "neither UTF-8" in reason for _, _, reason in said(report))
 
 
 def test_the_encoding_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Привет".encode("cp1251"))
     assert only(tmp_path / "a.txt", encoding="cp1251").text == "Привет"
     _, report = drawn(tmp_path / "a.txt", encoding="ascii")
-    assert said(report)[0][2].startswith("not valid ascii text")
+    assert said(report)[0][2].startswith("the file is not valid ascii text")
 
 
 @given(st.binary(max_size=300))
@@ -217,7 +217,7 @@ def test_documents_without_text_are_reported(tmp_path: Path, content: str) -> No
         (tmp_path / name).write_text(content, "utf-8")
     documents, report = drawn(tmp_path)
     assert documents == []
-    assert [reason for _, _, reason in said(report)] == ["empty: contains no text"] * 3
+    assert [reason for _, _, reason in said(report)] == ["the file is empty: it contains no text"] * 3
 
 
 # Rows.
@@ -255,7 +255,7 @@ def test_a_cut_gzip_file_gives_what_comes_before_the_cut(tmp_path: Path) -> None
     documents, report = drawn(tmp_path)
     assert 50 < len(documents) < 250
     assert report.skipped == 1
-    assert f"(after {len(documents)} documents)" in said(report)[0][2]
+    assert f"Its first {len(documents)} documents were read." in said(report)[0][2]
 
 
 def test_bad_rows_are_reported_with_line_and_reason_and_the_rest_is_kept(tmp_path: Path) -> None:
@@ -275,18 +275,18 @@ def test_bad_rows_are_reported_with_line_and_reason_and_the_rest_is_kept(tmp_pat
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
     documents, report = drawn(tmp_path)
     assert [d.id for d in documents] == ["1", "8"]
-    assert [(line, reason.partition(":")[0]) for _, line, reason in said(report)] == [
-        (3, "not valid JSON at character 20"),
-        (4, "a list, not an object with fields"),
-        (5, "no field text, content, body or contents; the fields are 'id', 'title'"),
+    assert [(line, reason.partition(" (")[0]) for _, line, reason in said(report)] == [
+        (3, "the line is not valid JSON at character 20"),
+        (4, "the row must be an object with fields; got a list"),
+        (5, "the row has no field text, content, body or contents. Its fields are 'id', 'title'."),
         (6, "field 'text' is empty"),
         (7, "field 'text' is a list, not a string"),
-        (8, "field 'id' is a list, not a string or a number"),
-        (9, "not valid UTF-8"),
-        (10, "not readable JSON"),
+        (8, "field 'id' must be a string or a number; got a list"),
+        (9, "the line is not valid UTF-8"),
+        (10, "the JSON is nested too deeply to be read"),
     ]
-    assert said(report)[-1][2] == "not readable JSON: nested too deeply"
-    assert str(report.notices[0]).startswith(f"{tmp_path / 'a.jsonl'}:3: not valid JSON")
+    assert said(report)[-1][2] == "the JSON is nested too deeply to be read"
+    assert str(report.notices[0]).startswith(f"{tmp_path / 'a.jsonl'}:3: the line is not valid JSON")
     assert (report.files, report.skipped) == (1, 8)
 
 
@@ -347,11 +347,11 @@ def test_bad_csv_rows_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('id,text\n1,good\n\n2,"a"b\n3\n4,x,y,z\n5,fine\n6,"never closed\n7,lost')
     documents, report = drawn(tmp_path)
     assert [d.id for d in documents] == ["1", "5"]
-    assert [(line, reason.partition(":")[0]) for _, line, reason in said(report)] == [
-        (4, "not valid CSV"),
-        (5, "no field text, content, body or contents; the fields are 'id'"),
-        (6, "4 cells where the header names 2"),
-        (8, "not valid CSV"),
+    assert [(line, reason.partition(" (")[0]) for _, line, reason in said(report)] == [
+        (4, "the row is not valid CSV"),
+        (5, "the row has no field text, content, body or contents. Its fields are 'id'."),
+        (6, "the row has 4 cells, but the header names 2"),
+        (8, "the row is not valid CSV"),
     ]
 
 
@@ -404,13 +404,17 @@ def test_tables_without_a_text_column_or_damaged_are_reported_once(tmp_path: Pat
     documents, report = drawn(tmp_path)
     assert documents == []
     reasons = [reason for _, _, reason in said(report)]
-    assert reasons[0] == "no column text, content, body or contents; the columns are 'key', 'words'. Pass --text-key"
-    assert reasons[1].startswith("no column text")
-    assert reasons[2].startswith("damaged parquet after 0 rows")
-    assert reasons[3:] == ["contains no rows", "not text: contains NUL bytes"]
+    assert reasons[0] == (
+        "there is no column text, content, body or contents. Pass --text-key with one of the columns, which are "
+        "'key', 'words'."
+    )
+    assert reasons[1].startswith("there is no column text")
+    assert reasons[2].startswith("the file is damaged after 0 rows")
+    assert reasons[3:] == ["the file contains no rows", "the file contains NUL bytes, so it is not text"]
     assert [d.id for d in drawn(tmp_path / "a.csv", text_key="words", id_key="key")[0]] == ["1", "2"]
     assert (
-        said(drawn(tmp_path / "a.csv", text_key="word")[1])[0][2] == "no column 'word'; the columns are 'key', 'words'"
+        said(drawn(tmp_path / "a.csv", text_key="word")[1])[0][2]
+        == "there is no column 'word'. The columns are 'key', 'words'."
     )
 
 
@@ -441,7 +445,7 @@ def test_an_id_used_twice_keeps_both_texts_and_says_so(tmp_path: Path) -> None:
     ]
     assert report.duplicates == 1
     assert report.skipped == 0
-    assert said(report)[0][2] == "id 'q' belongs to another document: renamed to 'q~2'"
+    assert said(report)[0][2] == "the id 'q' belongs to another document, so this one is renamed to 'q~2'"
 
 
 def test_a_constant_id_is_no_quadratic_search(tmp_path: Path) -> None:
@@ -473,9 +477,9 @@ def test_folders_are_read_in_sorted_order_with_relative_ids(tmp_path: Path) -> N
     documents, report = drawn(tmp_path)
     assert [d.id for d in documents] == ["README", "a.md", "b.txt", "sub/c.txt", "sub/deep/ü%20%26%20é%3F.txt"]
     assert documents[4].metadata == {"path": "sub/deep/ü & é?.txt"}
-    assert [(source, reason) for source, _, reason in said(report)] == [("image.png", "not text: an image")]
+    assert [(source, reason) for source, _, reason in said(report)] == [("image.png", "not text but an image")]
     assert (report.files, report.documents) == (5, 5)
-    assert report.kinds == {".png": {"not text: an image": 1}}
+    assert report.kinds == {".png": {"not text but an image": 1}}
     assert report.files_read == {"extensionless": 1, ".md": 1, ".txt": 3}
     assert report.files_left_out == {".png": 1}
 
@@ -488,10 +492,10 @@ def test_paths_that_lead_nowhere_are_reported(tmp_path: Path) -> None:
     documents, report = drawn(tmp_path / "none.txt", tmp_path)
     assert [d.id for d in documents] == ["fine.txt"]
     assert said(report) == [
-        ("none.txt", None, "cannot be read: No such file or directory"),
+        ("none.txt", None, "the file cannot be read (No such file or directory)"),
         ("loop", None, "a link to a folder is not followed"),
-        ("broken.txt", None, "cannot be read: No such file or directory"),
-        ("pipe.txt", None, "is neither a file nor a folder"),
+        ("broken.txt", None, "the file cannot be read (No such file or directory)"),
+        ("pipe.txt", None, "the path is neither a file nor a folder"),
     ]
 
 
@@ -502,7 +506,7 @@ def test_files_and_folders_without_permission_are_reported(tmp_path: Path) -> No
     (tmp_path / "folder").mkdir(mode=0)
     documents, report = drawn(tmp_path)
     assert documents == []
-    assert {reason for _, _, reason in said(report)} == {"cannot be read: Permission denied"}
+    assert {reason for _, _, reason in said(report)} == {"the file cannot be read (Permission denied)"}
 
 
 def test_a_single_source_needs_no_list(tmp_path: Path) -> None:

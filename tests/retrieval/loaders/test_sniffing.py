@@ -61,19 +61,19 @@ def test_any_text_is_read_whole(tmp_path: Path, name: str, data: str | bytes) ->
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("photo.xyz", b"\x89PNG\r\n\x1a\n" + bytes(50), "not text: an image"),
-        ("photo.jpg", b"\xff\xd8\xff\xe0ab", "not text: an image"),
-        ("run", b"\x7fELF" + bytes(60), "not text: a program"),
-        ("x.class", b"\xca\xfe\xba\xbe\0\0", "not text: a program"),
-        ("x.zip", b"PK\3\4" + bytes(30), "not text: an archive: unpack it to read what is in it"),
-        ("x.tgz", b"\x1f\x8b\x08" + b"x" * 30, "not text: compressed: unpack it to read what is in it"),
-        ("x.db", b"SQLite format 3\0" + bytes(84), "not text: a database"),
-        ("x.dat", bytes(range(1, 30)) * 40, "not text: binary"),
-        ("late.dat", b"a" * 2 * HEAD_BYTES + b"\0", "not text: contains NUL bytes"),
-        ("script.dat", "обсерватория".encode("koi8-r") * 9, "not text: neither UTF-8, UTF-16 nor Windows-1252"),
-        ("py.typed", "", "empty: contains no text"),
-        ("__init__.py", "", "empty: contains no text"),
-        ("empty.md", " \n", "empty: contains no text"),
+        ("photo.xyz", b"\x89PNG\r\n\x1a\n" + bytes(50), "not text but an image"),
+        ("photo.jpg", b"\xff\xd8\xff\xe0ab", "not text but an image"),
+        ("run", b"\x7fELF" + bytes(60), "not text but a program"),
+        ("x.class", b"\xca\xfe\xba\xbe\0\0", "not text but a program"),
+        ("x.zip", b"PK\3\4" + bytes(30), "not text but an archive. To read its files, unpack it."),
+        ("x.tgz", b"\x1f\x8b\x08" + b"x" * 30, "not text but a compressed file. To read its text, unpack it."),
+        ("x.db", b"SQLite format 3\0" + bytes(84), "not text but a database"),
+        ("x.dat", bytes(range(1, 30)) * 40, "not text but binary"),
+        ("late.dat", b"a" * 2 * HEAD_BYTES + b"\0", "the file contains NUL bytes, so it is not text"),
+        ("script.dat", "обсерватория".encode("koi8-r") * 9, "the text is neither UTF-8, UTF-16 nor Windows-1252"),
+        ("py.typed", "", "the file is empty: it contains no text"),
+        ("__init__.py", "", "the file is empty: it contains no text"),
+        ("empty.md", " \n", "the file is empty: it contains no text"),
         ("server.pem", "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\n", PRIVATE_KEY_REASON),
         ("id_ed25519", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3\n", PRIVATE_KEY_REASON),
         ("yarn.lock", "a@1:\n  version 1\n", GENERATED_REASON),
@@ -104,7 +104,7 @@ def test_a_file_above_the_bound_names_the_option(tmp_path: Path) -> None:
     write(tmp_path, "large.log", PROSE * 20_000)
     documents, kinds = read(tmp_path / "folder", max_mb=1)
     assert documents == []
-    assert "raise the limit with --max-mb" in next(iter(kinds[".log"]))
+    assert "Raise the limit with --max-mb" in next(iter(kinds[".log"]))
 
 
 def test_rows_in_a_file_of_any_name_are_documents(tmp_path: Path) -> None:

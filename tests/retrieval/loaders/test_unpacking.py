@@ -42,7 +42,7 @@ def test_a_source_is_refused_only_if_it_is_large_and_packed_too_well(
     if not is_refused:
         check(size, packed)
         return
-    with pytest.raises(DataError, match="if you trust it"):
+    with pytest.raises(DataError, match="If you trust it"):
         check(size, packed)
 
 
@@ -63,7 +63,7 @@ def test_one_bad_member_is_enough() -> None:
     good = {"a.xml": b"<a/>", "b.bin": b"b"}
     opened(good)
     opened(good, zipfile.ZIP_STORED)
-    with pytest.raises(DataError, match="needs a password"):
+    with pytest.raises(DataError, match="is encrypted"):
         opened(good, flag=1)
     with pytest.raises(DataError, match="not packed as in a document"):
         opened(good, zipfile.ZIP_BZIP2)

@@ -40,11 +40,11 @@ def test_each_element_with_text_or_attributes_has_a_line(tmp_path: Path) -> None
 def test_xml_that_is_broken_or_hostile_is_read_as_the_text_that_it_is(tmp_path: Path, text: str) -> None:
     (document,), reasons = read(tmp_path / "a.xml", text)
     assert document.text == text
-    assert [reason.partition(":")[0] for reason in reasons] == ["read as plain text"]
+    assert [reason.partition(" (")[0] for reason in reasons] == ["the file was read as plain text"]
 
 
 def test_xml_without_text_is_reported(tmp_path: Path) -> None:
-    assert read(tmp_path / "a.xml", "<a><b/></a>") == ([], ["empty: its XML contains no text"])
+    assert read(tmp_path / "a.xml", "<a><b/></a>") == ([], ["the file is empty: its XML contains no text"])
 
 
 def odt(content: str) -> bytes:
@@ -67,7 +67,7 @@ def test_an_opendocument_text_has_headings_and_paragraphs(tmp_path: Path) -> Non
 def test_a_broken_opendocument_text_is_reported(tmp_path: Path, data: bytes) -> None:
     documents, (reason,) = read(tmp_path / "a.odt", data)
     assert documents == []
-    assert "not a readable odt file" in reason or "its XML is nested more than 1,000 levels" in reason
+    assert "the odt file cannot be read" in reason or "the XML is nested more than 1,000 levels" in reason
 
 
 def test_a_mailbox_is_a_document_for_each_message(tmp_path: Path) -> None:

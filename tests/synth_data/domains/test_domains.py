@@ -48,7 +48,7 @@ def test_the_published_domains_have_their_numbers():
 
 
 def test_a_name_nobody_has_gets_the_nearest():
-    with pytest.raises(ConfigError, match="did you mean 'filings'"):
+    with pytest.raises(ConfigError, match="Did you mean 'filings'"):
         load_domain("filling")
     with pytest.raises(ConfigError, match="choose from documents, email"):
         load_domain("q")

@@ -214,7 +214,7 @@ def test_a_server_that_is_gone_ends_the_run_with_words(tmp_path):
     reports = make("http://127.0.0.1:9", tmp_path / "tasks.jsonl")
     assert [report.stage for report in reports] == ["explore"]
     assert "calls in a row failed" in reports[0].halted
-    assert "is the server running" in reports[0].halted
+    assert "server is running" in reports[0].halted
 
 
 def test_a_model_that_does_not_exist_ends_the_run_with_words(tmp_path):

@@ -96,7 +96,7 @@ def test_the_calibration_tells_questions_without_an_answer(films: BridgeSource) 
 
 def test_episodes_of_one_kind_calibrate_nothing() -> None:
     episode = AssessedEpisode(True, *(np.zeros(size, np.float32) for size in (5, 5, 2, 2)))
-    with pytest.raises(DataError, match="nothing to calibrate with: every episode can find an answer"):
+    with pytest.raises(DataError, match="every episode can find an answer, so there is nothing to calibrate with"):
         fit_calibration([episode])
-    with pytest.raises(DataError, match="nothing to calibrate with: the corpus answers no question"):
+    with pytest.raises(DataError, match="the corpus answers no question, so there is nothing to calibrate with"):
         fit_calibration([])

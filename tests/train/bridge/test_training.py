@@ -71,7 +71,7 @@ def without_head(scorer: Scorer) -> Scorer:
 
 def test_too_few_questions_with_gold_are_refused_if_there_is_nothing_to_keep(source):
     few = BridgeSource("films", source.corpus, [*source.questions[:3], Question("x", "no gold")])
-    with pytest.raises(DataError, match=r"3 questions name gold documents; training needs at least 60"):
+    with pytest.raises(DataError, match=r"training needs at least 60 questions that name gold documents; got 3"):
         train([few])
     with pytest.raises(DataError, match="none of the 1 questions about films has gold"):
         train([BridgeSource("films", source.corpus, [Question("x", "no gold")])])

@@ -153,7 +153,7 @@ def test_a_demo_that_was_interrupted_ends_as_one_that_was_not(
 
 def test_a_folder_with_a_demo_is_not_written_over(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo(done) == 2
-    assert "resume it with --resume" in capsys.readouterr().err
+    assert "Resume it with --resume" in capsys.readouterr().err
     assert demo(done, "--resume", "--demonstrations", "99") == 2
     assert "other options" in capsys.readouterr().err
 

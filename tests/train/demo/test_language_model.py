@@ -57,7 +57,7 @@ def test_a_language_model_learns_is_measured_and_resumes(tmp_path: Path, capsys:
     assert "One search with the question reaches a recall of" in page
     mtimes = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     assert demo(tmp_path) == 2
-    assert "resume it with --resume" in capsys.readouterr().err
+    assert "Resume it with --resume" in capsys.readouterr().err
     assert demo(tmp_path, "--resume") == 0
     assert {path: path.stat().st_mtime_ns for path in mtimes} == mtimes
     assert demo(tmp_path, "--resume", "--demonstrations", "1") == 2

@@ -99,7 +99,7 @@ def test_a_folder_of_questions_without_a_test_split_asks_nothing_while_it_trains
 
 
 def test_the_tiny_model_has_no_folder_of_questions(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--data needs --model smollm2"):
+    with pytest.raises(ConfigError, match="Pass --model smollm2"):
         make_plan(DemoOptions(tmp_path, data=tmp_path))
 
 

@@ -120,7 +120,7 @@ def test_a_score_of_other_ids_or_weights_is_refused(score: Score, reason: str) -
 def test_a_sampler_that_does_not_answer_stops_the_run() -> None:
     canary = Canary(IDS, lambda ids: Future(), bound=1.0, timeout=0.01)
     canary.pushed(Training(0.1), "0")
-    with pytest.raises(PolicyError, match=r"within 0\.01 seconds: check the sampler, or raise engine\.timeout"):
+    with pytest.raises(PolicyError, match=r"within 0\.01 seconds\. Check the sampler, or raise engine\.timeout"):
         canary.check()
 
 

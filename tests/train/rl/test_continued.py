@@ -53,7 +53,7 @@ def rewarded(student: Path, out: Path, **changes: Any) -> RunConfig:
 
 def test_rewards_from_the_lessons_keep_what_they_taught(student: Path, lessons: Path) -> None:
     run = rewarded(student, lessons.parent / "rewards", model={"lora": {"rank": 4}}, optimizer={"learning_rate": 1e-9})
-    with pytest.raises(ConfigError, match=rf"add --from {lessons}"):
+    with pytest.raises(ConfigError, match=rf"Add --from {lessons}"):
         check_start(run)
     taught = adapter_size(lessons / "final")
     assert taught > 0

@@ -286,7 +286,7 @@ def test_broken_and_incomplete_trajectories_are_skipped(
 
 
 def test_settings_that_cannot_work(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rollouts\.demonstrations = 1, .* set data\.trajectories"):
+    with pytest.raises(ConfigError, match=r"rollouts\.demonstrations = 1 .* Set data\.trajectories"):
         parse_run(tiny_runs.merged(tiny_runs.TINY, {"model": {"name": "student"}, "rollouts": {"demonstrations": 1}}))
     for wrong in (-1, 3):
         with pytest.raises(ConfigError, match=rf"below rollouts\.rollouts = 3, .*got {wrong}"):

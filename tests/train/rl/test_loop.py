@@ -117,7 +117,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(
     assert (tmp_path / "checkpoints" / ".step-00000015.partial").exists(), "the save that the kill cut short"
     result, notes = train(run, resume=True)
     assert result.first_update == 12
-    assert "resuming from update 12" in notes[0]
+    assert "training resumes from update 12" in notes[0]
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
     assert tiny_runs.timeless(tmp_path) == tiny_runs.timeless(straight)
     assert (tmp_path / "episodes.jsonl").read_text() == (straight / "episodes.jsonl").read_text()
@@ -176,7 +176,7 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
 
 
 def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:
-    with pytest.raises(ConfigError, match=r"reached update 20: resume it with --resume"):
+    with pytest.raises(ConfigError, match=r"reached update 20: Resume it with --resume"):
         train(tiny_runs.rewards(student, straight))
 
 

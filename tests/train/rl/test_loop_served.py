@@ -106,7 +106,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"engine": {"kind": "transformers"}}, 'set engine.kind = "vllm"'),
+        ({"engine": {"kind": "transformers"}}, 'Set engine.kind = "vllm"'),
         ({"async_rollouts": {"ahead": 1}}, r"cannot be combined with \[async_rollouts\]"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_server_with_other_weights_than_it_was_sent_stops_the_run_within_two_u
         run = served_run(student, Path(out), server, loss={"mismatch": 10.0}, evaluation={"every": 0}, **rollouts)
         with pytest.raises(PolicyError, match=reason) as stopped:
             reinforcement.train(run, note=lambda _: None)
-        assert "fix the cause" in str(stopped.value)
+        assert "Fix the cause" in str(stopped.value)
         assert len(tiny_runs.timeless(out)) <= 2
 
 
@@ -197,5 +197,5 @@ def test_log_probabilities_of_another_temperature_stop_the_run(
     run = served_run(student, tmp_path, server, engine={"temperature": 0.5}, evaluation={"every": 0})
     reinforcement.train(dataclasses.replace(run, out=str(tmp_path / "right")), note=lambda _: None)
     monkeypatch.setattr(TransformersEngine, "generate", generate_at_1)
-    with pytest.raises(PolicyError, match=r"update 0: the newest weights sampled .*processed_logprobs"):
+    with pytest.raises(PolicyError, match=r"in update 0, the log-probabilities of .*processed_logprobs"):
         reinforcement.train(dataclasses.replace(run, out=str(tmp_path / "wrong")), note=lambda _: None)

@@ -164,7 +164,7 @@ def test_a_reward_that_is_no_number_names_its_episode(
     small: ToyEnvironment, words: WordRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(rewards.GAINS, "diversity", lambda outcome, settings: float("nan"))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"episode 00000-\d+-\d+, question .*: the reward is nan"):
+    with pytest.raises(DataError, match=r"episode 00000-\d+-\d+ of question .*: the reward must be finite; got nan"):
         rollout_loop(agent(small, words), train_questions(small), SMALL).collect(0)
 
 

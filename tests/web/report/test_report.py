@@ -29,7 +29,7 @@ SUMMARY = summarize(
     RECORDS,
     order=ORDER,
     settings={"policy": "bridge", "ks": [5, 10]},
-    problems=["queries.jsonl:7: not valid JSON"],
+    problems=["queries.jsonl:7: the line is not valid JSON"],
     expected=[("musique", "agent", 2048, 9, "q001")],
 )
 EVIL = "<script>alert(1)</script>\"'&$\\frac{"
@@ -102,7 +102,7 @@ def test_the_page_holds_every_figure(page: Reader) -> None:
 
 
 def test_the_page_says_what_failed_is_missing_and_was_wrong(page: Reader) -> None:
-    assert "queries.jsonl:7: not valid JSON" in page.text
+    assert "queries.jsonl:7: the line is not valid JSON" in page.text
     assert "1 record missing, of q001" in page.text
     assert f"Failed episodes ({len(SUMMARY.failures)})" in page.text
     assert page.text.count("the server is down") == len(SUMMARY.failures) > 0

@@ -160,7 +160,7 @@ class FakeEngine:
         if callable(self._replies):
             return self._replies(request)
         if len(self.requests) >= len(self._replies):
-            raise PolicyError(f"all {len(self._replies)} replies of the script are used: add replies")
+            raise PolicyError(f"all {len(self._replies)} replies of the script are used. Add replies to the script.")
         reply = self._replies[len(self.requests)]
         return reply(request) if callable(reply) else reply
 

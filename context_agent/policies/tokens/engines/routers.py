@@ -31,8 +31,8 @@ def routers(model: Any) -> list[Any]:
     found = [module for module in model.modules() if _is_router(module)]
     if not found:
         raise ConfigError(
-            f"loss.router_replay = true, but {type(model).__name__} has no router that chooses experts by torch.topk: "
-            "leave the setting out for a model that is not a mixture of experts"
+            f"loss.router_replay = true, but {type(model).__name__} has no router that chooses experts by torch.topk. "
+            "If the model is not a mixture of experts, leave out loss.router_replay."
         )
     return found
 
@@ -168,9 +168,9 @@ def check_experts(experts: Experts, found: Sequence[Any], positions: int) -> Non
     top_k, count = found[0].top_k, found[0].num_experts
     if experts.shape != (positions - 1, len(found), top_k) or experts.max(initial=0) >= count:
         raise DataError(
-            f"the recorded experts of {positions} ids need the shape ({positions - 1}, {len(found)}, {top_k}) and "
-            f"numbers below {count}; got the shape {experts.shape} and numbers up to {experts.max(initial=0)}. Use "
-            "the same model in the sampler and the trainer"
+            f"the recorded experts of {positions} ids must have the shape ({positions - 1}, {len(found)}, {top_k}) "
+            f"and numbers below {count}; got the shape {experts.shape} and numbers up to {experts.max(initial=0)}. "
+            "Use the same model in the sampler and the trainer."
         )
 
 

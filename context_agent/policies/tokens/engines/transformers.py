@@ -274,7 +274,8 @@ class TransformersEngine:
             raise MissingExtraError("torch", "train") from None
         if wait < 0 or max_batch < 1:
             raise ConfigError(
-                f"wait must not be negative and max_batch at least 1; got wait = {wait}, max_batch = {max_batch}"
+                f"wait must not be negative, and max_batch must be at least 1; got wait = {wait}, max_batch = "
+                f"{max_batch}"
             )
         self.model = model
         self.name = f"transformers:{name or model.config.model_type}"
@@ -327,8 +328,8 @@ class TransformersEngine:
         limit = getattr(self.model.config, "max_position_embeddings", None)
         if limit is not None and prompt + new > limit:
             raise PolicyError(
-                f"{prompt} prompt ids and up to {new} new ones exceed the model's {limit} positions. Use a "
-                "smaller window."
+                f"{prompt} prompt ids and up to {new} new ids exceed the model's {limit} positions. Use a smaller "
+                "window."
             )
         pending = PendingSample(request)
         self._start()
@@ -400,7 +401,7 @@ class TransformersEngine:
                     sample_batch(self.model, batch, self._pad_id, self._prefixes_of(version))
         except Exception as error:  # noqa: BLE001 - whatever the model raises belongs to the requests
             for pending in batch:
-                pending.answer.set_exception(PolicyError(f"{self.name} failed: {type(error).__name__}: {error}"))
+                pending.answer.set_exception(PolicyError(f"{self.name} failed ({type(error).__name__}: {error})"))
             return
         for pending in batch:
             pending.finish(version)
@@ -412,7 +413,7 @@ class TransformersEngine:
                 with self._precision():
                     logprobs = tuple(row_logprobs(self.model, pending.ids).tolist())
         except Exception as error:  # noqa: BLE001 - whatever the model raises belongs to the request
-            pending.answer.set_exception(PolicyError(f"{self.name} failed: {type(error).__name__}: {error}"))
+            pending.answer.set_exception(PolicyError(f"{self.name} failed ({type(error).__name__}: {error})"))
             return
         pending.answer.set_result(Score(logprobs, version))
 

@@ -144,12 +144,14 @@ def _score(events: Events, ids: list[int], version: str) -> Score:
     entries = choices[0].get("prompt_logprobs")
     if not isinstance(entries, list) or len(entries) != len(ids):
         raise PolicyError(
-            "the server returned no log-probabilities of the prompt. Training needs vLLM's prompt_logprobs on "
-            "/v1/completions, which show whether the server has the newest weights"
+            "the server returned no log-probabilities of the prompt, which show the trainer whether the server has "
+            "the newest weights. Use a server with vLLM's prompt_logprobs on /v1/completions."
         )
     values = [_prompt_logprob(entry, token) for token, entry in zip(ids[1:], entries[1:], strict=True)]
     if not all(_is_logprob(value) for value in values):
-        raise PolicyError("the server returned log-probabilities of the prompt that are not numbers up to 0")
+        raise PolicyError(
+            "the log-probabilities of the prompt must be numbers up to 0. Check the server's --logprobs-mode."
+        )
     return Score(tuple(-math.inf if value is None else float(value) for value in values), version)
 
 
@@ -174,16 +176,19 @@ def _sample(events: Events, prompt: list[int], version: str) -> Sample:
     if not isinstance(ids, list) or not isinstance(logprobs, list):
         raise PolicyError(
             "the server returned no token ids or no log-probabilities. The token policy needs vLLM's return_token_ids "
-            "and logprobs on /v1/completions; use the chat policy (--policy chat) with other servers"
+            "and logprobs on /v1/completions. For other servers, pass --policy chat."
         )
     if (sent := choice.get("prompt_token_ids")) is not None and sent != prompt:
-        raise PolicyError("the server changed the prompt: its prompt_token_ids differ from the ids that were sent")
+        raise PolicyError(
+            "the server changed the prompt, because its prompt_token_ids differ from the ids that were sent. Check "
+            "that it serves the model of this tokenizer."
+        )
     if choice.get("finish_reason") not in ("stop", "length"):
         raise MalformedResponse(f"the server ended the reply early ({choice.get('finish_reason')})")
     if not all(type(token) is int and 0 <= token < LARGEST_ID for token in ids):
-        raise PolicyError("the server returned token ids that are not integers from 0 to 2**31; the reply is discarded")
+        raise PolicyError("the server must return token ids that are integers from 0 to 2**31. The reply is discarded.")
     if not all(_is_logprob(value) for value in logprobs):
-        raise PolicyError("the server returned log-probabilities that are not numbers up to 0; the reply is discarded")
+        raise PolicyError("the server must return log-probabilities that are numbers up to 0. The reply is discarded.")
     numbers = tuple(-math.inf if value is None else float(value) for value in logprobs)
     return Sample(tuple(ids), numbers, Finish(choice["finish_reason"]), _cached(answer, len(prompt)), version)
 
@@ -193,8 +198,8 @@ def _experts(value: object, positions: int) -> Experts:
     if not isinstance(value, str):
         raise PolicyError(
             "the server returned no routed_experts, which loss.router_replay = true needs. If the model is a mixture "
-            "of experts, start vLLM 0.22 or newer with --enable-return-routed-experts. If not, leave out "
-            "loss.router_replay"
+            "of experts, start vLLM 0.22 or newer with --enable-return-routed-experts. Otherwise, leave out "
+            "loss.router_replay."
         )
     try:
         raw = base64.b64decode(value, validate=True)
@@ -204,7 +209,7 @@ def _experts(value: object, positions: int) -> Experts:
         # The header may claim more than was sent, so it does not decide how much is allocated.
         experts = np.frombuffer(raw, dtype, offset=file.tell()).reshape(shape)
     except (ValueError, TypeError) as error:
-        raise PolicyError(f"the server returned routed_experts that cannot be read: {error}") from None
+        raise PolicyError(f"the server returned routed_experts that cannot be read ({error})") from None
     least, most = experts.min(initial=0), experts.max(initial=0)
     if (
         fortran
@@ -215,8 +220,8 @@ def _experts(value: object, positions: int) -> Experts:
         or most > 65_534
     ):
         raise PolicyError(
-            f"the server returned routed_experts of the shape {shape} and type {dtype} from {least} to {most}; "
-            f"expected numbers of experts for {positions} positions, layers and choices"
+            f"routed_experts must be numbers of experts for {positions} positions, layers and choices; got the shape "
+            f"{shape} and type {dtype} from {least} to {most}"
         )
     return experts.astype(np.int32)
 

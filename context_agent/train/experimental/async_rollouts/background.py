@@ -215,8 +215,8 @@ class BackgroundRollouts:
         ended = await self._worker.play(request, self._running[request.episode])
         if self._running[request.episode].diverged:
             self._note(
-                f"the recorded calls of paused episode {request.episode} no longer give the same prompts: the corpus "
-                f"or the harness has changed. The episode starts again"
+                f"the recorded calls of paused episode {request.episode} no longer give the same prompts, because the "
+                "corpus or the harness has changed. The episode starts again."
             )
             self._running[request.episode] = RunningEpisode()
             ended = await self._worker.play(request, self._running[request.episode])

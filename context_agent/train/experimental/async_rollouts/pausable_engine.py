@@ -115,7 +115,9 @@ class PausableEngine:
     async def score(self, ids: Sequence[int]) -> Score:
         """Return the engine's score of the ids, even while calls are held back."""
         if not isinstance(self.engine, ScoringEngine):
-            raise PolicyError(f"the engine {self.engine.name} does not score given ids, which training needs")
+            raise PolicyError(
+                f"the engine {self.engine.name} does not score given ids, which training needs. Use another engine."
+            )
         return await self.engine.score(ids)
 
     def expect(self, episodes: int) -> None:

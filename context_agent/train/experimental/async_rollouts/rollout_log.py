@@ -121,7 +121,7 @@ class RolloutLog:
         self.paused: dict[str, tuple[RecordedCall, ...]] = {}
         self.consumed: dict[int, ConsumedGroups] = {}
         self.first_update = update
-        busy = ConfigError(f"another process trains with the log {path}: wait until it ends, or stop it")
+        busy = ConfigError(f"another process trains with the log {path}. Wait until it ends, or stop it.")
         self._log = AppendLog(path, checksum=True, busy=busy)
         try:
             self._open()
@@ -192,10 +192,10 @@ class RolloutLog:
     def _open(self) -> None:
         contents = self._log.contents
         if contents.torn_bytes:
-            self._note(f"the last line of {self.path} is incomplete ({contents.torn_bytes} bytes) and was dropped")
+            self._note(f"the last line of {self.path} is incomplete, so its {contents.torn_bytes} bytes were dropped")
         if not contents.records:
             if self._update:
-                self._note(f"{self.path} does not exist or is empty: its episodes are sampled again")
+                self._note(f"{self.path} does not exist or is empty, so its episodes are sampled again")
             self._log.replace([self._head_line(self._update)])
             return
         self._check_head(contents.records[0])
@@ -214,15 +214,15 @@ class RolloutLog:
         """Raise `DataError` if the log has another format, and `ConfigError` if it belongs to another run."""
         if head.get("kind") != "head" or head.get("form") != FORMAT:
             raise DataError(
-                f"{self.path} is not a rollout log of this version: its first line is not a head of format {FORMAT}. "
-                "Delete it, or train into another folder (--out)"
+                f"{self.path} is not a rollout log of this version, because its first line is not a head of format "
+                f"{FORMAT}. Delete it, or name another folder with --out."
             )
         differences = binding_differences(head["settings"], self._settings)
         differences += differing_settings({name: head[name] for name in self._ranks}, self._ranks)
         if differences:
             raise ConfigError(
-                f"{self.path} belongs to another run: {'; '.join(differences[:4])}. Resume with those settings, or "
-                f"train into another folder (--out)"
+                f"{self.path} belongs to another run ({'; '.join(differences[:4])}). Resume with those settings, or "
+                "name another folder with --out."
             )
         self.first_update = int(head["update"])
 
@@ -230,16 +230,15 @@ class RolloutLog:
         """Raise `DataError` if the log does not fit the checkpoint."""
         if self._update < self.first_update:
             raise DataError(
-                f"{self.path} begins at update {self.first_update}, but the checkpoint is from update {self._update}: "
-                f"the checkpoint is older than the log. Restore the newer checkpoint, or delete the log to sample its "
-                f"episodes again"
+                f"{self.path} begins at update {self.first_update}, but the checkpoint is older, from update "
+                f"{self._update}. Restore the newer checkpoint, or delete the log to sample its episodes again."
             )
         before = self.next_step - 1
         if before * self._substeps >= self.first_update and before not in self.consumed:
             raise DataError(
                 f"{self.path} does not record the groups of step {before}, which the checkpoint of update "
-                f"{self._update} has trained on: they belong to different runs. Delete the log to sample its episodes "
-                f"again"
+                f"{self._update} has trained on, so they belong to different runs. Delete the log to sample its "
+                "episodes again."
             )
 
     def _apply(self, record: JsonObject) -> None:

@@ -157,7 +157,8 @@ class RolloutProcess:
         # Pickling can raise any error of the pickled object.
         except Exception as error:
             raise ConfigError(
-                f'the model cannot sample in its own process: {error}. Use a thread: async_rollouts.sampler = "thread"'
+                f"the model cannot sample in its own process ({error}). To sample in a thread, set "
+                'async_rollouts.sampler = "thread".'
             ) from error
         self._child = ChildProcess(*started)
         try:
@@ -249,7 +250,7 @@ class RolloutProcess:
         except (EOFError, OSError):
             self._requests.fail(self._ended())
         except BaseException as error:  # noqa: BLE001 - nobody would read the replies any more
-            self._requests.fail(PolicyError(f"a message of the rollout process cannot be read: {error!r}"))
+            self._requests.fail(PolicyError(f"a message of the rollout process cannot be read ({error!r})"))
 
     def _is_alive(self) -> bool:
         return self._child is not None and self._child.exit_code(0) is None

@@ -141,7 +141,7 @@ class AsyncRollouts:
         try:
             self._log.compact(oldest)
         except DataError as error:
-            self._note(f"the rollout log was not compacted: {error}")
+            self._note(f"the rollout log was not compacted ({error})")
 
     def _offer(self, requests: Iterable[RolloutRequest]) -> None:
         offered = list(requests)
@@ -213,8 +213,8 @@ def open_async_rollouts(
     path = run.out / f"buffer-{run.rank}.jsonl"
     if path.exists() and not resume:
         raise ConfigError(
-            f"{path} has episodes of a run that ended before its first checkpoint: resume it with --resume, or name "
-            "another folder with --out"
+            f"{path} has episodes of a run that ended before its first checkpoint. Resume it with --resume, or name "
+            "another folder with --out."
         )
     with ExitStack() as stack:
         log = stack.enter_context(

@@ -166,7 +166,7 @@ def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) 
     values = tensors.get(f"{index}")
     if values is not None:
         if len(values) != tensor.numel() or values.dtype != tensor.dtype:
-            raise ValueError(f"weight {index} has a different shape or type in the model")
+            raise ValueError(f"weight {index} has another shape or type in the model")
         return True, _bits(values)
     count, width = tensor.numel(), tensor.element_size()
     differing = np.zeros((count, width), dtype=np.uint8)
@@ -178,7 +178,7 @@ def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) 
         if raw is None:
             continue
         if len(raw) != count:
-            raise ValueError(f"weight {index} has a different shape in the model")
+            raise ValueError(f"weight {index} has another shape in the model")
         differing[:, place] = raw.numpy()
     return False, torch.from_numpy(differing.reshape(-1)).view(_BITS[width])
 

@@ -135,7 +135,7 @@ def calibrate(
     """
     if not labeled:
         raise DataError(
-            "there is no labeled ranking to compare the judge with: pass trajectories of the questions in data.dev"
+            "there is no labeled ranking to compare the judge with. Pass trajectories of the questions in data.dev."
         )
     verdicts = judge.verdicts([item.ranking for item in labeled])
     units = _units(labeled, verdicts, good, yes)
@@ -143,7 +143,7 @@ def calibrate(
     if not units:
         detail = next((verdict.detail for verdict in verdicts if verdict.detail), "")
         counts = ", ".join(f"{count} {reason}" for reason, count in absent.items())
-        raise DataError(f"the judge gave no verdict: {counts} ({detail}). Check the judge's server and its caps")
+        raise DataError(f"the judge gave no verdict ({counts}: {detail}). Check the judge's server and its caps.")
     pairs = [pair for unit in units for pair in unit]
     figures = {name: estimate(units, _over_units(statistic), seed) for name, statistic in STATISTICS.items()}
     return JudgeCalibration(
@@ -244,10 +244,15 @@ def _recall_bin(name: str, pairs: Sequence[JudgedPair]) -> RecallBin:
 def _problems(pairs: Sequence[JudgedPair], figures: Mapping[str, IntervalEstimate]) -> list[str]:
     good = sum(pair.good for pair in pairs)
     if min(good, len(pairs) - good) < MIN_RANKINGS:
-        return [f"{good} good and {len(pairs) - good} bad rankings: at least {MIN_RANKINGS} of each are needed"]
+        return [
+            (
+                f"there are {good} good and {len(pairs) - good} bad rankings, but at least {MIN_RANKINGS} of each are "
+                "needed"
+            )
+        ]
     result = figures["auc"]
     if result.low is None or result.low <= 0.5:
-        return [f"it cannot tell good rankings from bad ones: an AUC of {result}, and chance is 0.5"]
+        return [f"it cannot tell good rankings from bad ones, because its AUC is {result}, and chance is 0.5"]
     return []
 
 
@@ -255,9 +260,9 @@ def _warnings(figures: Mapping[str, IntervalEstimate], rankings: int, absent: in
     results = []
     to_bad, to_good = figures["yes_to_bad"].value, figures["yes_to_good"].value
     if to_bad is not None and to_bad >= ALWAYS_YES:
-        results.append(f"it says yes to {to_bad:.0%} of the bad rankings: it always says yes")
+        results.append(f"it always says yes, even to {to_bad:.0%} of the bad rankings")
     if to_good is not None and to_good <= 1 - ALWAYS_YES:
-        results.append(f"it says yes to {to_good:.0%} of the good rankings: it always says no")
+        results.append(f"it always says no, and says yes only to {to_good:.0%} of the good rankings")
     if absent > rankings / 20:
         results.append(f"{absent} of {rankings} rankings have no verdict")
     return results

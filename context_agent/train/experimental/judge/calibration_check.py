@@ -36,21 +36,21 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
         result = read_json(path)
         if result["schema"] > SCHEMA:
             raise ConfigError(
-                f"{path} has schema {result['schema']}; this version reads up to {SCHEMA}: update context-agent"
+                f"{path} has schema {result['schema']}, but this version reads up to {SCHEMA}. Update context-agent."
             )
         was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} is not a report of `ctx1 train judge-check` ({error}). Run the command again"
+            f"{path} is not a report of `ctx1 train judge-check` ({error}). Run the command again."
         ) from None
     if differences := differing_settings({key: was.get(key) for key in identity}, identity):
         raise ConfigError(
-            f"{path} is the report of another judge: {', '.join(differences)}. Run `ctx1 train judge-check` again"
+            f"{path} is the report of another judge ({', '.join(differences)}). Run `ctx1 train judge-check` again."
         )
     if problems:
         raise ConfigError(
             f"{path} says not to trust this judge: {'; '.join(map(str, problems))}. Use another model or rubric, or "
-            "set judge.uncalibrated = true"
+            "set judge.uncalibrated = true."
         )
     return [str(warning) for warning in warnings]
 
@@ -99,7 +99,7 @@ def _gate_warnings(judge: RankingJudge) -> list[str]:
         return ["it was never compared with gold (judge.uncalibrated)"]
     if settings.calibration is None:
         raise ConfigError(
-            "this judge is not calibrated: run `ctx1 train judge-check` and set judge.calibration to its report, or "
-            "set judge.uncalibrated = true"
+            "this judge is not calibrated. Run `ctx1 train judge-check` and set judge.calibration to its report, or "
+            "set judge.uncalibrated = true."
         )
     return check_calibration(settings.calibration, judge.identity)

@@ -75,7 +75,7 @@ def recorded_rankings(
             continue
         yield _label_ranking(question, final_ranking(question, trajectory), gold_of(question, corpus))
     if foreign:
-        note(f"{foreign} trajectories are incomplete, or belong to no question with gold")
+        note(f"{foreign} trajectories are left out, because they are incomplete or belong to no question with gold")
 
 
 def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabeledRanking]:

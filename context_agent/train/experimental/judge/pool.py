@@ -68,15 +68,15 @@ class JudgePool:
             self.steps_without_verdict = 0 if answered else self.steps_without_verdict
             return ""
         counts = ", ".join(f"{count} {reason}" for reason, count in absence_reasons(absent).items())
-        why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge: {counts} ({absent[0].detail})"
-        self.note(f"{why}. Their rewards have only the other terms")
+        why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge ({counts}: {absent[0].detail})"
+        self.note(f"{why}. Their rewards have only the other terms.")
         # Reaching the cap is expected and does not count as a failure of the judge.
         capped = all(verdict.absent == CAPPED for verdict in absent)
         self.steps_without_verdict = 0 if answered or capped else self.steps_without_verdict + 1
         if self.steps_without_verdict >= self.judge.settings.max_failed_steps:
             raise PolicyError(
                 f"the judge gave no verdict in {self.steps_without_verdict} steps in a row. In the last one, {why}. "
-                "Check the judge's server, or raise judge.max_failed_steps"
+                "Check the judge's server, or raise judge.max_failed_steps."
             )
         return why
 
@@ -120,6 +120,6 @@ def refuse_judge_alone(settings: JudgeConfig, questions: Iterable[Question]) -> 
     if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in questions):
         return
     raise ConfigError(
-        f"none of {len(questions)} questions has gold or an answer, so the judge would be the only reward: add "
-        "questions with gold, or set judge.alone = true"
+        f"none of {len(questions)} questions has gold or an answer, so the judge would be the only reward. Add "
+        "questions with gold, or set judge.alone = true."
     )

@@ -43,9 +43,9 @@ class Criterion:
     def __post_init__(self) -> None:
         if not self.name or not self.asks or self.high <= self.low or not (isfinite(self.weight) and self.weight > 0):
             raise ConfigError(
-                "a criterion needs a name, a question, a high value above its low value, and a positive weight; got "
-                f"name = {self.name!r}, asks = {self.asks!r}, low = {self.low}, high = {self.high}, "
-                f"weight = {self.weight}"
+                "a criterion must have a name, a question, a high value above its low value, and a positive weight; "
+                f"got name = {self.name!r}, asks = {self.asks!r}, low = {self.low}, high = {self.high}, weight = "
+                f"{self.weight}"
             )
 
 
@@ -64,7 +64,7 @@ class Rubric:
         if not names:
             raise ConfigError("the rubric has no criteria. Add at least one.")
         if len(set(names)) < len(names):
-            raise ConfigError(f"the criteria of a rubric need different names; got {', '.join(names)}. Rename one.")
+            raise ConfigError(f"the criteria of a rubric must have different names; got {', '.join(names)}")
 
     def score(self, scores: Mapping[str, float]) -> float:
         """Return the weighted mean of the criteria's scores, each scaled from its range to [0, 1].
@@ -89,7 +89,7 @@ class Rubric:
             if not criterion.low <= score <= criterion.high:
                 return (
                     "score out of range",
-                    f"{criterion.name!r} goes from {criterion.low} to {criterion.high}; got {score}",
+                    f"the score of {criterion.name!r} must be from {criterion.low} to {criterion.high}; got {score}",
                 )
         return None
 
@@ -132,15 +132,17 @@ def load_rubric(path: str | Path | None) -> Rubric:
         rows = read_toml(path).get("criteria", [])
         return Rubric(tuple(_criterion(row) for row in rows))
     except OSError as error:
-        raise ConfigError(f"cannot read the rubric {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read the rubric {path} ({error.strerror}). Set judge.rubric to a TOML file."
+        ) from error
     except (ConfigError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"the rubric {path}: {error}") from error
+        raise ConfigError(f"the rubric {path} cannot be used: {error}") from error
 
 
 def _criterion(row: Mapping[str, Any]) -> Criterion:
     names = [field.name for field in fields(Criterion)]
     if unknown := [key for key in row if key not in names]:
-        raise ConfigError(f"a criterion has the unknown key {unknown[0]!r}; its keys are {', '.join(names)}")
+        raise ConfigError(f"a criterion has the unknown key {unknown[0]!r}. Choose from {', '.join(names)}.")
     for name in ("low", "high"):
         if not isinstance(row.get(name, 0), int):
             raise ConfigError(f"{name} of a criterion must be a whole number; got {row[name]!r}")

@@ -108,7 +108,7 @@ class SearchTaskset(vf.Taskset[SearchTask, SearchTasksetConfig]):  # type: ignor
             ConfigError: If no run file is set, or verifiers cannot carry out the run.
         """
         if not self.config.run:
-            raise ConfigError("the taskset needs a run file: set env.taskset.run to its path")
+            raise ConfigError("the taskset needs a run file. Set env.taskset.run to its path.")
         path = str(Path(self.config.run).resolve())
         _, _, questions = _opened(path)
         for question in questions[self.config.split]:
@@ -229,7 +229,7 @@ def _refuse_unsupported(run: RunConfig) -> None:
         "episodes.searchers": run.episodes.searchers is not None,
     }
     if wrong := [name for name, unsupported in lacking.items() if unsupported]:
-        raise ConfigError(f"verifiers rewards an episode by gold alone: remove {', '.join(wrong)} from the run file")
+        raise ConfigError(f"verifiers rewards an episode by gold alone. Remove {', '.join(wrong)} from the run file.")
 
 
 __all__ = ["SearchHarness", "SearchTaskset", "load_environment"]

@@ -66,7 +66,8 @@ def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
             traces = [trace for trace in episode["traces"] if trace["ok"]]
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{path}:{number} is not an episode of verifiers 0.4 ({error!r}). Pass the output folder of its run"
+                f"{path}:{number}: the line is not an episode of verifiers 0.4 ({error!r}). Pass the output folder of "
+                "a verifiers run."
             ) from None
         for trace in traces:
             if any(node.get("sampled") for node in trace["nodes"]):
@@ -92,7 +93,8 @@ def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollou
         rewards = [item["score"] * item.get("weight", 1.0) for item in trace.get("rewards", {}).values() if item]
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise DataError(
-            f"trace {trace.get('id')}: not in the format of verifiers 0.4 ({error!r}). Sample it with that version"
+            f"trace {trace.get('id')} does not have the format of verifiers 0.4 ({error!r}). Sample it with that "
+            "version."
         ) from None
     return RecordedRollout(trace["id"], group, sum(rewards), rows, trajectory_of(trace))
 
@@ -111,8 +113,8 @@ def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[Traini
         logprobs = [value for index in path for value in _logprobs(trace["id"], index, nodes[index], index in fresh)]
         if len(ids) != len(mask):
             raise DataError(
-                f"trace {trace['id']} is damaged: it has {len(ids)} token ids, but {len(mask)} entries in their masks. "
-                "Sample it again"
+                f"trace {trace['id']} is damaged, because it has {len(ids)} token ids and {len(mask)} entries in "
+                "their masks. Sample it again."
             )
         yield TrainingRow(ids, mask, logprobs, trace["id"], group, version)
 
@@ -124,8 +126,8 @@ def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:
         return [0.0] * len(mask)
     if not any(mask) or len(values) != sum(map(bool, mask)):
         raise DataError(
-            f"trace {trace}: message {index} has {sum(map(bool, mask))} sampled ids and {len(values)} "
-            "log-probabilities. Only the client of type train records both: sample with --client.type train"
+            f"message {index} of trace {trace} has {sum(map(bool, mask))} sampled ids and {len(values)} "
+            "log-probabilities. Only the client of type train records both, so sample with --client.type train."
         )
     counts = accumulate(map(bool, mask))
     return [values[count - 1] if flag else 0.0 for flag, count in zip(mask, counts, strict=True)]

@@ -78,8 +78,8 @@ class VerlQuestion:
             return VerlQuestion(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"a row of verl's training data has no question of this package in extra_info ({error!r}): "
-                "write the file with `ctx1 train verl`"
+                f"a row of verl's training data has no question of this package in extra_info ({error!r}). Write the "
+                "file with `ctx1 train verl`."
             ) from None
 
 
@@ -129,8 +129,8 @@ def prepare(
         lacking = [question.id for question in material.questions if not has_gold(question)]
         if lacking or not material.questions:
             raise ConfigError(
-                f"{len(lacking)} of {len(material.questions)} questions have no gold, for example {lacking[:3]}: "
-                "add gold to data.questions"
+                f"{len(lacking)} of {len(material.questions)} questions have no gold, for example {lacking[:3]}. Add "
+                "gold to data.questions."
             )
         rows = _write(location / TRAIN_FILE, _training(run, material.questions))
         chosen = material.dev[: run.evaluation.questions] if run.evaluation.every else ()

@@ -56,7 +56,10 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         self.stage: WorkerContext = worker_context({str(key): value for key, value in plain.items()})
         wrong = disagreements(self.stage.run, self.config)
         if wrong:
-            raise ConfigError(f"verl's configuration differs from the run: {'; '.join(wrong)}")
+            raise ConfigError(
+                f"verl's configuration differs from the run: {'; '.join(wrong)}. Use the files that `ctx1 train verl` "
+                "wrote."
+            )
 
     async def run(  # type: ignore[override, unused-ignore]  # the V1 trainer takes a list as well
         self, sampling_params: dict[str, Any], **row: Any
@@ -110,7 +113,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         row_outputs = outputs(episode, engine, timing, extra)
         if not row_outputs:
             raise PolicyError(
-                f"episode {ask.episode} sampled nothing, because its window has no room: use a larger window"
+                f"episode {ask.episode} sampled nothing, because its window has no room. Use a larger window."
             )
         return row_outputs
 

@@ -52,31 +52,31 @@ class VerlTrainer(StrEnum):
 def refuse_unsupported(run: RunConfig) -> None:
     """Raise `ConfigError` if verl cannot carry out a setting of the run in the same way."""
     lacking = [
-        (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}": only cispo is the same loss in both'),
+        (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}" (only cispo is the same loss in both)'),
         (
             run.rollouts.baseline is not Baseline.MEAN,
-            f'rollouts.baseline = "{run.rollouts.baseline}": only mean is computed over episodes',
+            f'rollouts.baseline = "{run.rollouts.baseline}" (only mean is computed over episodes)',
         ),
-        (run.rollouts.keep_negative != 1, "rollouts.keep_negative: verl trains on every episode of a group"),
-        (run.rollouts.demonstrations != 0, "rollouts.demonstrations: verl samples every episode of a group"),
-        (run.rewards.judge != 0, "rewards.judge: verl's loop rewards an episode by gold alone"),
-        (run.parl.on, "[parl]: verl's loop rewards the performance alone"),
-        (run.episodes.searchers is not None, "episodes.searchers: verl's loop has one model, which it trains"),
+        (run.rollouts.keep_negative != 1, "rollouts.keep_negative (verl trains on every episode of a group)"),
+        (run.rollouts.demonstrations != 0, "rollouts.demonstrations (verl samples every episode of a group)"),
+        (run.rewards.judge != 0, "rewards.judge (verl's loop rewards an episode by gold alone)"),
+        (run.parl.on, "[parl] (verl's loop rewards the performance alone)"),
+        (run.episodes.searchers is not None, "episodes.searchers (verl's loop has one model, which it trains)"),
         (
             run.async_rollouts is not None,
-            "[async_rollouts] is for one machine: verl's own switch is trainer.v1.trainer_mode",
+            "[async_rollouts] (verl's own switch is trainer.v1.trainer_mode)",
         ),
         (
             run.loss.router_replay,
-            "loss.router_replay is for this trainer: verl's own switch is actor.megatron.router_replay.mode",
+            "loss.router_replay (verl's own switch is actor.megatron.router_replay.mode)",
         ),
-        (run.rewards.gamma != 1, "rewards.gamma: verl weighs all tokens of a row alike"),
-        (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps must divide rollouts.groups"),
-        (run.model.tiny is not None, "[model.tiny] is made on the spot; save it first, and name its folder"),
+        (run.rewards.gamma != 1, "rewards.gamma (verl weighs all tokens of a row alike)"),
+        (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps, unless it divides rollouts.groups"),
+        (run.model.tiny is not None, "[model.tiny] (save the model first, and name its folder in model.name)"),
     ]
     unsupported = [what for wrong, what in lacking if wrong]
     if unsupported:
-        raise ConfigError("verl cannot run this run file: " + "; ".join(unsupported))
+        raise ConfigError("verl cannot run these settings, so remove or change them: " + "; ".join(unsupported))
 
 
 def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _sizes(run: RunConfig) -> dict[str, Any]:
 def _optimizer(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
     chosen = run.optimizer
     if chosen.schedule == "linear":
-        raise ConfigError('verl has no schedule "linear": set optimizer.schedule to "constant" or "cosine"')
+        raise ConfigError('verl has no schedule "linear". Set optimizer.schedule to "constant" or "cosine".')
     schedule = "lr_scheduler_type" if trainer is VerlTrainer.FSDP else "lr_decay_style"
     return {
         f"{ACTOR}.optim.lr": run.learning_rate("rl"),

@@ -97,7 +97,7 @@ class VerlEngine:
                 self._request, prompt_ids=list(request.prompt), sampling_params=sampling
             )
         except Exception as error:  # Ray wraps whatever a server raises in types of its own
-            raise PolicyError(f"a verl server failed: {type(error).__name__}: {error}") from error
+            raise PolicyError(f"a verl server failed ({type(error).__name__}: {error})") from error
         self.seconds += time.perf_counter() - started
         return self._sample(tuple(request.prompt), output, frozenset(request.stop))
 
@@ -112,8 +112,8 @@ class VerlEngine:
         ids = tuple(output.token_ids)
         if output.stop_reason in {"aborted", "abort"} or not ids:
             raise PolicyError(
-                f"a verl server aborted a call after {len(ids)} tokens ({output.stop_reason}). If the "
-                "trainer changes weights while episodes run, use an asynchronous trainer, whose client resumes calls"
+                f"a verl server aborted a call after {len(ids)} tokens ({output.stop_reason}). If the trainer changes "
+                "weights while episodes run, use an asynchronous trainer, whose client resumes calls."
             )
         if output.log_probs is None or len(output.log_probs) != len(ids):
             raise PolicyError(

@@ -112,7 +112,7 @@ def test_a_line_damaged_in_the_middle_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(b"00000-0001")] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"line 3 is damaged; an interrupted run does not cause this"):
+    with pytest.raises(DataError, match=r"line 3 is damaged, which an interrupted run does not cause"):
         open_log(path)
 
 

@@ -175,7 +175,7 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_error(
 def test_a_model_that_cannot_be_sent_is_refused(run: RunConfig) -> None:
     model = load_model(run, environment_of(run.data)).model
     model.forward = lambda *args, **kwargs: None
-    with pytest.raises(ConfigError, match="Use a thread"):
+    with pytest.raises(ConfigError, match="To sample in a thread"):
         RolloutProcess(run).load_model(model)
 
 

@@ -39,7 +39,7 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     assert 0 < max(ages) <= run.oldest == 3
     assert all(line["rows_stale"] == 0 for line in lines if "rows_stale" in line)
     assert {"episodes_mixed", "groups_left", "episodes_paused"} <= set(lines[1])
-    with pytest.raises(ConfigError, match="resume it with --resume"):
+    with pytest.raises(ConfigError, match="Resume it with --resume"):
         train(run)
     assert train(run, resume=True).first_update == 10
 
@@ -67,7 +67,7 @@ def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
 
 def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: Path, tmp_path: Path) -> None:
     (tmp_path / "buffer-0.jsonl").write_bytes(b"")
-    with pytest.raises(ConfigError, match="ended before its first checkpoint: resume it with --resume"):
+    with pytest.raises(ConfigError, match=r"ended before its first checkpoint\. Resume it with --resume"):
         train(tiny_runs.rewards(student, tmp_path, async_rollouts={}))
 
 

@@ -192,7 +192,7 @@ def test_weights_of_another_model_are_refused_before_anything_changes(tmp_path: 
     assert written.size == (tmp_path / "changes").stat().st_size > DIGEST_BYTES
     model = small_model()
     before = model[0].weight.clone()
-    with pytest.raises(DataError, match="weight 0 has a different shape or type"):
+    with pytest.raises(DataError, match="weight 0 has another shape or type"):
         read_changes(tmp_path / "changes", selected(model, range(5)), base=START)
     assert torch.equal(model[0].weight, before)
 

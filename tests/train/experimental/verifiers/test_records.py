@@ -128,9 +128,9 @@ def test_an_attempt_to_compact_that_was_given_up_is_no_row() -> None:
     ("change", "message"),
     [
         ({"nodes": [{"parent": 3, "message": {}, "token_ids": [], "mask": [], "sampled": True}]}, "has the parent 3"),
-        ({"nodes": [{"sampled": True}]}, "not in the format"),
-        ({"nodes": [{"token_ids": [1, 2], "mask": [True], "logprobs": [0.0], "sampled": True}]}, "2 token ids, but 1"),
-        ({"task": {}}, "not in the format"),
+        ({"nodes": [{"sampled": True}]}, "does not have the format"),
+        ({"nodes": [{"token_ids": [1, 2], "mask": [True], "logprobs": [0.0], "sampled": True}]}, "2 token ids and 1"),
+        ({"task": {}}, "does not have the format"),
     ],
 )
 def test_what_is_no_trace_is_refused(change: dict[str, Any], message: str) -> None:

@@ -77,7 +77,7 @@ def test_a_run_that_verl_cannot_do_leaves_nothing_behind(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="only cispo"):
         prepare(make_run(tmp_path, loss={"kind": "grpo"}), tmp_path / "verl", note=lambda _: None)
     mixed = make_run(tmp_path, rollouts={"demonstrations": 1}, data={"trajectories": "lessons"})
-    with pytest.raises(ConfigError, match=r"rollouts\.demonstrations: verl samples every episode"):
+    with pytest.raises(ConfigError, match=r"rollouts\.demonstrations .verl samples every episode"):
         prepare(mixed, tmp_path / "verl", note=lambda _: None)
     assert not (tmp_path / "verl").exists()
 
