@@ -61,7 +61,7 @@ def demonstration_rows(
             skipped += 1
             note(f"skipped: {error}")
     if skipped:
-        note(f"{skipped} trajectories could not be made into rows, so they are skipped")
+        note(f"{skipped} trajectories could not be made into rows")
 
 
 def stored_trajectories(data: DataConfig) -> Iterator[Path]:

@@ -67,7 +67,7 @@ def test_sources_shows_what_an_index_would_hold_and_stores_nothing(inside, tmp_p
     assert process.returncode == 0, process.stderr
     lines = process.stdout.splitlines()
     assert [line.split() for line in lines[:2]] == [["1", ".md"], ["1", "extensionless"]]
-    assert "  1 .js file: minified: to read it, name the file as a source" in lines
+    assert "  1 .js file: the file is minified. To read it, name it as a source." in lines
     assert "  1 .png file: not text but binary" in lines
     assert lines[-1].endswith("Files read: 2 (1 .md, 1 extensionless). Left out: 2 (1 .js, 1 .png).")
     assert [path.name for path in tmp_path.iterdir() if path.name != "n" and path.suffix != ".toml"] == []
@@ -92,7 +92,7 @@ def test_gitignore_and_the_folders_of_tools_are_respected_and_said(inside, tmp_p
     assert json.loads(process.stdout)["documents"] == 3
     assert process.stderr == (
         "ctx1 index: not read: folders named __pycache__, build, node_modules, venv and 3 entries that .gitignore "
-        "excludes. --no-ignore reads them\n"
+        "excludes. To read them, pass --no-ignore.\n"
     )
     process = inside("index", folder, "--path", "i", "--json", "--no-ignore")
     assert (json.loads(process.stdout)["documents"], process.stderr) == (10, "")
@@ -110,8 +110,8 @@ def test_a_url_is_refused_with_what_to_do(inside, tmp_path):
     process = inside("index", "https://example.com/page", "--path", "i")
     assert process.returncode == 1
     assert process.stderr == (
-        "ctx1: https://example.com/page is a URL; a source is a file or folder: download it, for example with curl -O, "
-        "and name the file\n"
+        "ctx1: https://example.com/page is a URL, but a source must be a file or a folder. Download it, for example "
+        "with `curl -O`, and name the file.\n"
     )
     assert not (tmp_path / "i").exists()
 
@@ -120,7 +120,7 @@ def test_a_missing_source_beside_a_good_one_ends_the_run_before_it_begins(inside
     write_files(tmp_path / "n", **{"a.md": "Text."})
     process = inside("index", "n", "nots", "--path", "i")
     assert process.returncode == 1
-    assert process.stderr == "ctx1: nots does not exist, so nothing was read: check the path\n"
+    assert process.stderr == "ctx1: nots does not exist, so nothing was read. Check the path.\n"
     assert not (tmp_path / "i").exists()
 
 

@@ -345,7 +345,7 @@ def test_fewer_tasks_than_splits_and_an_empty_file_are_refused(inside, tmp_path)
     assert split_run.returncode == 1
     assert "3 splits need more than 2 tasks" in split_run.stderr
     (tmp_path / "empty.jsonl").write_text("")
-    assert "0 tasks are too few" in inside("synth", "split", "empty.jsonl", "--out", "set").stderr
+    assert "need more than 0 tasks" in inside("synth", "split", "empty.jsonl", "--out", "set").stderr
     assert not (tmp_path / "set").exists()
 
 

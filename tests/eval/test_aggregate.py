@@ -202,7 +202,7 @@ def test_the_json_comes_back_as_it_was() -> None:
 
 @pytest.mark.parametrize("row", [None, [], {}, {"schema": 1}, {"schema": "x"}])
 def test_data_that_is_not_a_summary_is_refused(row: object) -> None:
-    with pytest.raises(DataError, match=r"f\.json: not a summary"):
+    with pytest.raises(DataError, match=r"f\.json is not a summary"):
         summary_from_json(row, "f.json")
 
 

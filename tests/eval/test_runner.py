@@ -78,7 +78,7 @@ def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continu
     records = evaluate(prepared, find_systems(["agent"]), options, folder=tmp_path, concurrency=2, processes=1)
     assert time.monotonic() - started < 60
     errors = {record.question: record.error for record in records}
-    assert "hung: no answer within 3 seconds" in str(errors[faulty_policies.HANGS])
+    assert "no answer came within 3 seconds" in str(errors[faulty_policies.HANGS])
     assert "process died 2 times (SIGKILL, which the system sends when memory runs out)" in str(
         errors[faulty_policies.DIES]
     )
@@ -109,13 +109,13 @@ def test_a_result_that_cannot_be_scored_is_a_failure_of_its_question_alone(
     benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise TrajectoryError("the digest differs")
+        raise TrajectoryError("the digest differs)")
 
     (job, *_) = runner.plan_jobs([benchmarks[0].benchmark], find_systems(["bm25"]), windows=(1024,), seeds=(0,))
     answerer = Answerer(benchmarks[0].open(), ScriptedPolicy([]), AnswerSettings())
     monkeypatch.setattr(runner, "_scored_record", fail)
     record = runner.answer_job(job, answerer)
-    assert record.error == "its result cannot be scored: the digest differs"
+    assert record.error == "the result cannot be scored (the digest differs)"
     assert record.scores["recall"] == 0.0
 
 

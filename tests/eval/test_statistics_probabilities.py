@@ -63,8 +63,8 @@ def test_an_interval_contains_its_mean_and_resamples_whole_groups() -> None:
 @pytest.mark.parametrize(
     ("probabilities", "outcomes", "message"),
     [
-        ([], [], "each probability needs one outcome; got 0 and 0"),
-        ([0.5], [1, 0], "each probability needs one outcome; got 1 and 2"),
+        ([], [], "each probability needs one outcome; got 0 probabilities and 0"),
+        ([0.5], [1, 0], "each probability needs one outcome; got 1 probabilities and 2"),
         ([1.5], [1], "from 0 to 1"),
         ([float("nan")], [1], "from 0 to 1"),
     ],

@@ -104,7 +104,7 @@ def test_rows_that_are_no_judgments(tmp_path: Path, row: str) -> None:
     problems: list[str] = []
     (entry,) = load_judgments(log, problems=problems)
     assert entry.relevant == ("a",)
-    assert "log.jsonl:1 is not a judgment" in problems[0]
+    assert "log.jsonl:1: the line must be a judgment" in problems[0]
     log.write_text('{"schema": 2, "trajectory": "t"}\n')
     with pytest.raises(DataError, match="schema 2"):
         load_judgments(log)

@@ -234,7 +234,7 @@ async def test_documents_are_resources(agent: SearchAgent) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [
-        ("retrieve", {"question": "  "}, "the question is empty: say in words what to look for"),
+        ("retrieve", {"question": "  "}, "the question is empty. Say in words what to look for"),
         ("retrieve", {"question": ""}, "at least 1 character"),
         ("retrieve", {"question": QUESTION, "k": 0}, "greater than or equal to 1"),
         ("retrieve", {"question": QUESTION, "where": {"year": {"$near": 1}}}, "$near"),
@@ -249,7 +249,7 @@ async def test_documents_are_resources(agent: SearchAgent) -> None:
         ("grep", {"pattern": "(unclosed"}, "missing )"),
         ("grep", {"pattern": "(?<=a)b"}, "(?<"),
         ("grep", {"pattern": "a", "where": {"a": 1, "b": 2}}, "filter"),
-        ("read", {"document_id": "d99"}, "there is no document 'd99': use an id from another tool's result"),
+        ("read", {"document_id": "d99"}, "there is no document 'd99'. Use an id from another tool's result"),
         ("read", {"document_id": "d0", "first_chunk": 7}, "first_chunk must be at most 0"),
     ],
 )
@@ -336,7 +336,7 @@ async def test_a_call_that_is_given_up_ends_the_search_and_frees_its_slot(
         await wait_until(lambda: service.admission.running == 1)
         refusal = await client.call_tool("retrieve", {"question": QUESTION})
         assert refusal.is_error
-        assert "1 searches are running and 0 waiting: try again in" in text(refusal)
+        assert "1 searches are running and 0 are waiting. Try again in" in text(refusal)
         call_task.cancel()
         await asyncio.gather(call_task, return_exceptions=True)
         await wait_until(lambda: service.admission.running == 0)

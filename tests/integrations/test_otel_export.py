@@ -53,7 +53,7 @@ def test_none_sends_nothing() -> None:
 def test_an_exporter_that_is_not_installed() -> None:
     output = run(OTEL_TRACES_EXPORTER="zipkin").stdout
     assert output.startswith(
-        "refused: OTEL_TRACES_EXPORTER=zipkin: this exporter is not installed. Install it, or use one of "
+        "refused: OTEL_TRACES_EXPORTER=zipkin names an exporter that is not installed. Install it, or use one of "
     )
     assert "console, none" in output
 

@@ -192,7 +192,7 @@ def test_a_part_beyond_the_depth_is_left_out_with_a_notice() -> None:
     assert parse_message(nested(DEEPEST_PART, 0)).text == "Text."
     mail = parse_message(nested(DEEPEST_PART + 1, 0))
     assert mail.text == ""
-    assert mail.notices == ("parts are nested in more than 10 levels: the deeper ones are left out",)
+    assert mail.notices == ("parts are nested in more than 10 levels, so the deeper ones are left out",)
 
 
 def test_depth_does_not_multiply_the_time(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_fields_that_chroma_refuses_are_left_out_and_named(tmp_path: Path) -> No
     assert [document.metadata for document in documents[:-1]] == [{"year": n} for n in range(len(REFUSED))]
     assert documents[-1].metadata == {"big": str(2**64), "low": -(2**63), "\ufffd": "a", "nested": '{"a": [1]}'}
     assert len(reasons) == len(REFUSED)
-    assert reasons[0].startswith("field 'chroma:document' is left out of the metadata: Chroma reserves names")
+    assert reasons[0].startswith("metadata field 'chroma:document' is left out: Chroma reserves names")
 
 
 def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
     file.write_text(json.dumps({"text": "x", **{f"k{n}": n for n in range(20_000)}}) + "\n")
     ((document,), reasons) = read(file)
     assert list(document.metadata) == [f"k{n}" for n in range(MOST_ENTRIES)]
-    assert reasons == ["documents with more than 256 metadata fields: only the first 256 are indexed"]
+    assert reasons == ["some documents have more than 256 metadata fields, of which only the first 256 are indexed"]
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
     [
         ({"chroma:document": "x"}, "metadata 'chroma:document': Chroma reserves"),
         ({"": "x"}, "its name is empty"),
-        ({"a": None}, "its value is a NoneType"),
+        ({"a": None}, "must be a string, number or boolean; got NoneType"),
         ({"a": {"b": 1}}, "must be a string, number or boolean; got dict"),
         ({"a": ["b"]}, "must be a string, number or boolean; got list"),
-        ({"a": b"b"}, "its value is a bytes"),
+        ({"a": b"b"}, "must be a string, number or boolean; got bytes"),
         ({"a": 2**63}, "more than 64 bits"),
         ({"a": math.nan}, "must be a finite number"),
         ({"a": -math.inf}, "must be a finite number"),
@@ -140,11 +140,11 @@ def write_file(path: Path, unit: bytes, size: int, head: bytes = b"", tail: byte
     [
         ("one-line.jsonl.gz", b"a", 1024 * MB, b'{"text": "', "unpacks to more than 200 times its size"),
         ("one-line.jsonl", b"a", 512 * MB, b'{"text": "', f"the line is larger than {MAX_MB} MB"),
-        ("lists.jsonl", b"[],", 15 * MB, b'{"text": "x", "m": [', "more than 1,048,576 JSON values in one line"),
+        ("lists.jsonl", b"[],", 15 * MB, b'{"text": "x", "m": [', "the line has more than 1,048,576 JSON values"),
         ("cell.csv", b"a", 512 * MB, b"text\n", "a row is larger"),
         ("open-quote.csv", b"aaaaaaa\n", 128 * MB, b'text\n"', "a row is larger"),
         ("cells.csv", b"ab,", 15 * MB, b"text,b\n", "a row is larger"),
-        ("header.csv", b"a,", MB, b"", "its header names more than 10,000 columns"),
+        ("header.csv", b"a,", MB, b"", "the header names more than 10,000 columns"),
         ("large.txt", b"a", 512 * MB, b"", "the file, which is one document, is larger than"),
         ("large.md", b"# a\n", 512 * MB, b"", "the file, which is one document, is larger than"),
         ("large.html", b"<p>", 512 * MB, b"", "the file, which is one document, is larger than"),
@@ -172,7 +172,7 @@ def test_a_parquet_file_that_unpacks_to_far_more_than_its_size_is_refused(
 
     monkeypatch.setattr("context_agent.retrieval.loaders.unpacking.FREE_UNPACKED_SIZE", 2 * MB)
     parquet.write_table(pa.table({"text": ["a" * (4 * MB)]}), tmp_path / "a.parquet", compression="zstd")
-    assert read(tmp_path) == ([], [f"unpacks to more than 200 times its size: {UNPACK}"])
+    assert read(tmp_path) == ([], [f"the file unpacks to more than 200 times its size.  {UNPACK}"])
 
 
 def test_a_parquet_row_that_is_too_large_is_refused(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_pdf_page_that_unpacks_to_far_too_much_is_left_out(tmp_path: Path) -> 
         page[NameObject("/Contents")] = stream.flate_encode()
     writer.write(tmp_path / "a.pdf")
     _, reasons = read(tmp_path)
-    assert "page 2 unpacks to more than 4 MB: it is left out" in reasons
+    assert "page 2 unpacks to more than 4 MB, so it is left out" in reasons
 
 
 def test_the_rest_of_a_file_with_a_long_line_is_read_and_the_limit_can_be_raised(tmp_path: Path) -> None:

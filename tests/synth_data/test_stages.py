@@ -156,7 +156,7 @@ async def test_a_damaged_journal_is_told(tmp_path):
     await run_stage("bad", ROWS, double_even, out)
     with journal_path(out).open("a") as stream:
         stream.write("[]\n")
-    with pytest.raises(DataError, match=r"damaged.*Delete it"):
+    with pytest.raises(DataError, match=r"damaged.*delete it"):
         await run_stage("bad", ROWS, double_even, out)
 
 

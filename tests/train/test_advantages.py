@@ -85,7 +85,7 @@ def test_part_of_the_negative_episodes_can_be_left_out() -> None:
 
 
 def test_a_reward_that_is_no_number_names_its_episode() -> None:
-    with pytest.raises(DataError, match="episode b is nan"):
+    with pytest.raises(DataError, match="episode b must be finite; got nan"):
         group_advantages([EpisodeReward("a", "g", 1.0), EpisodeReward("b", "g", float("nan"))])
 
 

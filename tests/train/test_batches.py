@@ -83,6 +83,6 @@ def test_rows_past_the_bound_are_left_out() -> None:
 
 
 def test_the_run_stops_if_no_row_is_fresh() -> None:
-    with pytest.raises(PolicyError, match="update 10: all 2 rows are more than 3 updates old, up to 9"):
+    with pytest.raises(PolicyError, match="all 2 rows of update 10 are more than 3 updates old, up to 9"):
         fresh_rows(versions("1", "2"), 10, 3)
     assert fresh_rows(versions(), 10, 3) == []

@@ -38,9 +38,9 @@ def test_a_value_is_toml_and_a_bare_word_a_string(text: str, key: str, value: An
         ("groups=8", "Did you mean 'rollouts.groups'"),
         ("optimizer.lr=1", "Did you mean 'optimizer.learning_rate'"),
         ("model.lora.rnk=8", "Did you mean 'model.lora.rank'"),
-        ("rewards.xyz=8", "choose from answer, beta"),
-        ("zzz=8", "choose from async_rollouts, checkpoints"),
-        ("rollouts.groups", "'rollouts.groups' sets nothing: write KEY=VALUE"),
+        ("rewards.xyz=8", "Choose from answer, beta"),
+        ("zzz=8", "Choose from async_rollouts, checkpoints"),
+        ("rollouts.groups", "'rollouts.groups' sets nothing. Write KEY=VALUE"),
         ("=8", "sets nothing"),
         ("curriculum.beta=[4", "curriculum.beta = .4 is not valid TOML"),
         ("seed=1\nthreads=2", "sets more than one value"),
@@ -61,7 +61,7 @@ def test_changes_override_a_file_and_make_its_missing_tables(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"rollouts\.groups: Input should be a valid integer"):
         read_run(path, parse_changes(["rollouts.groups=many"]))
     path.write_text('model = "m"\n')
-    with pytest.raises(ConfigError, match=r"cannot set model\.name: model is a value, not a table"):
+    with pytest.raises(ConfigError, match=r"cannot set model\.name, because model is a value, not a table"):
         read_run(path, parse_changes(["model.name=m"]))
 
 

@@ -69,7 +69,7 @@ def test_a_damaged_checkpoint_does_not_count(damage: str, tmp_path: Path) -> Non
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
     save_steps(tmp_path, 4)
     other = {"seed": 0, "out": "b", "rollouts": {"groups": 16}, "model": {"name": "m"}}
-    with pytest.raises(ConfigError, match=r"rollouts\.groups was 8 and is 16\. Resume with those settings"):
+    with pytest.raises(ConfigError, match=r"rollouts\.groups was 8 and is 16.\. Resume with those settings"):
         Checkpoints(tmp_path, kind="rl", settings=other).newest()
     with pytest.raises(ConfigError, match="of `ctx1 train rl`, not of `ctx1 train sft`"):
         Checkpoints(tmp_path, kind="sft", settings=SETTINGS).newest()

@@ -91,8 +91,8 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
         ({"rollouts": {"groups": "many"}}, "rollouts.groups: Input should be a valid integer"),
         ({"rewards": {"gamma": 2}}, "gamma must be in"),
         ({"loss": {"kind": "ppo"}}, "loss.kind: Input should be 'cispo', 'grpo', 'dr_grpo' or 'reinforce'"),
-        ({"loss": {"staleness": 1}}, "with rollouts.substeps = 4 set it to at least 3"),
-        ({"async_rollouts": {"ahead": 2}}, "ahead = 2 and rollouts.substeps = 4 set it to at least 11"),
+        ({"loss": {"staleness": 1}}, "With rollouts.substeps = 4, set loss.staleness to at least 3"),
+        ({"async_rollouts": {"ahead": 2}}, "ahead = 2 and rollouts.substeps = 4, set loss.staleness to at least 11"),
         ({"async_rollouts": {"ahead": 0}}, "async_rollouts.ahead: Input should be greater than 0"),
         ({"async_rollouts": {"quota": 1.5}}, "async_rollouts.quota: Input should be less than or equal to 1"),
         ({"async_rollouts": {"aheed": 1}}, r"unknown key 'aheed' in \[async_rollouts\]. Did you mean 'ahead'"),
@@ -111,10 +111,10 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
             {"judge": JUDGE | {"questions": "some"}, "rewards": {"judge": 1.0}},
             "judge.questions: .*'without_gold' or 'all'",
         ),
-        ({"episodes": {"window": 100}}, "episodes.window = 100 is too small: use at least 512"),
+        ({"episodes": {"window": 100}}, "episodes.window must be at least 512"),
         (
             {"episodes": {"window": 60, "reserve": 8}},
-            "episodes.window = 60 is too small: use at least 64, which is 8 times the reserve",
+            "episodes.window must be at least 64, which is 8 times the reserve",
         ),
         (
             {"episodes": {"window": 512, "reserve": 8, "windows": [32, 512]}},

@@ -60,7 +60,7 @@ def test_gold_that_is_not_in_the_index_is_refused(questions: str) -> None:
 def test_questions_with_missing_gold_can_be_dropped_and_reported(questions: str) -> None:
     ids, notes = collect_ids(DataConfig(questions=(questions,), path="x", missing_gold="drop"))
     assert ids == ["q0", "q1"]
-    assert any("1 of 3 questions dropped" in note for note in notes)
+    assert any("1 of 3 questions are dropped" in note for note in notes)
     assert any("not valid JSON" in note for note in notes)
 
 

@@ -158,7 +158,7 @@ def test_an_episode_of_a_trained_folder_has_its_profile_and_window(
 def test_a_model_of_the_toy_world_says_why_it_searches_no_index(base: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((base / "config.json").read_text())
     PolicyDescription(renderer="words").save(tmp_path)
-    with pytest.raises(ConfigError, match="knows only the words of its toy environment and cannot search an index"):
+    with pytest.raises(ConfigError, match="knows only the words of its toy environment, so it cannot search an index"):
         local(str(tmp_path))
 
 

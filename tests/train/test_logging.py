@@ -95,7 +95,7 @@ def test_nothing_is_logged_to_a_tracker_that_is_not_installed_or_not_wanted(
     assert trackers(tmp_path / "b", to=None) == ()
     monkeypatch.setattr("context_agent.train.training_run.find_spec", lambda name: ModuleSpec(name, None))
     assert trackers(tmp_path / "d", to=None) == (), "a folder named trackio, such as that of its data, is no package"
-    with pytest.raises(ConfigError, match=r"logging\.to names wandb, which is not installed: pip install wandb"):
+    with pytest.raises(ConfigError, match=r"logging\.to names wandb, which is not installed. Run `pip install wandb`"):
         trackers(tmp_path / "c", to=["wandb"])
 
 

@@ -168,7 +168,7 @@ def test_an_episode_of_another_policy_has_no_sampled_tokens(corpus: MemoryCorpus
     ("extra", "words"),
     [
         ({"sampled": {"kept": 0}}, "cannot read"),
-        ({"sampled": {"kept": 0, "new": [1], "output": [2], "logprobs": []}}, "1 sampled tokens, but 0"),
+        ({"sampled": {"kept": 0, "new": [1], "output": [2], "logprobs": []}}, "1 sampled tokens and 0"),
         ({"sampled": {"kept": 0, "new": 5, "output": [2], "logprobs": [0.0]}}, "cannot read"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_broken_record_is_named(extra: dict[str, object], words: str) -> None:
 
 
 def test_a_record_that_keeps_more_than_there_was_is_refused() -> None:
-    with pytest.raises(TrajectoryError, match="reuses 3 ids of 0"):
+    with pytest.raises(TrajectoryError, match="reuses 3 of only 0 ids"):
         list(rows_of_calls([TokenCall(3, (1,), (2,), (-0.1,))], episode_id="e", group_id="g"))
 
 

@@ -136,7 +136,7 @@ class FeedbackRequest(_Request):
     @model_validator(mode="after")
     def _one_reference(self) -> FeedbackRequest:
         if (self.trajectory is None) == (self.request_id is None):
-            raise ValueError("the judgment needs exactly one of trajectory and request_id")
+            raise ValueError("pass either trajectory or request_id")
         return self
 
 

@@ -186,7 +186,7 @@ def _first_error(results: Sequence[EpisodeResult]) -> str:
     """Return the first error that ended an episode, in parentheses. If there is none, return an empty string."""
     errors = (result.end and result.end.error if isinstance(result, Trajectory) else str(result) for result in results)
     error = next((error for error in errors if error), None)
-    return f" ({error})" if error else ""
+    return f" ({error.rstrip('.')})" if error else ""
 
 
 def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:

@@ -54,7 +54,7 @@ def test_missing_data_is_reported_with_the_option_that_fixes_it(tmp_path: Path) 
 
 
 def test_another_split_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="its splits are dev, train"):
+    with pytest.raises(DataError, match="Its splits are dev, train"):
         load_benchmark(str(native_folder(tmp_path)), split="test", data=NOWHERE)
 
 
@@ -240,7 +240,7 @@ def test_beir_takes_the_questions_of_the_split_and_judgments_above_zero(tmp_path
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "s")
     (folder / "corpus.jsonl").unlink()
-    with pytest.raises(DataError, match=r"has no corpus file: add corpus.jsonl or corpus.jsonl.gz"):
+    with pytest.raises(DataError, match=r"has no corpus file. Add corpus.jsonl or corpus.jsonl.gz"):
         load_benchmark(f"beir/scifact={folder}", data=NOWHERE)
 
 

@@ -247,7 +247,7 @@ def test_an_upstream_that_is_not_there_or_silent() -> None:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
     with proxy_client(url) as client:
-        assert "is --upstream its address?" in problem(client.post(CHAT, json={}), 502, "upstream_unreachable")
+        assert "that --upstream is its address" in problem(client.post(CHAT, json={}), 502, "upstream_unreachable")
     release = threading.Event()
 
     def answer(_: Received) -> Reply:

@@ -166,7 +166,7 @@ def test_a_fact_told_twice_is_one_fact_of_two_chunks():
 @pytest.mark.parametrize(
     ("documents", "said"),
     [
-        ([Document("a", "One document is no corpus.", "One")], "too few"),
+        ([Document("a", "One document is no corpus.", "One")], "at least 3 documents; got"),
         ([Document(str(n), f"Text {n} without a title.") for n in range(5)], "no document has a title"),
         ([Document(str(n), "Nothing is named here.", f"Title{n}") for n in range(5)], "no links"),
     ],

@@ -129,7 +129,7 @@ def test_a_stored_line_that_was_cut_is_asked_again_and_a_damaged_one_is_told(tmp
     assert len(cache) == 1
     cache.close()
     path.write_text("{}\n")
-    with pytest.raises(DataError, match=r"replies.jsonl:1: not a stored reply"):
+    with pytest.raises(DataError, match=r"replies.jsonl:1: the line is not a stored reply"):
         ReplyCache(path)
 
 
@@ -252,7 +252,7 @@ def test_prompts_that_are_missing_are_those_that_ship_and_the_digest_tells(tmp_p
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("$hint and $secret", r"verify.md has the unknown placeholder \$secret; its placeholders are \$hint"),
+        ("$hint and $secret", r"verify.md has the unknown placeholder \$secret. Choose from \$hint"),
         ("costs $ 5", r"verify.md has a \$ that does not start a placeholder"),
     ],
 )

@@ -240,10 +240,10 @@ def test_more_seeds_begin_with_the_fewer_ones():
 def test_hops_are_spread_evenly_over_their_range():
     assert [PipelinePlan(9, hops=(2, 4)).target(number) for number in range(6)] == [2, 3, 4, 2, 3, 4]
     for count, hops in ((0, (1, 2)), (5, (0, 2)), (5, (3, 2))):
-        with pytest.raises(ConfigError, match="hops a range that starts at 1"):
+        with pytest.raises(ConfigError, match="hops must be a range that starts at 1"):
             PipelinePlan(count, hops=hops)
 
 
 def test_more_hops_than_the_domain_has_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="at most 4 hops; got 5"):
+    with pytest.raises(ConfigError, match=r"at most 4 .*; got 5"):
         make("http://127.0.0.1:9", tmp_path / "tasks.jsonl", plan=PipelinePlan(10, hops=(1, 5)))

@@ -166,9 +166,9 @@ def test_a_task_that_cannot_be_verified_is_dropped(tmp_path, row, reason):
 
 
 def test_a_row_that_is_no_task_is_told(tmp_path):
-    with ScriptedServer() as server, pytest.raises(DataError, match="no field question"):
+    with ScriptedServer() as server, pytest.raises(DataError, match="the row has no field question"):
         run(verify, server, tmp_path, {"id": "a"})
-    with ScriptedServer() as server, pytest.raises(DataError, match="must be a row that `ctx1 synth explore` wrote"):
+    with ScriptedServer() as server, pytest.raises(DataError, match="Pass rows that `ctx1 synth explore` wrote"):
         run(write, server, tmp_path, {"id": "a", "documents": [3]})
 
 

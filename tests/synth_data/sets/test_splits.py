@@ -153,7 +153,7 @@ def test_a_name_that_would_break_the_ids_is_refused(name):
 
 
 def test_too_few_tasks_are_refused():
-    with pytest.raises(DataError, match="2 tasks are too few for 3 splits"):
+    with pytest.raises(DataError, match="3 splits need more than 2 tasks"):
         split_tasks([task("a", "d1"), task("b", "d2")], "set")
     with pytest.raises(DataError, match="0 tasks"):
         split_tasks([], "set")

@@ -141,5 +141,5 @@ def test_an_evaluation_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert load_scores(path) == load_scores(path, about) == scores(0.0, 1.0)
     assert load_scores(path, {**about, "questions": 3}) is None, "it is of another evaluation"
     path.write_text("{}\n")
-    with pytest.raises(DataError, match="delete it"):
+    with pytest.raises(DataError, match="Delete it"):
         load_scores(path, about)

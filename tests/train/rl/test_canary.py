@@ -80,12 +80,12 @@ def test_a_sampler_with_the_weights_is_left_alone(noise: float, step: float) -> 
 def test_a_sampler_without_the_change_stops_the_run_at_the_first_update(
     sampler: Sampler, reason: str, noise: float
 ) -> None:
-    with pytest.raises(PolicyError, match=rf"the weights of update 1: .*{reason}"):
+    with pytest.raises(PolicyError, match=rf"the weights of update 1\. .*{reason}"):
         play(noisy(noise, sampler))
 
 
 def test_a_sampler_that_stops_loading_later_is_found_as_well() -> None:
-    with pytest.raises(PolicyError, match=r"the weights of update 9: .*nearest to those of update 8"):
+    with pytest.raises(PolicyError, match=r"the weights of update 9\. .*nearest to those of update 8"):
         play(lambda update, history: history[min(update, 8)], updates=20)
 
 
@@ -97,7 +97,7 @@ def test_a_change_below_the_noise_is_found_once_it_has_grown_above_it() -> None:
 
 @pytest.mark.parametrize("wrong", [0.5, float("nan"), float("-inf")])
 def test_a_difference_beyond_the_bound_stops_the_run_at_once(wrong: float) -> None:
-    with pytest.raises(PolicyError, match=r"the weights of update 0: .*more than 0\.1 \(loss\.mismatch\)"):
+    with pytest.raises(PolicyError, match=r"the weights of update 0\. .*more than 0\.1 \(loss\.mismatch\)"):
         play(lambda update, history: history[-1] + wrong)
 
 
@@ -105,7 +105,7 @@ def test_a_difference_beyond_the_bound_stops_the_run_at_once(wrong: float) -> No
     ("score", "reason"),
     [
         (Score((-1.0,) * 64, "7"), "with the weights '7'"),
-        (Score((-1.0,) * 3, "0"), "scored 3 ids"),
+        (Score((-1.0,) * 3, "0"), "got 3 ids"),
     ],
 )
 def test_a_score_of_other_ids_or_weights_is_refused(score: Score, reason: str) -> None:

@@ -176,7 +176,7 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
 
 
 def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:
-    with pytest.raises(ConfigError, match=r"reached update 20: Resume it with --resume"):
+    with pytest.raises(ConfigError, match=r"reached update 20. Resume it with --resume"):
         train(tiny_runs.rewards(student, straight))
 
 
@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
     assert result.checkpoints_failed == 1
     warning = next(note for note in notes if "could not be written" in note)
     assert "the checkpoint of step 9" in warning
-    assert "the newest complete checkpoint is of step 6. Training continues" in warning
+    assert "The newest complete checkpoint is of step 6. Training continues" in warning
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000018", "step-00000020"}
     assert [line["step"] for line in tiny_runs.timeless(tmp_path) if "checkpoints_failed" in line] == [10]
@@ -282,7 +282,7 @@ def test_a_run_without_a_row_to_train_ends_with_an_error(
     reward = scoring.compute_reward
     monkeypatch.setattr(scoring, "compute_reward", lambda *args: replace(reward(*args), total=0.5))
     run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation={"every": 0})
-    with pytest.raises(DataError, match=r"none of 4 updates had a row to train, .* earned the same: .*ctx1 train sft"):
+    with pytest.raises(DataError, match=r"none of 4 updates had a row to train, .* earned the same\. .*ctx1 train sft"):
         train(run)
     assert [line["groups_equal"] for line in tiny_runs.timeless(tmp_path) if "groups_equal" in line] == [2, 2]
 
@@ -334,6 +334,6 @@ def test_a_sampler_that_keeps_its_first_weights_stops_the_run(
         evaluation={"every": 0},
         async_rollouts={"sampler": "thread"},
     )
-    with pytest.raises(PolicyError, match=r"the sampler does not have the weights of update 1: .*update 0"):
+    with pytest.raises(PolicyError, match=r"the sampler does not have the weights of update 1\. .*update 0"):
         train(run)
     assert len(tiny_runs.timeless(tmp_path)) <= 2

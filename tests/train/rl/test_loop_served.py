@@ -153,9 +153,9 @@ def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Fault.FROZEN, r"nearest to those of update 0: the sampler did not load the newer weights"),
-        (Fault.SWAPPED, r"nearest to those of update 0: the sampler did not load the newer weights"),
-        (Fault.HALF, r"the sampler does not have the weights of update [12]: .* of the change"),
+        (Fault.FROZEN, r"nearest to those of update 0, so it did not load the newer weights"),
+        (Fault.SWAPPED, r"nearest to those of update 0, so it did not load the newer weights"),
+        (Fault.HALF, r"the sampler does not have the weights of update [12]\. .* of the change"),
     ],
 )
 @pytest.mark.parametrize(

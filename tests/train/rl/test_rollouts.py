@@ -131,7 +131,7 @@ def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
 
 def test_an_engine_that_is_gone_ends_the_step_with_an_error(small: ToyEnvironment, words: WordRenderer) -> None:
     loop = rollout_loop(agent(small, words, FakeEngine([])), train_questions(small), SMALL)
-    with pytest.raises(PolicyError, match=r"step 3: none of its 24 episodes could be completed \(all 0 replies"):
+    with pytest.raises(PolicyError, match=r"none of the 24 episodes of step 3 could be completed \(all 0 replies"):
         loop.collect(3)
 
 

@@ -172,7 +172,7 @@ def test_a_sampler_of_other_log_probabilities_stops_the_run_and_the_weights_stay
     assert reported["sampler/logp_difference_mean"] < reported["sampler/logp_difference_max"] < 1e-5
     assert reported["sampler/ratio_mean"] == pytest.approx(1, abs=1e-5)
     before = {name: value.clone() for name, value in tiny.state_dict().items()}
-    with pytest.raises(PolicyError, match=r"update 0: .* differ from the trainer's by 0\.\d+ on average"):
+    with pytest.raises(PolicyError, match=r"in update 0, .* differ from the trainer's by 0\.\d+ on average"):
         trainer(tiny, [*right, *wrong], tokenizer, tmp_path, mismatch=0.01, learning_rate=0.1).train()
     assert all(torch.equal(before[name], value) for name, value in tiny.state_dict().items())
 

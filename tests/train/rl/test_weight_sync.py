@@ -95,7 +95,7 @@ def test_each_version_is_loaded_under_its_own_name_and_the_last_one_taken_off(se
 def test_a_server_that_refuses_or_is_gone_is_reported(server: Any, tmp_path: Path) -> None:
     weights, engine = adapters(server, tmp_path)
     server.status = 404
-    with pytest.raises(PolicyError, match=r"refused load_lora_adapter of policy-2: 404 .*VLLM_ALLOW_RUNTIME_LORA"):
+    with pytest.raises(PolicyError, match=r"refused load_lora_adapter of policy-2 .HTTP 404.*VLLM_ALLOW_RUNTIME_LORA"):
         weights.push(trainer(Model()), 2)
     assert engine.version == "0", "what samples is still the old one"
     server.shutdown()

@@ -118,7 +118,7 @@ def test_a_line_damaged_in_the_middle_is_refused(tmp_path: Path) -> None:
 
 def test_the_buffer_of_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
     fill_log(tmp_path / "buffer")
-    with pytest.raises(ConfigError, match=r"another run: seed was 3 and is 4\. Resume with those settings"):
+    with pytest.raises(ConfigError, match=r"another run .seed was 3 and is 4.\. Resume with those settings"):
         open_log(tmp_path / "buffer", seed=4)
     with pytest.raises(ConfigError, match="ranks was 1 and is 2"):
         RolloutLog(tmp_path / "buffer", settings=SETTINGS, substeps=2, update=0, ranks=2)
@@ -154,7 +154,7 @@ def test_a_full_disk_is_reported_and_leaves_the_file_as_it_was(tmp_path: Path, m
         before = path.read_bytes()
         with monkeypatch.context() as patch:
             patch.setattr(journal_module, "_write", write_to_full_disk)
-            with pytest.raises(DataError, match=r"cannot write to .*buffer: No space left on device"):
+            with pytest.raises(DataError, match=r"cannot write to .*buffer .No space left on device"):
                 journal.write([finished_record(finished_episode("00002-0001-000"))])
             with pytest.raises(DataError, match="No space left"):
                 journal.compact(4, least=0)
@@ -182,7 +182,7 @@ def test_compacting_drops_what_every_checkpoint_has_behind_it(tmp_path: Path) ->
         assert set(journal.finished) == {"00002-0000-000", "00002-0001-000"}
         assert journal.paused == {"00001-0001-000": (CALL, CALL)}
         assert journal.left == ("00001-0001",)
-    with pytest.raises(DataError, match=r"begins at update 4, but the checkpoint is from update 2"):
+    with pytest.raises(DataError, match=r"begins at update 4, but the checkpoint is older, from update 2"):
         open_log(path, 2)
 
 

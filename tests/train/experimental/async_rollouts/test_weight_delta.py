@@ -200,7 +200,7 @@ def test_weights_of_another_model_are_refused_before_anything_changes(tmp_path: 
 def test_changes_of_another_model_are_refused_before_anything_changes(tmp_path: Path) -> None:
     narrow, wide = torch.ones(1), torch.ones(7)
     write_changes(tmp_path / "changes", [narrow + 1], [narrow], version="1", base=START)
-    with pytest.raises(DataError, match="weight 0 has a different shape"):
+    with pytest.raises(DataError, match="weight 0 has another shape"):
         read_changes(tmp_path / "changes", [wide], base=START)
     assert torch.equal(wide, torch.ones(7))
 

@@ -89,7 +89,7 @@ def test_a_judge_that_always_says_yes_is_found_out(labeled: list[LabeledRanking]
     calibration = calibrate_character("yes", labeled, tmp_path)
     assert not calibration.discriminates
     assert calibration.problems[0].startswith("it cannot tell good rankings from bad ones")
-    assert calibration.warnings == ("it says yes to 100% of the bad rankings: it always says yes",)
+    assert calibration.warnings == ("it always says yes, even to 100% of the bad rankings",)
     assert (calibration.figures["auc"].value, calibration.figures["kappa"].value) == (0.5, 0.0)
     assert calibration.figures["correlation_recall"].value is None
     save_calibration(tmp_path / "judge.json", calibration)
@@ -98,7 +98,7 @@ def test_a_judge_that_always_says_yes_is_found_out(labeled: list[LabeledRanking]
 
 
 def test_a_judge_without_verdicts_is_refused(labeled: list[LabeledRanking], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"the judge gave no verdict: 6 reply without JSON"):
+    with pytest.raises(DataError, match=r"the judge gave no verdict .6 reply without JSON"):
         calibrate_character("prose", labeled[:6], tmp_path)
     with pytest.raises(DataError, match="no labeled ranking"):
         calibrate_character("honest", [], tmp_path / "none")
@@ -106,7 +106,7 @@ def test_a_judge_without_verdicts_is_refused(labeled: list[LabeledRanking], tmp_
 
 def test_too_few_rankings_prove_nothing(labeled: list[LabeledRanking], tmp_path: Path) -> None:
     calibration = calibrate_character("honest", labeled[:9], tmp_path)
-    assert calibration.problems == ("3 good and 6 bad rankings: at least 10 of each are needed",)
+    assert calibration.problems == ("there are 3 good and 6 bad rankings, but at least 10 of each are needed",)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 9}', '{"schema": 1}'])

@@ -88,7 +88,9 @@ def test_a_judge_is_told_what_was_wrong_and_mends_it(tmp_path: Path) -> None:
     with ScriptedServer(replies) as server, judge(server.url, tmp_path) as ranking_judge:
         (verdict,) = ranking_judge.verdicts([ranking()])
         assert verdict.score == 1.0
-        assert "'coverage' goes from 0 to 3; got 7" in server.chat_bodies()[2]["messages"][-1]["content"]
+        assert (
+            "the score of 'coverage' must be from 0 to 3; got 7" in server.chat_bodies()[2]["messages"][-1]["content"]
+        )
 
 
 @pytest.mark.parametrize(

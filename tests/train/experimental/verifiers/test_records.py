@@ -142,7 +142,7 @@ def test_files_that_hold_no_episodes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Pass the output folder of a verifiers run"):
         list(read_traces(tmp_path))
     (tmp_path / "traces.jsonl").write_text('{"traces": []}\n{"nothing": 1}\n')
-    with pytest.raises(DataError, match=r"traces.jsonl:2 is not an episode"):
+    with pytest.raises(DataError, match=r"traces.jsonl:2: the line is not an episode"):
         list(read_traces(tmp_path))
     broken = foreign(info={"context_agent": [{"kind": "header"}]})
     (tmp_path / "traces.jsonl").write_text(json.dumps({"traces": [broken, foreign(ok=False)]}))
