@@ -159,10 +159,7 @@ class AdapterSync(SeparateWeights):
                 f"{refusal.message[:200]}){hint}"
             ) from None
         except ServerError as error:
-            raise PolicyError(
-                f"the server at {server} did not run {command} of {body['lora_name']} ({error}). Check that the "
-                "server runs."
-            ) from None
+            raise PolicyError(f"the server at {server} did not run {command} of {body['lora_name']}: {error}") from None
 
 
 class NcclSync(SeparateWeights):
