@@ -109,7 +109,7 @@ def test_a_result_that_cannot_be_scored_is_a_failure_of_its_question_alone(
     benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise TrajectoryError("the digest differs)")
+        raise TrajectoryError("the digest differs")
 
     (job, *_) = runner.plan_jobs([benchmarks[0].benchmark], find_systems(["bm25"]), windows=(1024,), seeds=(0,))
     answerer = Answerer(benchmarks[0].open(), ScriptedPolicy([]), AnswerSettings())
