@@ -53,7 +53,7 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     """
     with open(path, "rb", opener=_without_blocking) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is a pipe, a socket or a device, not a file")
+            raise ValueError("the path is a pipe, a socket or a device, not a file")
         return _at_most(file, limit)
 
 
@@ -122,7 +122,7 @@ def read_lines(stream: IO[AnyStr], *, limit: int = MAX_LINE_BYTES, total: int | 
         if len(line) > limit:
             raise ValueError(f"line {number} has more than {limit:,} bytes")
         if total is not None and size > total:
-            raise ValueError(f"it unpacks to more than {total:,} bytes, {MAX_EXPANSION} times its size")
+            raise ValueError(f"the file unpacks to more than {total:,} bytes, {MAX_EXPANSION} times its size")
         yield line
 
 
@@ -193,7 +193,7 @@ def _without_blocking(path: str, flags: int) -> int:
 def _at_most(file: IO[bytes], limit: int) -> bytes:
     data = file.read(limit + 1)
     if len(data) > limit:
-        raise ValueError(f"it has more than {limit:,} bytes")
+        raise ValueError(f"the file has more than {limit:,} bytes")
     return data
 
 
@@ -202,4 +202,4 @@ def _check_depth(brackets: str, limit: int) -> None:
     for bracket in brackets:
         depth += 1 if bracket in "[{" else -1
         if depth > limit:
-            raise ValueError(f"it is nested more than {limit} levels deep")
+            raise ValueError(f"the value is nested more than {limit} levels deep")

@@ -448,7 +448,7 @@ def pruner(
         "auc_adapted": result.adapted,
         "gain": asdict(result.gain),
     }
-    outcome = f"written to {out}" if result.reader is not None else "it does not help, so nothing was written"
+    outcome = f"written to {out}" if result.reader is not None else "the training does not help, so nothing was written"
     text = (
         f"{result.needed} needed passages of {result.tasks} tasks\n"
         f"AUC on {result.held_out} held-out tasks: shipped {result.shipped:.3f}, adapted {result.adapted:.3f}, "

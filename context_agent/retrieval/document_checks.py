@@ -78,14 +78,14 @@ def _refusal(key: object, value: object) -> str:
 
 def _key_refusal(key: object) -> str:
     if not isinstance(key, str):
-        return f"its name must be a string; got {type(key).__name__}"
+        return f"the name must be a string; got {type(key).__name__}"
     if not key:
-        return "its name is empty"
+        return "the name is empty"
     if len(key) > LONGEST_KEY:
-        return f"its name has more than {LONGEST_KEY} characters"
+        return f"the name has more than {LONGEST_KEY} characters"
     if key.startswith(RESERVED):
         return "Chroma reserves names that begin with 'chroma:', '#' or '$'"
-    return "its name contains a lone surrogate, which is not Unicode text" if _SURROGATE.search(key) else ""
+    return "the name contains a lone surrogate, which is not Unicode text" if _SURROGATE.search(key) else ""
 
 
 def _value_refusal(value: object) -> str:
@@ -93,9 +93,9 @@ def _value_refusal(value: object) -> str:
         case bool():
             return ""
         case str():
-            return "its text contains a lone surrogate, which is not Unicode text" if _SURROGATE.search(value) else ""
+            return "the text contains a lone surrogate, which is not Unicode text" if _SURROGATE.search(value) else ""
         case int():
-            return "" if -(2**63) <= value < 2**63 else "its integer needs more than 64 bits"
+            return "" if -(2**63) <= value < 2**63 else "the integer needs more than 64 bits"
         case float():
-            return "" if math.isfinite(value) else f"its value must be a finite number; got {value}"
-    return f"its value must be a string, number or boolean; got {type(value).__name__}"
+            return "" if math.isfinite(value) else f"the value must be a finite number; got {value}"
+    return f"the value must be a string, number or boolean; got {type(value).__name__}"

@@ -251,7 +251,7 @@ def hanging() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (("--http", "--host", "0.0.0.0"), 2, "other machines can reach 0.0.0.0: pass --token-env"),
+        (("--http", "--host", "0.0.0.0"), 2, "other machines can reach 0.0.0.0. Pass --token-env"),
         (("--http", "--token-env", "CTX1_NO_SUCH"), 2, "the environment variable CTX1_NO_SUCH"),
         (("--http", "--port", "99999"), 2, "99999"),
         (("--path", "nowhere"), 1, "To make this index: ctx1 index SOURCE --path nowhere"),

@@ -60,7 +60,7 @@ def test_an_exporter_that_is_not_installed() -> None:
 
 def test_a_protocol_that_is_not_installed_or_unknown() -> None:
     output = run(OTEL_EXPORTER_OTLP_PROTOCOL="http/json").stdout
-    assert output == "refused: OTEL_EXPORTER_OTLP_PROTOCOL=http/json: choose one of grpc, http/protobuf\n"
+    assert output == "refused: OTEL_EXPORTER_OTLP_PROTOCOL must be one of grpc, http/protobuf; got http/json\n"
 
 
 def test_the_http_server_goes_on_with_its_client_s_trace(tmp_path: Path) -> None:

@@ -148,6 +148,6 @@ def test_a_line_that_is_no_event_is_refused(tmp_path: Path, place: int, line: st
     lines[place] = line
     (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(
-        TrajectoryError, match=r"the first line is not a trajectory header|line 2: not a trajectory event"
+        TrajectoryError, match=r"the first line is not a trajectory header|line 2: the line is not a trajectory event"
     ):
         read(tmp_path / "t.jsonl")

@@ -159,7 +159,7 @@ def test_a_page_that_is_named_a_thousand_times_is_counted_each_time(tmp_path: Pa
     file = pdf([b"<</Type/Catalog/Pages 2 0 R>>", tree, page, stream(repeated(b"q Q ", 2 * MB))])
     documents, reasons = read(tmp_path / "a.pdf", file)
     assert documents == []
-    assert reasons[-1].startswith("unpacks to more than 200 times its size")
+    assert reasons[-1].startswith("the file unpacks to more than 200 times its size")
 
 
 def test_a_sparse_document_of_two_gigabytes_is_refused_at_once(tmp_path: Path) -> None:
@@ -283,9 +283,9 @@ def test_cells_that_repeat_a_shared_string_are_counted_as_they_are_produced(tmp_
     path.write_bytes(workbook(cells, strings=strings))
     report = LoadReport()
     assert list(load(path, report=report, options=LoadOptions(max_mb=1))) == []
-    assert report.notices[0].reason.startswith("its text is larger than 1 MB")
+    assert report.notices[0].reason.startswith("the text of the file is larger than 1 MB")
     _, reasons = read(path, path.read_bytes())
-    assert reasons[0].startswith("unpacks to more than 200 times its size")
+    assert reasons[0].startswith("the file unpacks to more than 200 times its size")
     few = workbook(cells, strings=b"<si><t>%b</t></si>" % (b"a" * 300_000))
     ((document,), _) = read(path, few)
     assert len(document.text) > 3 * 300_000
@@ -361,7 +361,7 @@ def test_a_part_of_any_name_counts_as_unpacked_xml(tmp_path: Path) -> None:
     page = repeated(b"<p>text ", 17 * MB)
     documents, reasons = read(tmp_path / "a.epub", book(package, {"p.dat": page, "p.jpg": os.urandom(MB)}))
     assert documents == []
-    assert reasons[0].startswith("its unpacked XML is larger")
+    assert reasons[0].startswith("the unpacked XML of the file is larger")
 
 
 def test_repeated_fields_of_a_message_are_bounded_together() -> None:

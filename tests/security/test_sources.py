@@ -66,7 +66,7 @@ def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
     ("metadata", "reason"),
     [
         ({"chroma:document": "x"}, "metadata 'chroma:document': Chroma reserves"),
-        ({"": "x"}, "its name is empty"),
+        ({"": "x"}, "the name is empty"),
         ({"a": None}, "must be a string, number or boolean; got NoneType"),
         ({"a": {"b": 1}}, "must be a string, number or boolean; got dict"),
         ({"a": ["b"]}, "must be a string, number or boolean; got list"),
@@ -76,7 +76,7 @@ def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
         ({"a": -math.inf}, "must be a finite number"),
         ({"a": "\ud800"}, "lone surrogate"),
         ({"\ud800": "a"}, "lone surrogate"),
-        ({1: "a"}, "its name must be a string; got int"),
+        ({1: "a"}, "the name must be a string; got int"),
         ({f"k{n}": n for n in range(20_000)}, "20,000 metadata entries"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_pdf_page_that_unpacks_to_far_too_much_is_left_out(tmp_path: Path) -> 
         page[NameObject("/Contents")] = stream.flate_encode()
     writer.write(tmp_path / "a.pdf")
     _, reasons = read(tmp_path)
-    assert "page 2 unpacks to more than 4 MB, so it is left out" in reasons
+    assert "page 2: the page unpacks to more than 4 MB, so it is left out" in reasons
 
 
 def test_the_rest_of_a_file_with_a_long_line_is_read_and_the_limit_can_be_raised(tmp_path: Path) -> None:

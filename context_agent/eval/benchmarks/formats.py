@@ -441,7 +441,9 @@ def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], A
         try:
             value = make(row, number)
         except (KeyError, TypeError, ValueError, AttributeError, LookupError, StopIteration, OverflowError) as error:
-            reason = f"it has no field {error}" if isinstance(error, KeyError) else str(error) or "it has no id"
+            reason = (
+                f"the row has no field {error}" if isinstance(error, KeyError) else str(error) or "the row has no id"
+            )
             tables.problems.append(f"{location}: the row does not fit {tables.name} ({reason})")
             continue
         if problem := _unreadable(value):

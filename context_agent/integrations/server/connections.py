@@ -119,11 +119,11 @@ def _ambiguity(request: h11.Request) -> str:
     """
     names = {name for name, _ in request.headers}
     if {b"content-length", b"transfer-encoding"} <= names:
-        return "it has both Content-Length and Transfer-Encoding"
+        return "the request has both Content-Length and Transfer-Encoding"
     if request.http_version not in (b"1.0", b"1.1"):
-        return "its version is neither 1.0 nor 1.1"
+        return "the version is neither 1.0 nor 1.1"
     if b"transfer-encoding" in names and request.http_version == b"1.0":
-        return "it has Transfer-Encoding, which HTTP/1.0 does not know"
+        return "the request has Transfer-Encoding, which HTTP/1.0 does not know"
     return ""
 
 

@@ -46,10 +46,12 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     fields = [(name.lower(), value) for name, value in headers]
     names = {name for name, _ in fields}
     if {b"content-length", b"transfer-encoding"} <= names:
-        raise invalid_answer("it states the length of its body twice, with Content-Length and Transfer-Encoding")
+        raise invalid_answer(
+            "the answer states the length of its body twice, with Content-Length and Transfer-Encoding"
+        )
     for name, value in fields:
         if _has_control_character(value):
-            raise invalid_answer(f"its header field {name.decode('ascii', 'replace')} contains a control character")
+            raise invalid_answer(f"the header field {name.decode('ascii', 'replace')} contains a control character")
     passed = _end_to_end(fields, _ORIGIN_FIELDS)
     return [item for item in passed if not item[0].replace(b"_", b"-").startswith(OWN_PREFIX)]
 

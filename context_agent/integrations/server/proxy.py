@@ -251,7 +251,7 @@ async def no_such_path(request: Request) -> ASGIApp:
 def path_problem(scope: Scope) -> Problem | None:
     """Return the error for a path that could lead out of the upstream's base path. For any other path, return None."""
     fault = path_fault(scope["raw_path"])
-    return Problem(400, "invalid_path", f"the path is not relayed, because {fault}") if fault else None
+    return Problem(400, "invalid_path", f"the path is not relayed: {fault}") if fault else None
 
 
 class Proxy(LimitedService):
@@ -419,7 +419,7 @@ class Proxy(LimitedService):
             raise self._unanswered(error) from None
         try:
             if not 200 <= response.status_code < 600:
-                raise invalid_answer(f"its status is {response.status_code}")
+                raise invalid_answer(f"the status of the answer is {response.status_code}")
             return UpstreamAnswer(response, response_headers(response.headers.raw))
         except Problem:
             await response.aclose()

@@ -31,12 +31,12 @@ def path_fault(path: bytes) -> str:
         path: The raw path of a request's target, without the query.
     """
     if not path.startswith(b"/"):
-        return "it does not begin with a slash. Send the path alone, without a scheme and a host."
+        return "the path does not begin with a slash. Send the path alone, without a scheme and a host."
     if b"#" in path:
-        return "it contains a fragment (#). Send the # percent-encoded."
+        return "the path contains a fragment (#). Send the # percent-encoded."
     for _ in range(MAX_ENCODINGS + 1):
         if _OVERLONG_UTF8.search(path):
-            return "it contains a character in an overlong form, which is not UTF-8"
+            return "the path contains a character in an overlong form, which is not UTF-8"
         text = unicodedata.normalize("NFKC", path.decode("utf-8", "surrogateescape")).translate(_LOOKALIKE_SEPARATORS)
         if fault := _reading_fault(text):
             return fault
@@ -44,7 +44,7 @@ def path_fault(path: bytes) -> str:
         path = _PERCENT_ENCODED.sub(_decoded, folded)
         if path == folded:
             return ""
-    return f"it is percent-encoded more than {MAX_ENCODINGS} times. Send it encoded once."
+    return f"the path is percent-encoded more than {MAX_ENCODINGS} times. Send it encoded once."
 
 
 def _reading_fault(text: str) -> str:
@@ -53,13 +53,13 @@ def _reading_fault(text: str) -> str:
     A path is rejected if it contains a control character, a parent segment or a host.
     """
     if any(unicodedata.category(character) == "Cc" for character in text):
-        return "it contains a control character"
+        return "the path contains a control character"
     # Windows ignores spaces at the end of a name, and some filters drop characters without a width.
     visible = "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
     if _PARENT_SEGMENT.search(visible):
-        return "it has a parent segment (..), which could lead out of the upstream's base path"
+        return "the path has a parent segment (..), which could lead out of the upstream's base path"
     if _EMPTY_FIRST_SEGMENT.match(visible):
-        return "it begins with two slashes, so the next segment could be read as a host"
+        return "the path begins with two slashes, so the next segment could be read as a host"
     return ""
 
 

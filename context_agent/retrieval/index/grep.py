@@ -196,7 +196,7 @@ _MEANINGS = (
     (re.compile(r"\(\?>|operator: [*+?]\+"), "atomic groups and possessive quantifiers are not supported, nor needed"),
     (re.compile(r"escape sequence: \\Z"), r"the end of the text is written \z"),
     (re.compile("repetition size"), "a repetition goes up to 1,000, nested ones multiplied"),
-    (re.compile("too large"), "it is too large once its repetitions are written out"),
+    (re.compile("too large"), "the pattern is too large once its repetitions are written out"),
 )
 
 

@@ -127,7 +127,7 @@ class Segment:
             if getattr(row, kind) != value:
                 collisions += 1
                 if collisions > MAX_COLLISIONS:
-                    raise CorpusCorruptError.of(self.path, ValueError("its table of ids has wrong hashes"))
+                    raise CorpusCorruptError.of(self.path, ValueError("the table of ids has wrong hashes"))
             elif not self.is_removed(number):
                 yield number, row
 
@@ -261,10 +261,10 @@ def _check_columns(
             first, last = offsets[column], offsets[column] + getattr(sizes, column)
             blocks = (array[at : at + BLOCK_BYTES + 1] for at in range(0, len(array), BLOCK_BYTES))
             if array[0] != first or array[-1] != last or any((block[1:] <= block[:-1]).any() for block in blocks):
-                raise CorpusCorruptError.of(path, ValueError(f"its rows do not cover the column {column}"))
+                raise CorpusCorruptError.of(path, ValueError(f"the rows do not cover the column {column}"))
     numbers = arrays["hashed_rows"]
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < sizes.rows):
-        raise CorpusCorruptError.of(path, ValueError("its table of ids names rows that it does not have"))
+        raise CorpusCorruptError.of(path, ValueError("the table of ids names rows that do not exist"))
 
 
 def _load_removed(file: Path, rows: int) -> NDArray[np.int32]:

@@ -34,7 +34,7 @@ def _package_document(package: Package) -> str:
     for event in package.events("META-INF/container.xml", _CONTAINER):
         if event.name == "rootfile" and event.kind is Kind.START and (path := event.attributes.get("full-path")):
             return path
-    raise ValueError("its container names no package")
+    raise ValueError("the container names no package")
 
 
 def _pages(package: Package, main: str) -> dict[str, None]:

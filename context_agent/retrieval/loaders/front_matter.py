@@ -36,7 +36,7 @@ def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataV
         fields = _fields(matched[1])
         values = {storable(str(key)): metadata_value(reading, str(key), value) for key, value in (fields or {}).items()}
     except Exception as error:  # noqa: BLE001 - values such as 2024-13-45 make YAML raise nearly anything
-        reading.note_once(f"the front matter stays in the text, because {_problem(error)}")
+        reading.note_once(f"the front matter stays in the text: {_problem(error)}")
         return {}, text
     if fields is None:
         return {}, text
@@ -53,12 +53,12 @@ def _fields(front: str) -> Mapping[Any, Any] | None:
     depth = 0
     for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):
         if number > MOST_FRONT_EVENTS:
-            raise ValueError(f"it has more than {MOST_FRONT_EVENTS:,} values, lists and fields")
+            raise ValueError(f"the front matter has more than {MOST_FRONT_EVENTS:,} values, lists and fields")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST_FRONT:
-            raise ValueError(f"it is nested more than {DEEPEST_FRONT} levels deep")
+            raise ValueError(f"the front matter is nested more than {DEEPEST_FRONT} levels deep")
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError("it has aliases (*name)")  # noqa: TRY004
+            raise ValueError("the front matter has aliases (*name)")  # noqa: TRY004
     value = yaml.safe_load(front)
     return value if isinstance(value, dict) else {} if value is None and not front.strip() else None
 

@@ -36,7 +36,7 @@ def _read(reading: Reading) -> Iterator[Document]:
     if reading.found and is_generated(reading.path, raw):
         raise LeftOutError(GENERATED_REASON)
     if sum(map(raw.count, ",[{")) > reading.options.max_size // TEXT_PER_VALUE:
-        raise DataError(reading.options.too_large("the number of its JSON values"))
+        raise DataError(reading.options.too_large("the number of JSON values in the file"))
     try:
         value = json.loads(raw)
     except RecursionError:

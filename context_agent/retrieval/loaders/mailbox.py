@@ -26,7 +26,7 @@ def read_mail(reading: Reading) -> Iterator[Document]:
     for number, raw in enumerate(_messages(reading) if head == b"From " else [content(reading)], start=1):
         try:
             if len(raw) > reading.options.max_size:
-                raise DataError(reading.options.too_large("it"))  # noqa: TRY301
+                raise DataError(reading.options.too_large("the message"))  # noqa: TRY301
             mail = parse_message(raw)
         except DataError as error:
             if head != b"From ":

@@ -68,7 +68,7 @@ class Package:
             self._read.add(part)
             self._unpacked += self._archive.getinfo(part).file_size
         if self._unpacked > self._options.max_size:
-            raise DataError(self._options.too_large("its unpacked XML"))
+            raise DataError(self._options.too_large("the unpacked XML of the file"))
 
     def relationships(self, part: str = "") -> dict[str, Relationship]:
         """Return the relationships of a part by id, without those that lead out of the package.
@@ -91,7 +91,7 @@ class Package:
         """Return the name of the document's main part. Raise `ValueError` if there is none."""
         if part := self.linked(self.relationships(), "officeDocument"):
             return part
-        raise ValueError("it has no main part")
+        raise ValueError("the package has no main part")
 
     def linked(self, links: dict[str, Relationship], kind: str) -> str:
         """Return the first part of that kind that is in the package. If there is none, return an empty string."""
@@ -123,7 +123,7 @@ class Package:
     def check_size(self, characters: int) -> None:
         """Raise `DataError` if a document with this many characters is too large, or far larger than the file."""
         if characters > self._options.max_size:
-            raise DataError(self._options.too_large("its text"))
+            raise DataError(self._options.too_large("the text of the file"))
         check_unpacked(characters, self._packed)
 
 
@@ -209,7 +209,7 @@ def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
         sum(member.file_size for member in members if member.filename.lower().endswith(XML_SUFFIXES))
         > reading.options.max_size
     ):
-        raise DataError(reading.options.too_large("its unpacked XML"))
+        raise DataError(reading.options.too_large("the unpacked XML of the file"))
     check_unpacked(total, sum(member.compress_size for member in members))
 
 

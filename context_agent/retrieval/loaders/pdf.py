@@ -44,7 +44,7 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
             drawn.check()
             size += len(pages[-1])
             if size > reading.options.max_size:
-                raise DataError(reading.options.too_large("its text"))
+                raise DataError(reading.options.too_large("the text of the file"))
         text = "\n\n".join(page for page in pages if page)
         if not text.strip():
             raise DataError(
@@ -90,8 +90,8 @@ def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> st
         drawn.begin(page)
         return page.extract_text(visitor_operand_before=drawn).strip()
     except Exception as error:  # noqa: BLE001 - as above
-        reason = str(error) if isinstance(error, DataError) else f"is damaged ({named(error)})"
-        reading.skip(f"page {number + 1} {reason}")
+        reason = str(error) if isinstance(error, DataError) else f"the page is damaged ({named(error)})"
+        reading.skip(f"page {number + 1}: {reason}")
         return ""
 
 
@@ -113,14 +113,14 @@ class _Drawn:
         size = len(contents.get_data()) if contents is not None else 0
         self._total += size
         if size > LARGEST_PAGE:
-            raise DataError(f"unpacks to more than {LARGEST_PAGE // 2**20} MB, so it is left out")
+            raise DataError(f"the page unpacks to more than {LARGEST_PAGE // 2**20} MB, so it is left out")
         self.check()
 
     def __call__(self, *operation: object) -> None:
         self._operations += 1
         self._total += 1
         if self._operations > MOST_OPERATIONS:
-            raise DataError(f"has more than {MOST_OPERATIONS:,} drawing operations, so it is left out")
+            raise DataError(f"the page has more than {MOST_OPERATIONS:,} drawing operations, so it is left out")
         self.check()
 
     def check(self) -> None:

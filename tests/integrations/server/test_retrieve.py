@@ -133,7 +133,7 @@ def test_what_is_not_there(serve: Serve) -> None:
     with serve() as server:
         problem(server.client.get("/nowhere"), 404, "not_found")
         refusal = server.client.get("/v1/retrieve")
-        assert "does not support GET; use POST" in problem(refusal, 405, "method_not_allowed")
+        assert "does not support GET. Use POST" in problem(refusal, 405, "method_not_allowed")
         assert refusal.headers["allow"] == "POST"
         untyped = server.client.post("/v1/retrieve", content=b'{"question": "x"}')
         assert "Content-Type: application/json" in problem(untyped, 415, "unsupported_media_type")

@@ -81,7 +81,7 @@ async def test_a_worker_that_does_not_answer(peers: list[WorkerPeers], listeners
     (await loop.sock_accept(listeners[2]))[0].close()
     call = asyncio.create_task(peers[0].call(2, "echo", 1, seconds=10))
     (await loop.sock_accept(listeners[2]))[0].close()  # The system does the same when a process dies.
-    with pytest.raises(Problem, match="try again") as unavailable:
+    with pytest.raises(Problem, match="Try again") as unavailable:
         await call
     assert (unavailable.value.status, unavailable.value.code) == (503, "worker_unavailable")
 

@@ -170,7 +170,7 @@ def test_other_json_is_read_by_record_or_whole(tmp_path: Path) -> None:
         ('[{"ts": "1", "type": "message"}]', "its conversations contain no text"),
         ('[{"uuid": "\\ud800", "chat_messages": [{"sender": "\\udc00", "text": "\\ud800"}]}]', None),
         ('{"n": ' + "1" * 10_000 + "}", None),
-        ("[" + "{}," * 2_000_000 + "{}]", "the number of its JSON values is larger"),
+        ("[" + "{}," * 2_000_000 + "{}]", "the number of JSON values in the file is larger"),
     ],
 )
 def test_hostile_json_is_read_or_reported(tmp_path: Path, text: str, reason: str | None) -> None:

@@ -191,7 +191,10 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_read(
     file = MAKERS[kind](tmp_path / f"a.{kind}")
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("word/more.xml", b"<a>" + b" " * 2 * MB)
-    assert "its unpacked XML is larger than 1 MB. Raise the limit with --max-mb" in read(tmp_path, max_mb=1)[1][0]
+    assert (
+        "the unpacked XML of the file is larger than 1 MB. Raise the limit with --max-mb"
+        in read(tmp_path, max_mb=1)[1][0]
+    )
     monkeypatch.setattr(packages, "LARGEST_FILE", MB)
     assert read(tmp_path)[1][0].startswith("the file unpacks to more than 1 MB")
     monkeypatch.setattr(packages, "MOST_MEMBERS", 2)

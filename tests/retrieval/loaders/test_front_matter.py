@@ -55,9 +55,9 @@ def test_a_date_gives_the_day_as_a_number_that_filters_can_compare(tmp_path: Pat
         ("title: {{title}}", "is not valid YAML"),
         ("day: 2024-13-45", "month must be in"),
         ("big: " + "9" * 5_000, "integer string conversion"),
-        ("a: &x [1]\nb: [*x, *x]", "it has aliases"),
+        ("a: &x [1]\nb: [*x, *x]", "the front matter has aliases"),
         ("a: !!python/object/apply:os.system [touch hacked]", "is not valid YAML"),
-        ("a: " + "[" * 5_000 + "]" * 5_000, "nested more than"),
+        ("a: " + "[" * 5_000 + "]" * 5_000, "the front matter is nested more than"),
     ],
 )
 def test_front_matter_that_cannot_be_read_is_harmless_and_stays_in_the_text(
