@@ -41,7 +41,7 @@ def with_values(text: str, changes: Mapping[Path, Any]) -> str:
     spans: list[tuple[int, int, str]] = []
     _find(text, _skip(text, 0), changes, spans)
     if len(spans) < len(changes):
-        raise ValueError("the text has no value at one of the paths")
+        raise ValueError("the text must have a value at each of the paths")
     parts: list[str] = []
     position = 0
     for start, end, written in sorted(spans):
@@ -60,7 +60,7 @@ def _find(text: str, start: int, changes: Mapping[Path, Any], spans: list[tuple[
         inner.setdefault(key, {})[tuple(rest)] = value
     opening = text[start : start + 1]
     if opening not in ("{", "["):
-        raise ValueError("the text has no value at one of the paths")
+        raise ValueError("the text must have a value at each of the paths")
     positions = dict(_members(text, start) if opening == "{" else _items(text, start))
     for key, by_path in inner.items():
         if key in positions:

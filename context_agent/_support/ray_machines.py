@@ -146,7 +146,7 @@ class _RemoteWorker:
         from context_agent import version as installed
 
         if version != installed.__version__:
-            raise ConfigError(f"the worker's machine has context-agent {installed.__version__}, not {version}")
+            raise ConfigError(f"the worker's machine must have context-agent {version}; got {installed.__version__}")
         os.chdir(folder)
         self._pipe, pipe = Pipe()
         threading.Thread(target=run_worker, args=(*work, ParentPipe(pipe)), daemon=True).start()

@@ -62,7 +62,10 @@ def export(run: Source, /, *, out: Out, common: CommonOptions = CommonOptions())
 def _report(exported: ExportedModel, *, as_json: bool) -> int:
     out = exported.folder
     if not exported.has_chat_template:
-        output.note("the tokenizer has no chat template, so chat servers cannot load this model")
+        output.note(
+            "the tokenizer has no chat template, so chat servers cannot load this model. To serve it, add a chat "
+            "template."
+        )
     kind = f"adapters for {exported.base}" if exported.base else "whole weights"
     served = (
         f"vllm serve {exported.base} --enable-lora --lora-modules policy={out}"

@@ -140,7 +140,9 @@ def record_from_json(row: object, location: str) -> EvalRecord:
         DataError: If the row is not a record.
     """
     if not isinstance(row, dict):
-        raise DataError(f"{location}: the line is not a record of an evaluation")
+        raise DataError(
+            f"{location}: the line is not a record of an evaluation. Restore the file, or choose another --out."
+        )
     names = {field.name for field in fields(EvalRecord)}
     values = {key: value for key, value in row.items() if key in names}
     try:
@@ -150,11 +152,15 @@ def record_from_json(row: object, location: str) -> EvalRecord:
         scores = {str(name): _score(value) for name, value in dict(values.pop("scores", {})).items()}
         record = EvalRecord(**values, scores=scores, curve=curve)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{location}: the line is not a record of an evaluation ({error})") from None
+        raise DataError(
+            f"{location}: the line is not a record of an evaluation ({error}). Restore the file, or choose another "
+            "--out."
+        ) from None
     for name, expected in _FIELD_TYPES.items():
         if not isinstance(getattr(record, name), expected):
             raise DataError(
-                f"{location}: the line is not a record of an evaluation (field {name} is {getattr(record, name)!r})"
+                f"{location}: the line is not a record of an evaluation (field {name} is {getattr(record, name)!r}). "
+                "Restore the file, or choose another --out."
             )
     return record
 

@@ -252,9 +252,13 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
         summary = TypeAdapter(EvalSummary).validate_python(row)
         return replace(summary, metrics=tuple(metric.name for metric in in_table_order(row["metrics"])))
     except ValidationError as error:
-        raise DataError(f"{location} is not a summary of an evaluation ({explain(error)})") from None
+        raise DataError(
+            f"{location} is not a summary of an evaluation ({explain(error)}). Pass the output of `ctx1 eval`."
+        ) from None
     except (KeyError, TypeError, ConfigError) as error:
-        raise DataError(f"{location} is not a summary of an evaluation ({error})") from None
+        raise DataError(
+            f"{location} is not a summary of an evaluation ({error}). Pass the output of `ctx1 eval`."
+        ) from None
 
 
 COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens", "prune_accuracy", "money")

@@ -66,4 +66,6 @@ class FrameworkEmbedder:
         try:
             return np.asarray(embed(argument), dtype=np.float32)
         except Exception as error:
-            raise EmbedderError(f"the embedding model {self.name} failed ({error})") from error
+            raise EmbedderError(
+                f"the embedding model {self.name} failed ({error}). Check the model that the framework was given."
+            ) from error

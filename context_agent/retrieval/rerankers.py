@@ -82,7 +82,9 @@ class CrossEncoderReranker:
         try:
             scores = model.predict([(query, text) for text in texts], batch_size=self._batch_size)
         except (RuntimeError, ValueError) as error:
-            raise RerankerError(f"{self.name} failed on {len(texts)} texts ({error})") from error
+            raise RerankerError(
+                f"{self.name} failed on {len(texts)} texts ({error}). Check the model, or pass another --reranker."
+            ) from error
         return np.asarray(scores, dtype=np.float32).reshape(len(texts))
 
     def _loaded(self) -> Any:
@@ -182,9 +184,9 @@ class HttpReranker:
             ) from error
         missing = int(np.isnan(scores).sum())
         if missing:
-            raise RerankerError(f"the reranker {self.name} scored only {count - missing} of {count} texts")
+            raise RerankerError(f"the reranker {self.name} must score all {count} texts; got {count - missing}")
         if not (np.abs(scores) <= np.finfo(np.float32).max).all():
-            raise RerankerError(f"the reranker {self.name} returned a score that is not finite")
+            raise RerankerError(f"the reranker {self.name} must return finite scores")
         return scores.astype(np.float32)
 
 

@@ -142,7 +142,7 @@ def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
             labels=dict(row.get("labels") or {}),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{location}: the row is not a task ({error})") from None
+        raise DataError(f"{location}: the row is not a task ({error}). Correct the row, or delete it.") from None
 
 
 def _support(item: Mapping[str, Any]) -> Support:

@@ -239,7 +239,7 @@ class StepRows:
 
 def _empty_substeps(count: object) -> list[list[WeightedRow]]:
     if not (isinstance(count, int) and 0 <= count <= MAX_SUBSTEPS):
-        raise ValueError(f"its header has the impossible number of parts {count!r}")
+        raise ValueError(f"the header has the impossible number of parts {count!r}")
     return [[] for _ in range(count)]
 
 

@@ -165,7 +165,7 @@ def _fitted(rows: Rows, labels: Rows, group: NDArray[np.int64]) -> NDArray[np.fl
     penalty = min(PENALTIES, key=lambda it: held_out_loss(rows, labels, fold, it))
     correction = fit_head(rows, labels, penalty)
     if correction is None:
-        raise ValueError("a finite penalty gives a correction")
+        raise ValueError("the penalty must be finite to give a correction")
     return correction
 
 

@@ -36,7 +36,7 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
     except OSError as error:
         raise ConfigError(f"cannot read the run file {path} ({error.strerror}). Pass an existing TOML file.") from error
     except ValueError as error:
-        raise ConfigError(f"the run file {path} is not valid TOML ({error})") from error
+        raise ConfigError(f"the run file {path} is not valid TOML ({error}). Correct the file.") from error
     for key, value in (changes or {}).items():
         _change(data, key, value)
     return parse_run(data, str(path))
@@ -49,7 +49,7 @@ def _change(data: dict[str, Any], key: str, value: Any) -> None:
     for name in tables:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"cannot set {key}, because {name} is a value, not a table")
+            raise ConfigError(f"cannot set {key}, because {name} is a value, not a table. Set {name} alone.")
     table[last] = value
 
 

@@ -104,5 +104,5 @@ def _checked(text: str) -> str:
         ValueError: If the text would end its own element.
     """
     if match := _ENDS.search(text):
-        raise ValueError(f"a script or style may not contain {match[0]!r}, which would end its own element")
+        raise ValueError(f"a script or style must not contain {match[0]!r}, which would end its own element")
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -141,7 +141,9 @@ def test_a_machine_with_another_version_is_refused(
     machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_machines, "__version__", "99.0")
-    with pytest.raises(ConfigError, match=r"has context-agent .*, not 99\.0.* Install context-agent 99\.0 on every"):
+    with pytest.raises(
+        ConfigError, match=r"must have context-agent 99\.0; got .* Install context-agent 99\.0 on every"
+    ):
         evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path, machines=machines)
 
 

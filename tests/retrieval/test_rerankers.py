@@ -77,7 +77,7 @@ def test_tries_again_after_overload() -> None:
         (Response([{"index": True, "score": 1}]), "must return a list of scores"),
         (Response([{"index": 0}, {"index": 1}]), "must return a list of scores"),
         (Response([{"index": 0, "score": 1}]), "scored only 1 of 2"),
-        (Response([{"index": 0, "score": 1e300}, {"index": 1, "score": 1}]), "not finite"),
+        (Response([{"index": 0, "score": 1e300}, {"index": 1, "score": 1}]), "finite scores"),
     ],
 )
 def test_failures_say_what_happened(response: Response, reason: str) -> None:

@@ -334,7 +334,7 @@ def test_the_limit_can_be_raised_and_lowered(monkeypatch: pytest.MonkeyPatch) ->
     with http_server(Response(words)) as server:
         embedder = OpenAIEmbedder("m", base_url=server.url(), retries=0)
         monkeypatch.setenv(LIMIT_VARIABLE, "1")
-        with pytest.raises(EmbedderError, match=f"larger than 1 MB; set {LIMIT_VARIABLE}"):
+        with pytest.raises(EmbedderError, match=f"larger than 1 MB.*set {LIMIT_VARIABLE}"):
             embedder.embed_query("a")
         monkeypatch.setenv(LIMIT_VARIABLE, "3")
         assert embedder.embed_query("a").shape == (1,)

@@ -46,9 +46,11 @@ def decoded_body(body: bytes, encodings: str, limit: int) -> bytes:
             raise
         except Exception as error:
             # Each library raises its own errors.
-            raise UndecodableBody(f"the body is not valid {name} ({error})") from error
+            raise UndecodableBody(f"the body is not valid {name} ({error}). Compress it again.") from error
         if len(body) > limit:
-            raise UndecodableBody(f"the body unpacks to more than {limit:,} bytes")
+            raise UndecodableBody(
+                f"the body unpacks to more than {limit:,} bytes. Send less, or raise --max-body of the server."
+            )
     return body
 
 
@@ -72,7 +74,7 @@ def _inflate(body: bytes, most: int, window: int) -> bytes:
         parts.append(stream.decompress(body, most))
         most -= len(parts[-1])
         if most > 0 and not stream.eof:
-            raise UndecodableBody("the compressed body is truncated")
+            raise UndecodableBody("the compressed body is truncated. Send all of it.")
         body = stream.unused_data
     return b"".join(parts)
 
@@ -84,7 +86,7 @@ def _unzstd(body: bytes, most: int) -> bytes:
     with decoder.stream_reader(io.BytesIO(body), read_across_frames=True) as reader:
         unpacked = bytes(reader.read(most))
     if not unpacked:
-        raise UndecodableBody("the compressed body is empty or truncated")
+        raise UndecodableBody("the compressed body is empty or truncated. Send all of it.")
     return unpacked
 
 
@@ -95,7 +97,7 @@ def _unbrotli(body: bytes, most: int) -> bytes:
     unpacked = bytearray(decoder.process(body, output_buffer_limit=most))
     while len(unpacked) < most and not decoder.is_finished():
         if not (more := decoder.process(b"", output_buffer_limit=most - len(unpacked))):
-            raise UndecodableBody("the compressed body is truncated")
+            raise UndecodableBody("the compressed body is truncated. Send all of it.")
         unpacked += more
     return bytes(unpacked)
 

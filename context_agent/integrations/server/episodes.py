@@ -40,10 +40,10 @@ def episode_data(log: FeedbackLog, name: str) -> dict[str, Any]:
     except DataError:  # Its message names the path.
         raise DataError(
             f"the trajectory {name!r} cannot be read, because its file is damaged or another version of context-agent "
-            "wrote it"
+            "wrote it. Search again."
         ) from None
     if not shown.rows:
-        raise DataError(f"the trajectory {name!r} cannot be shown, because it has no complete episode")
+        raise DataError(f"the trajectory {name!r} cannot be shown, because it has no complete episode. Search again.")
     rows = tuple(replace(row, file=Path(row.file).name, run="") for row in shown.rows)
     return viewer.page_data(replace(shown, rows=rows, problems=()))
 

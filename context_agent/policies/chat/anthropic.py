@@ -127,7 +127,10 @@ class AnthropicPolicy(ChatPolicy):
         if message.get("stop_reason") == "refusal":
             details = message.get("stop_details")
             reason = str(details.get("explanation") or "")[:LONGEST_LABEL] if isinstance(details, dict) else ""
-            raise PolicyError(f"the model refused to continue{f': {reason}' if reason else ''}")
+            raise PolicyError(
+                f"the model refused to continue{f' ({reason})' if reason else ''}. Ask in other words, or use another "
+                "model."
+            )
         reply = read_reply([_completion(message)], request)
         return replace(reply, blocks=_kept_blocks(message["content"]))
 

@@ -124,7 +124,7 @@ def json_value(text: str | None) -> object:
     if text is None:
         return None
     if len(text) > LONGEST_JSON:
-        raise ValueError(f"the text has {len(text):,} characters, but at most {LONGEST_JSON:,} are read")
+        raise ValueError(f"the text must have at most {LONGEST_JSON:,} characters; got {len(text):,}")
     return pydantic_core.from_json(text)
 
 

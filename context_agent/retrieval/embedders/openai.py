@@ -131,7 +131,7 @@ class OpenAIEmbedder:
         except (TypeError, ValueError, OverflowError):
             raise self._failure(f"a vector must have numbers as values; got {reprlib.repr(rows[0])}") from None
         if vectors.ndim != 2 or not np.isfinite(vectors).all():
-            raise self._failure("a vector has values that are not finite numbers")
+            raise self._failure("a vector must have finite numbers as values")
         self._dimension = expected
         return vectors
 

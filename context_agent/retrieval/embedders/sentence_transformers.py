@@ -82,7 +82,10 @@ class SentenceTransformerEmbedder:
                     filled, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True, **options
                 )
             except (RuntimeError, ValueError) as error:
-                raise EmbedderError(f"{self._source} failed on {len(filled)} texts ({error})") from error
+                raise EmbedderError(
+                    f"{self._source} failed on {len(filled)} texts ({error}). Check the model, or pass another "
+                    "--embedder."
+                ) from error
             return vectors
 
         return unit_rows(embed_filled(texts, embed, lambda: self.dimension, batch_size=max(1, len(texts))))

@@ -146,7 +146,9 @@ def hits_of_result(result: CallToolResult) -> Any:
     """
     texts = [block.text for block in result.content if block.type == "text"]
     if result.is_error:
-        raise CorpusError(f"the MCP tool failed: {' '.join(texts)[:500] or 'no reason given'}")
+        raise CorpusError(
+            f"the MCP tool failed ({' '.join(texts)[:500] or 'no reason given'}). See the log of the MCP server."
+        )
     if any(isinstance(value, Mapping | list) for value in (result.structured_content or {}).values()):
         return result.structured_content
     try:

@@ -103,7 +103,9 @@ class StageContext:
         if result.error:
             raise PolicyError(result.error)
         if result.stop_reason != "finished":
-            raise DropRow("explorer named nothing", f"it stopped with {result.stop_reason} after {result.turns} turns")
+            raise DropRow(
+                "explorer named nothing", f"the explorer stopped with {result.stop_reason} after {result.turns} turns"
+            )
         return result.documents
 
     def _hint(self, prompt: str) -> str:

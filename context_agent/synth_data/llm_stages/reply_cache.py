@@ -162,7 +162,7 @@ class CachedEndpoint(Endpoint):
             return
         self._failures += 1
         if self._failures >= MOST_FAILURES:
-            raise StageHalted(f"{self._failures} calls in a row failed, the last one because of: {error}") from None
+            raise StageHalted(f"{self._failures} calls in a row failed. The last error is: {error}") from None
 
 
 class RemoteEndpoint(Endpoint):

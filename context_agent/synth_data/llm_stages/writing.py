@@ -114,10 +114,10 @@ def distinct_documents(ranked: Sequence[RankedDocument], count: int) -> Sequence
         DropRow: If there are fewer documents, or if their facts are missing or repeated.
     """
     if len(ranked) < count:
-        raise DropRow("too few documents", f"the explorer named {len(ranked)} of {count}")
+        raise DropRow("too few documents", f"the explorer named {len(ranked)} of {count} documents")
     facts = {normalize(document.justification) for document in ranked[:count]} - {""}
     if len(facts) < count:
-        raise DropRow("facts missing or repeated", f"{len(facts)} different facts for {count} documents")
+        raise DropRow("facts missing or repeated", f"the {count} documents have only {len(facts)} different facts")
     return ranked[:count]
 
 

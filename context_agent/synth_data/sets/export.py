@@ -133,7 +133,7 @@ def push_splits(
     except HfHubHTTPError as error:
         status = error.response.status_code
         advice = f". {hint}" if status in {401, 403} else ""
-        raise ConfigError(f"the hub refused {name} (status {status}){advice}") from error
+        raise ConfigError(f"the hub refused {name} (HTTP {status}){advice}") from error
     except Exception as error:
         # The client's connection errors. The library that defines them differs between versions of the client.
         raise DataError(

@@ -128,7 +128,10 @@ class DemoEvaluator:
         done = [item for item in ended if is_complete(item)]
         if len(done) < len(asks):
             why = next(str(item) for item in ended if not is_complete(item))[:200]
-            raise DataError(f"{len(asks) - len(done)} of {len(asks)} episodes of {name} were aborted ({why})")
+            raise DataError(
+                f"{len(asks) - len(done)} of {len(asks)} episodes of {name} were aborted ({why}). Resume the demo "
+                "with --resume."
+            )
         pairs = zip(done, self._questions, strict=True)
         scores = [score_episode(item, question, agent.corpus, self._plan.judged) for item, question in pairs]
         self._keep(name, done)

@@ -124,9 +124,9 @@ def test_of_a_name_that_is_there_twice_the_last_value_changes() -> None:
 
 
 def test_a_path_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ValueError, match="has no value at one of the paths"):
+    with pytest.raises(ValueError, match="must have a value at each of the paths"):
         with_values('{"a": 1}', {("b",): 2})
-    with pytest.raises(ValueError, match="has no value at one of the paths"):
+    with pytest.raises(ValueError, match="must have a value at each of the paths"):
         with_values('{"a": 1}', {("a", 0): 2})
 
 

@@ -110,7 +110,10 @@ class ExpertReplay:
         own = output[2]
         recorded = self._experts[:, :, layer].reshape(-1, own.shape[-1])
         if len(recorded) != len(own):
-            raise DataError(f"{len(recorded)} positions have recorded experts, but the model reads {len(own)}")
+            raise DataError(
+                f"{len(recorded)} positions have recorded experts, but the model reads {len(own)}. Use the same model "
+                "in the sampler and the trainer."
+            )
         known = recorded[:, :1] >= 0
         chosen = torch.where(known, recorded, own)
         differs = (chosen.sort(-1).values != own.sort(-1).values).any(-1)

@@ -184,7 +184,9 @@ def _sample(events: Events, prompt: list[int], version: str) -> Sample:
             "that it serves the model of this tokenizer."
         )
     if choice.get("finish_reason") not in ("stop", "length"):
-        raise MalformedResponse(f"the server ended the reply early ({choice.get('finish_reason')})")
+        raise MalformedResponse(
+            f"the server ended the reply early ({choice.get('finish_reason')}). See the server's log."
+        )
     if not all(type(token) is int and 0 <= token < LARGEST_ID for token in ids):
         raise PolicyError("the server must return token ids that are integers from 0 to 2**31. The reply is discarded.")
     if not all(_is_logprob(value) for value in logprobs):
@@ -209,7 +211,9 @@ def _experts(value: object, positions: int) -> Experts:
         # The header may claim more than was sent, so it does not decide how much is allocated.
         experts = np.frombuffer(raw, dtype, offset=file.tell()).reshape(shape)
     except (ValueError, TypeError) as error:
-        raise PolicyError(f"the server returned routed_experts that cannot be read ({error})") from None
+        raise PolicyError(
+            f"the server returned routed_experts that cannot be read ({error}). Use vLLM 0.22 or newer."
+        ) from None
     least, most = experts.min(initial=0), experts.max(initial=0)
     if (
         fortran

@@ -250,7 +250,11 @@ class RolloutProcess:
         except (EOFError, OSError):
             self._requests.fail(self._ended())
         except BaseException as error:  # noqa: BLE001 - nobody would read the replies any more
-            self._requests.fail(PolicyError(f"a message of the rollout process cannot be read ({error!r})"))
+            self._requests.fail(
+                PolicyError(
+                    f"a message of the rollout process cannot be read ({error!r}). Resume the run with --resume."
+                )
+            )
 
     def _is_alive(self) -> bool:
         return self._child is not None and self._child.exit_code(0) is None

@@ -141,7 +141,7 @@ class AsyncRollouts:
         try:
             self._log.compact(oldest)
         except DataError as error:
-            self._note(f"the rollout log was not compacted ({error})")
+            self._note(f"the rollout log was not compacted ({error}). Training continues.")
 
     def _offer(self, requests: Iterable[RolloutRequest]) -> None:
         offered = list(requests)

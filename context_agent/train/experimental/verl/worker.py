@@ -97,7 +97,7 @@ class VerlEngine:
                 self._request, prompt_ids=list(request.prompt), sampling_params=sampling
             )
         except Exception as error:  # Ray wraps whatever a server raises in types of its own
-            raise PolicyError(f"a verl server failed ({type(error).__name__}: {error})") from error
+            raise PolicyError(f"a verl server failed ({type(error).__name__}: {error}). See its log.") from error
         self.seconds += time.perf_counter() - started
         return self._sample(tuple(request.prompt), output, frozenset(request.stop))
 
