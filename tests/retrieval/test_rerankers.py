@@ -76,7 +76,7 @@ def test_tries_again_after_overload() -> None:
         (Response([{"index": -1, "score": 1}]), "must return a list of scores"),
         (Response([{"index": True, "score": 1}]), "must return a list of scores"),
         (Response([{"index": 0}, {"index": 1}]), "must return a list of scores"),
-        (Response([{"index": 0, "score": 1}]), "scored only 1 of 2"),
+        (Response([{"index": 0, "score": 1}]), "must score all 2 texts; got 1"),
         (Response([{"index": 0, "score": 1e300}, {"index": 1, "score": 1}]), "finite scores"),
     ],
 )

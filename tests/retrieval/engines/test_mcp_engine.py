@@ -62,7 +62,7 @@ def test_a_tool_that_returns_plain_text_returns_one_passage() -> None:
 
 
 def test_an_error_of_the_tool_is_a_corpus_error() -> None:
-    with McpEngine(server(), "fails") as engine, pytest.raises(CorpusError, match=r"the MCP tool failed ..*fails"):
+    with McpEngine(server(), "fails") as engine, pytest.raises(CorpusError, match=r"the MCP tool failed .*fails"):
         EngineCorpus(engine).search("Rope")
 
 
