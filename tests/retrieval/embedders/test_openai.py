@@ -222,12 +222,12 @@ def test_a_size_that_changes_between_batches_is_refused(server: Server, embedder
         ({"data": [{"index": 0, "embedding": "abc"}]}, "must be a list of embeddings"),
         ({"data": [{"index": 0, "embedding": ["a"]}]}, "must have numbers"),
         ({"data": [{"index": [0], "embedding": [1.0]}]}, "one embedding for each of 1 texts"),
-        (b'{"data": [{"index": 0, "embedding": [1e300]}]}', "not finite"),
+        (b'{"data": [{"index": 0, "embedding": [1e300]}]}', "must have finite numbers"),
         ({"data": "x"}, "must be a list of embeddings"),
         ({"data": []}, "one embedding for each of 1 texts; got 0"),
         ({"data": [{"index": 5, "embedding": [1.0]}]}, "one embedding for each of 1 texts"),
         ({"data": [{"index": 0, "embedding": []}]}, "each vector must have at least 1 values"),
-        (b'{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}', "not finite"),
+        (b'{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}', "must have finite numbers"),
     ],
 )
 def test_a_senseless_answer_is_refused(server: Server, embedder: OpenAIEmbedder, body: Any, complaint: str) -> None:
