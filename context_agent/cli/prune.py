@@ -264,7 +264,7 @@ def proxy(
         if common.json:
             output.print_json({"url": url, "upstream": relay.upstream})
         else:
-            output.note(f"proxy for {relay.upstream} at {url}. To stop, press Ctrl-C.")
+            output.note(f"proxy for {relay.upstream} at {url} (press Ctrl-C to stop)")
 
     interrupted = serve(relay, proxy_application(relay), host, port, ready, dated=False)
     note_savings(savings)

@@ -333,7 +333,7 @@ def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> 
     if as_json:
         output.print_json({"url": url, "corpus": index.name, "chunks": index.chunks, **fields})
     else:
-        output.note(f"{index.chunks:,} chunks of {index.name} at {url}. To stop, press Ctrl-C.")
+        output.note(f"{index.chunks:,} chunks of {index.name} at {url} (press Ctrl-C to stop)")
 
 
 UI_HOST, UI_PORT = "127.0.0.1", 8320
@@ -381,7 +381,7 @@ def ui(
     def ready(url: str) -> None:
         fields = {"url": url, "chunks": corpus.count(), "index": str(home)}
         chunks = output.count(corpus.count(), "passage")
-        output.result(fields, f"{changes}\n{chunks} of {folder} at {url}; press Ctrl-C to stop", as_json=common.json)
+        output.result(fields, f"{changes}\n{chunks} of {folder} at {url} (press Ctrl-C to stop)", as_json=common.json)
         if not no_browser:
             # A text browser in this terminal would hold up the server.
             threading.Thread(target=_open_browser, args=(url,), daemon=True).start()

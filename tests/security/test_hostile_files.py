@@ -207,7 +207,7 @@ def test_of_too_many_parts_the_first_are_read() -> None:
     parts = b"".join(b"--b\n\npart %d\n" % number for number in range(MOST_PARTS + 5))
     mail = parse_message(b"From: a@example.org\nContent-Type: multipart/mixed; boundary=b\n\n" + parts)
     assert mail.text.split("\n\n")[-1] == f"part {MOST_PARTS - 1}"
-    assert mail.notices == (f"has more than {MOST_PARTS:,} parts, so the others are left out",)
+    assert mail.notices == (f"the message has more than {MOST_PARTS:,} parts, so the others are left out",)
 
 
 def test_a_field_that_is_cut_is_named(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_repeated_fields_of_a_message_are_bounded_together() -> None:
 def test_front_matter_of_a_great_many_values_stays_in_the_text(tmp_path: Path) -> None:
     ((document,), reasons) = read(tmp_path / "a.md", b"---\na: [" + b"a," * 4_000 + b"]\n---\nText.")
     assert document.text.startswith("---")
-    assert "it has more than 1,500 values" in reasons[0]
+    assert "the front matter has more than 1,500 values" in reasons[0]
 
 
 @pytest.mark.parametrize("kind", ["json", "view"])

@@ -36,7 +36,7 @@ def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataV
         fields = _fields(matched[1])
         values = {storable(str(key)): metadata_value(reading, str(key), value) for key, value in (fields or {}).items()}
     except Exception as error:  # noqa: BLE001 - values such as 2024-13-45 make YAML raise nearly anything
-        reading.note_once(f"the front matter stays in the text: {_problem(error)}")
+        reading.note_once(f"{_problem(error)}. The front matter stays in the text.")
         return {}, text
     if fields is None:
         return {}, text

@@ -262,7 +262,10 @@ def test_a_refusal_ends_the_episode_with_what_was_found() -> None:
         result = ask(server)
     end = result.trajectories[0].end
     assert end is not None
-    assert (end.stop_reason, end.error) == ("policy_error", "the model refused to continue. Ask in other words, or use another model.")
+    assert (end.stop_reason, end.error) == (
+        "policy_error",
+        "the model refused to continue. Ask in other words, or use another model.",
+    )
     assert result.documents
 
 
