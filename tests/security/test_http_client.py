@@ -532,7 +532,7 @@ def test_tokens_and_log_probabilities_that_cannot_be_are_refused(changed: dict[s
     with http_server(Response({"choices": [choice], "usage": [1]})) as server:
         engine = VllmEngine(server.url(), "m", retries=0)
         sample = engine.generate(SampleRequest([1]))
-        with pytest.raises(PolicyError, match="the server (must return|returned no)"):
+        with pytest.raises(PolicyError, match=r"the server (must return|returned no)"):
             asyncio.run(sample)
 
 
