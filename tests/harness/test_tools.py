@@ -211,3 +211,14 @@ async def test_an_error_of_the_corpus_waits_for_the_other_calls_of_the_turn() ->
 def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="default, context-1"):
         profile("context-2")
+
+
+async def test_a_document_that_the_filter_excludes_cannot_be_read() -> None:
+    corpus = MemoryCorpus(
+        [Document("ours", "Our comets.", metadata={"owner": "us"}), Document("theirs", "Their comets.")]
+    )
+    episode = Episode(EpisodeRequest("comets?", where={"owner": "us"}), corpus)
+    for name in ("theirs", "theirs_0", "ours"):
+        await episode.step(call("read_document", doc_id=name))
+    assert [block.document_id for block in episode.view.blocks] == ["ours"]
+    assert "Their comets" not in str(episode.view)

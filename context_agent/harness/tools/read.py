@@ -14,6 +14,7 @@ from context_agent.harness.tools.tool import (
     ToolOutput,
 )
 from context_agent.pruning.view import Source
+from context_agent.retrieval.filters import compile_where
 from context_agent.text.markers import escape_markers
 from context_agent.types import Chunk, Hit
 
@@ -25,9 +26,15 @@ class ReadArguments(ToolArguments):
 
 
 def run(arguments: ReadArguments, context: ReadContext, earlier: int) -> ToolOutput:
-    """Return the chunks of a document that were not shown yet, in document order."""
+    """Return the chunks of a document that were not shown yet, in document order.
+
+    A chunk that the filter of the search excludes does not exist for the policy.
+    """
     document_id = arguments.doc_id
     chunks = context.corpus.read(document_id) or _document_around(document_id, context)
+    if context.where is not None:
+        passes = compile_where(context.where)
+        chunks = [chunk for chunk in chunks if passes(chunk.metadata)]
     if not chunks:
         return ToolOutput(Source.READ, message=_unknown(document_id, context), mistake="unknown_document")
     new = [chunk for chunk in chunks if chunk.id not in context.shown_ids]
