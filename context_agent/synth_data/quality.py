@@ -35,7 +35,7 @@ from context_agent.synth_data.task import Task, task_of
 STAGE = "filter"
 
 
-NO_GOLD, MISSING, REPEATED = "no gold", "gold not in the index", "near-duplicate"
+NO_GOLD, MISSING, REPEATED = "no gold", "gold is not in the index", "near-duplicate"
 
 
 async def filter_tasks(

@@ -78,7 +78,7 @@ def test_tasks_are_filtered_attempted_and_labeled(inside, tmp_path, tasks, corpu
     kept_tasks = load_tasks(tmp_path / "kept.jsonl")
     assert (report["inputs"], report["unreadable"], report["kept"]) == (10, 1, len(kept_tasks))
     assert kept_tasks
-    assert report["dropped"]["gold not in the index"] == 1
+    assert report["dropped"]["gold is not in the index"] == 1
     assert report["dropped"]["near-duplicate"] >= 1
     for kept_task in kept_tasks:
         assert kept_task.labels["passes"]["attempts"] == ["searches 1", "searches 28"]

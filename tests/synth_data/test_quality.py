@@ -47,8 +47,8 @@ async def test_each_dropped_task_has_its_reason(corpus, tmp_path):
     out = tmp_path / "kept.jsonl"
     report = await filter_tasks(TASKS, corpus, out)
     assert [item.id for item in load_tasks(out)] == ["easy", "other"]
-    assert reasons(out) == {"again": "near-duplicate", "none": "no gold", "missing": "gold not in the index"}
-    assert report.dropped == {"gold not in the index": 1, "near-duplicate": 1, "no gold": 1}
+    assert reasons(out) == {"again": "near-duplicate", "none": "no gold", "missing": "gold is not in the index"}
+    assert report.dropped == {"gold is not in the index": 1, "near-duplicate": 1, "no gold": 1}
     assert all(0 <= item.labels["difficulty"]["score"] <= 1 for item in load_tasks(out))
 
 

@@ -112,7 +112,7 @@ class EpisodePlayer:
         gold = await stages.off_loop(self._corpus, lambda: gold_of(question, lookup))
         reachable = frozenset().union(*gold.documents.values(), *gold.chunks.values())
         if len(reachable) < gold.needs:
-            raise DropRow("gold not in the index", f"missing: {', '.join(gold.missing[:5])}")
+            raise DropRow("gold is not in the index", f"missing: {', '.join(gold.missing[:5])}")
         return gold
 
     async def _search(self, task: Task, gold: Gold, rollout: int) -> SearchResult:
@@ -127,7 +127,7 @@ class EpisodePlayer:
             try:
                 return await agent.asearch(task.question, k=self._settings.profile.max_ranking, question_id=task.id)
             except (BudgetError, ConfigError) as error:
-                raise DropRow("question does not fit", str(error)) from None
+                raise DropRow("the question does not fit", str(error)) from None
 
 
 def episode_rows(tasks: Iterable[Task], rollouts: int) -> list[dict[str, Any]]:

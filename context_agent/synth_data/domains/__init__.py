@@ -85,8 +85,7 @@ class Domain:
             )
         if unknown := [step for step in self.hints if step not in HINTED_STEPS]:
             raise ConfigError(
-                f"hints of domain {self.name!r} has the unknown step {unknown[0]!r}. Choose from "
-                f"{', '.join(HINTED_STEPS)}."
+                f"domain {self.name!r} has the unknown step {unknown[0]!r}. Choose from {', '.join(HINTED_STEPS)}."
             )
 
 

@@ -104,7 +104,8 @@ class StageContext:
             raise PolicyError(result.error)
         if result.stop_reason != "finished":
             raise DropRow(
-                "explorer named nothing", f"the explorer stopped with {result.stop_reason} after {result.turns} turns"
+                "the explorer named nothing",
+                f"the explorer stopped with {result.stop_reason} after {result.turns} turns",
             )
         return result.documents
 

@@ -115,7 +115,7 @@ async def _with_distractors(
         if await _lacks_answer(corpus, task, document, judge):
             distractors.append(document)
     if len(distractors) < settings.least:
-        raise DropRow("too few distractors", f"{len(distractors)} found, {settings.least} needed")
+        raise DropRow("there are too few distractors", f"{len(distractors)} found, {settings.least} needed")
     return KeptRows((replace(task, distractors=tuple(distractors)).to_json(),))
 
 

@@ -58,7 +58,7 @@ async def read_excerpt(corpus: Corpus, document: str, chunk_ids: Sequence[str] =
     selected = [chunk for chunk in chunks if chunk.id in set(chunk_ids)]
     excerpt = DocumentExcerpt(document, chunks[0].title, tuple((selected or chunks)[:EXCERPT_CHUNKS]))
     if instruction := _MODEL_INSTRUCTIONS.search(excerpt.text):
-        raise DropRow("document with instructions", f"{document}: {instruction[0].strip()[:100]!r}")
+        raise DropRow("a document has instructions", f"{document}: {instruction[0].strip()[:100]!r}")
     return excerpt
 
 
@@ -70,5 +70,5 @@ async def document_chunks(corpus: Corpus, document: str) -> list[Chunk]:
     """
     chunks = await off_loop(corpus, lambda: corpus.read(document))
     if not chunks:
-        raise DropRow("document missing", f"the corpus has no document {document!r}")
+        raise DropRow("a document is missing", f"the corpus has no document {document!r}")
     return chunks

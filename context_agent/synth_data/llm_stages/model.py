@@ -244,13 +244,13 @@ def _parse_reply(reply: Reply, form: type[FormT], check: Check[FormT] | None) ->
         InvalidReply: If the reply has no valid object, or if the object fails the check.
     """
     if reply.finish == "length":
-        raise InvalidReply("reply cut off", "the reply was longer than allowed and was cut off. Be brief.")
+        raise InvalidReply("the reply was cut off", "the reply was longer than allowed and was cut off. Be brief.")
     try:
         value = form.model_validate(read_object(reply.text))
     except ValidationError as error:
-        raise InvalidReply("reply with wrong fields", explain(error, limit=5)) from None
+        raise InvalidReply("the reply has wrong fields", explain(error, limit=5)) from None
     except ValueError as error:
-        raise InvalidReply("reply without JSON", str(error)) from None
+        raise InvalidReply("the reply has no JSON", str(error)) from None
     if check is not None:
         check(value)
     return value

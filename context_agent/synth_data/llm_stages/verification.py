@@ -45,11 +45,11 @@ async def verify(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
     """
     task = task_of(row, f"task {row.get('id')!r}")
     if not task.supporting:
-        raise DropRow("no supporting items", task.id)
+        raise DropRow("no item supports the answer", task.id)
     proofs = [await _verify_document(context, task, support) for support in task.supporting]
     supporting = tuple(support for support, _ in proofs)
     if not any(support.contains_truth for support in supporting):
-        raise DropRow("answer in no item", f"no quote of a document says {task.answer!r}")
+        raise DropRow("the answer is in no item", f"no quote of a document says {task.answer!r}")
     facts = tuple(dict.fromkeys(fact for _, fact in proofs))
     return KeptRows((replace(task, supporting=supporting, facts=facts).to_json(),))
 
@@ -72,14 +72,15 @@ def check_quotes(extracted: ExtractedQuotes, task: Task, excerpt: DocumentExcerp
         matched, required = count_quotes(quotes, source), max(1, quotes_needed(len(quotes)))
         if matched < required:
             raise InvalidReply(
-                f"quotes not in the {name}",
+                f"quotes are not in the {name}",
                 f"{matched} of {len(quotes)} quotes are in the {name}, but {required} must be. Missing is "
                 f"{_first_missing(quotes, source)!r}.",
             )
     missing = _first_missing(extracted.answer_quotes, excerpt.text)
     if extracted.contains_answer and (missing or not extracted.answer_quotes):
         raise InvalidReply(
-            "answer quotes not in the document", f"all answer_quotes must be in the document. Missing is {missing!r}."
+            "answer quotes are not in the document",
+            f"all answer_quotes must be in the document. Missing is {missing!r}.",
         )
 
 

@@ -114,10 +114,10 @@ def distinct_documents(ranked: Sequence[RankedDocument], count: int) -> Sequence
         DropRow: If there are fewer documents, or if their facts are missing or repeated.
     """
     if len(ranked) < count:
-        raise DropRow("too few documents", f"the explorer named {len(ranked)} of {count} documents")
+        raise DropRow("there are too few documents", f"the explorer named {len(ranked)} of {count} documents")
     facts = {normalize(document.justification) for document in ranked[:count]} - {""}
     if len(facts) < count:
-        raise DropRow("facts missing or repeated", f"the {count} documents have only {len(facts)} different facts")
+        raise DropRow("facts are missing or repeated", f"the {count} documents have only {len(facts)} different facts")
     return ranked[:count]
 
 
@@ -193,17 +193,17 @@ def check_written(
         )
     if context.truth_type(written.truth_type) is None:
         raise InvalidReply(
-            "unknown truth type", f"{written.truth_type[:40]!r} is not one of the kinds of answers listed"
+            "the truth type is unknown", f"{written.truth_type[:40]!r} is not one of the kinds of answers listed"
         )
     if not any(states_answer(excerpt.text, written.answer) for excerpt in excerpts):
-        raise InvalidReply("answer in no document", f"no document says {written.answer!r}")
+        raise InvalidReply("the answer is in no document", f"no document says {written.answer!r}")
     for secret in (written.answer, *secrets):
         if reveals_answer(text, secret):
             raise InvalidReply("the question contains the answer", f"the question or the clues give {secret!r} away")
     for excerpt in excerpts:
         if _is_name(excerpt.title) and f" {normalize(excerpt.title)} " in f" {normalize(text)} ":
             raise InvalidReply(
-                "title in the question", f"the question or the clues name {excerpt.title!r}. Describe it instead."
+                "a title is in the question", f"the question or the clues name {excerpt.title!r}. Describe it instead."
             )
 
 
@@ -215,7 +215,7 @@ async def extend(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
     """
     task = task_of(row, f"task {row.get('id')!r}")
     if task.hops >= context.domain.max_hops:
-        raise DropRow("maximum hops reached", f"tasks of {context.domain.name} have at most {task.hops} hops")
+        raise DropRow("the maximum of hops is reached", f"tasks of {context.domain.name} have at most {task.hops} hops")
     parts = [PromptPart("QUESTION", task.question), PromptPart("CLUES", task.clues), PromptPart("ANSWER", task.answer)]
     excerpts = await _new_excerpts(context, task, parts)
     names = ["BRIDGING DOCUMENT", "DOCUMENT 2", "DOCUMENT 3"]
@@ -264,13 +264,13 @@ async def _new_excerpts(context: StageContext, task: Task, parts: list[PromptPar
     ]
     bridge = next((excerpt for excerpt in excerpts if states_answer(excerpt.text, task.answer, task.aliases)), None)
     if bridge is None:
-        raise DropRow("no bridging document", f"none of the documents named says {task.answer!r}")
+        raise DropRow("no bridging document was named", f"none of the documents named says {task.answer!r}")
     return [bridge, *(excerpt for excerpt in excerpts if excerpt is not bridge)]
 
 
 def _check_extension(context: StageContext, task: Task, written: WrittenTask, excerpts: list[DocumentExcerpt]) -> None:
     if normalize(written.answer) == normalize(task.answer):
-        raise InvalidReply("answer unchanged", f"the new answer is the old one, {task.answer!r}")
+        raise InvalidReply("the answer is unchanged", f"the new answer is the old one, {task.answer!r}")
     check_written(context, written, excerpts, secrets=[task.answer, *task.aliases])
     # The old clues stay in the task, so they must not state the new answer.
     if states_answer(task.clues, written.answer, written.aliases):

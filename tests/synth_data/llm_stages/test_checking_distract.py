@@ -70,7 +70,10 @@ def test_as_many_as_asked_for_are_taken():
 def test_too_few_drop_the_task():
     with pytest.raises(DropRow) as caught:
         by_words(least=4)
-    assert (caught.value.dropped.reason, caught.value.dropped.detail) == ("too few distractors", "3 found, 4 needed")
+    assert (caught.value.dropped.reason, caught.value.dropped.detail) == (
+        "there are too few distractors",
+        "3 found, 4 needed",
+    )
     assert by_words(least=0, count=0) == ()
     with pytest.raises(ConfigError, match="at least 3 of 2 distractors"):
         DistractorSettings(count=2, least=3)

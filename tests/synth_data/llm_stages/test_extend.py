@@ -79,9 +79,9 @@ def test_a_third_hop_keeps_its_place_in_the_name():
 @pytest.mark.parametrize(
     ("ids", "reason"),
     [
-        (("lake0_0", "boat0_0"), "too few documents"),
-        (("town0_0", "lake0_0", "boat0_0"), "too few documents"),
-        ((), "explorer named nothing"),
+        (("lake0_0", "boat0_0"), "there are too few documents"),
+        (("town0_0", "lake0_0", "boat0_0"), "there are too few documents"),
+        ((), "the explorer named nothing"),
     ],
 )
 def test_what_an_explorer_must_find(tmp_path, ids, reason):
@@ -96,21 +96,21 @@ def test_the_bridge_must_say_the_old_answer(tmp_path):
         run_extend(
             tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0"), row=task("t1", "mason0", answer="Holm", clues="x")
         )
-    assert caught.value.dropped.reason == "no bridging document"
+    assert caught.value.dropped.reason == "no bridging document was named"
 
 
 def test_facts_must_differ(tmp_path):
     with pytest.raises(DropRow) as caught:
         run_extend(tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0", fact="the same"))
-    assert caught.value.dropped.reason == "facts missing or repeated"
+    assert caught.value.dropped.reason == "facts are missing or repeated"
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"answer": "Barlume"}, "answer unchanged"),
+        ({"answer": "Barlume"}, "the answer is unchanged"),
         ({"question": "Who sounded the water in which the Barlume ends?"}, "the question contains the answer"),
-        ({"answer": "old walls"}, "answer in no document"),
+        ({"answer": "old walls"}, "the answer is in no document"),
         ({"answer": "water", "question": "What is it?", "clues": "A deep one."}, None),
     ],
 )
@@ -129,4 +129,4 @@ def test_what_a_writer_of_longer_questions_must_not_do(tmp_path, change, reason)
 def test_the_domain_bounds_the_hops(tmp_path):
     with pytest.raises(DropRow) as caught:
         run_extend(tmp_path, rank_reply(), row=task("t1", "mason0", hops=4))
-    assert caught.value.dropped.reason == "maximum hops reached"
+    assert caught.value.dropped.reason == "the maximum of hops is reached"

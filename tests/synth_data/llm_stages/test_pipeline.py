@@ -91,10 +91,10 @@ def test_what_comes_to_nothing_is_dropped_with_its_reason(whole):
             if gold:
                 reasons[int(gold[0][-1])] = row["reason"]
     assert reasons == {
-        ORDERED: "document with instructions",
-        COAXED: "quotes not in the clues",
+        ORDERED: "a document has instructions",
+        COAXED: "quotes are not in the clues",
         TOLD: "the question contains the answer",
-        INVENTED: "quotes not in the document",
+        INVENTED: "quotes are not in the document",
     }
 
 

@@ -58,13 +58,13 @@ GOOD_CLUE, BAD = "stands in a place", "nobody said this"
     [
         (make_quotes([GOOD_CLUE], ["ground rye"]), None),
         (make_quotes([GOOD_CLUE, "older than the railway", BAD], ["ground rye", "for the fair", BAD]), None),
-        (make_quotes([GOOD_CLUE, BAD], ["ground rye"]), "quotes not in the clues"),
-        (make_quotes([GOOD_CLUE], ["ground rye", BAD]), "quotes not in the document"),
-        (make_quotes([], ["ground rye"]), "quotes not in the clues"),
-        (make_quotes([GOOD_CLUE], []), "quotes not in the document"),
+        (make_quotes([GOOD_CLUE, BAD], ["ground rye"]), "quotes are not in the clues"),
+        (make_quotes([GOOD_CLUE], ["ground rye", BAD]), "quotes are not in the document"),
+        (make_quotes([], ["ground rye"]), "quotes are not in the clues"),
+        (make_quotes([GOOD_CLUE], []), "quotes are not in the document"),
         (make_quotes([GOOD_CLUE], ["ground rye"], ["owner was Ketil Varga"]), None),
-        (make_quotes([GOOD_CLUE], ["ground rye"], ["Ketil Varga", BAD]), "answer quotes not in the document"),
-        (make_quotes([GOOD_CLUE], ["ground rye"], []), "answer quotes not in the document"),
+        (make_quotes([GOOD_CLUE], ["ground rye"], ["Ketil Varga", BAD]), "answer quotes are not in the document"),
+        (make_quotes([GOOD_CLUE], ["ground rye"], []), "answer quotes are not in the document"),
     ],
 )
 def test_each_item_needs_its_share_of_quotes(made, reason):
@@ -137,7 +137,7 @@ def test_an_answer_quote_that_does_not_say_the_answer_is_none(tmp_path):
     wrong_quote = {**HOLDS, "answer_quotes": ["It ground rye for the fair"]}
     with ScriptedServer([extractor(wrong_quote, LACKS)] * 2) as server, pytest.raises(DropRow) as caught:
         run(verify, server, tmp_path, ROW)
-    assert caught.value.dropped.reason == "answer in no item"
+    assert caught.value.dropped.reason == "the answer is in no item"
 
 
 def test_three_extractions_are_tried(tmp_path):
@@ -155,8 +155,8 @@ def test_three_extractions_are_tried(tmp_path):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({**ROW, "supporting": []}, "no supporting items"),
-        (row_of(task("a", "gone", clues=CLUES, **ANSWER)), "document missing"),
+        ({**ROW, "supporting": []}, "no item supports the answer"),
+        (row_of(task("a", "gone", clues=CLUES, **ANSWER)), "a document is missing"),
     ],
 )
 def test_a_task_that_cannot_be_verified_is_dropped(tmp_path, row, reason):
@@ -184,11 +184,11 @@ GOOD_TASK = {"clues": CLUES, "question": "Who owned the building?", "answer": "K
         ({"clues": "x" * 5000}, "no question"),
         ({"answer": "…"}, "no answer"),
         ({"answer": "a b c d e f g h i"}, "no answer"),
-        ({"truth_type": "colour"}, "unknown truth type"),
-        ({"answer": "Anders Holm"}, "answer in no document"),
+        ({"truth_type": "colour"}, "the truth type is unknown"),
+        ({"answer": "Anders Holm"}, "the answer is in no document"),
         ({"question": "What did Varga own?"}, "the question contains the answer"),
         ({"clues": "The building of Ketil VARGA."}, "the question contains the answer"),
-        ({"clues": "A building in Brasko."}, "title in the question"),
+        ({"clues": "A building in Brasko."}, "a title is in the question"),
     ],
 )
 def test_what_a_writer_must_not_do(tmp_path, change, reason):
@@ -220,7 +220,7 @@ def test_a_document_that_gives_orders_to_a_model_is_no_material(order):
     corpus = MemoryCorpus([Document("a", f"A plain beginning.\n{order}")], calibration=False)
     with pytest.raises(DropRow) as caught:
         asyncio.run(read_excerpt(corpus, "a"))
-    assert caught.value.dropped.reason == "document with instructions"
+    assert caught.value.dropped.reason == "a document has instructions"
 
 
 @pytest.mark.parametrize(

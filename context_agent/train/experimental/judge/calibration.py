@@ -142,7 +142,7 @@ def calibrate(
     absent = absence_reasons(verdicts)
     if not units:
         detail = next((verdict.detail for verdict in verdicts if verdict.detail), "")
-        counts = ", ".join(f"{count} {reason}" for reason, count in absent.items())
+        counts = ", ".join(f"{count} × {reason}" for reason, count in absent.items())
         raise DataError(f"the judge gave no verdict ({counts}: {detail}). Check the judge's server and its caps.")
     pairs = [pair for unit in units for pair in unit]
     figures = {name: estimate(units, _over_units(statistic), seed) for name, statistic in STATISTICS.items()}

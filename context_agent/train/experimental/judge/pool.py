@@ -67,7 +67,7 @@ class JudgePool:
         if not absent:
             self.steps_without_verdict = 0 if answered else self.steps_without_verdict
             return ""
-        counts = ", ".join(f"{count} {reason}" for reason, count in absence_reasons(absent).items())
+        counts = ", ".join(f"{count} × {reason}" for reason, count in absence_reasons(absent).items())
         why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge ({counts}: {absent[0].detail})"
         self.note(f"{why}. Their rewards have only the other terms.")
         # Reaching the cap is expected and does not count as a failure of the judge.

@@ -85,10 +85,10 @@ class Rubric:
         for criterion in self.criteria:
             score = scores.get(criterion.name)
             if score is None:
-                return "score missing", f"there is no score for {criterion.name!r}"
+                return "a score is missing", f"there is no score for {criterion.name!r}"
             if not criterion.low <= score <= criterion.high:
                 return (
-                    "score out of range",
+                    "a score is out of range",
                     f"the score of {criterion.name!r} must be from {criterion.low} to {criterion.high}; got {score}",
                 )
         return None

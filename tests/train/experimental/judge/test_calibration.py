@@ -98,7 +98,7 @@ def test_a_judge_that_always_says_yes_is_found_out(labeled: list[LabeledRanking]
 
 
 def test_a_judge_without_verdicts_is_refused(labeled: list[LabeledRanking], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"the judge gave no verdict .6 reply without JSON"):
+    with pytest.raises(DataError, match=r"the judge gave no verdict .6 × the reply has no JSON"):
         calibrate_character("prose", labeled[:6], tmp_path)
     with pytest.raises(DataError, match="no labeled ranking"):
         calibrate_character("honest", [], tmp_path / "none")

@@ -96,9 +96,9 @@ def test_a_judge_is_told_what_was_wrong_and_mends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("character", "reason"),
     [
-        ("prose", "reply without JSON"),
-        ("huge", "reply without JSON"),
-        ("beyond", "score out of range"),
+        ("prose", "the reply has no JSON"),
+        ("huge", "the reply has no JSON"),
+        ("beyond", "a score is out of range"),
         ("down", FAILED),
         ("keyless", FAILED),
     ],

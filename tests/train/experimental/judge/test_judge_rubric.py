@@ -24,8 +24,11 @@ def test_a_score_lies_between_zero_and_one(coverage: int, focus: int) -> None:
 def test_a_range_need_not_begin_at_zero() -> None:
     rubric = Rubric((Criterion("a", "?", low=1, high=5), Criterion("b", "?", low=-1, high=1, weight=3)))
     assert rubric.score({"a": 3, "b": 1}) == pytest.approx((0.5 + 3) / 4)
-    assert rubric.problem({"a": 0, "b": 1}) == ("score out of range", "'a' goes from 1 to 5; got 0")
-    assert rubric.problem({"a": 1}) == ("score missing", "there is no score for 'b'")
+    assert rubric.problem({"a": 0, "b": 1}) == (
+        "a score is out of range",
+        "the score of 'a' must be from 1 to 5; got 0",
+    )
+    assert rubric.problem({"a": 1}) == ("a score is missing", "there is no score for 'b'")
     assert rubric.problem({"a": 1, "b": float("nan")}) is not None
     assert rubric.problem({"a": 5, "b": -1}) is None
 

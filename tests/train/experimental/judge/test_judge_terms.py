@@ -109,7 +109,7 @@ def test_the_other_terms_stay_when_the_judge_is_down(small: ToyEnvironment, word
     assert step.rows == step_without_judge.rows
     assert (step.metrics["judge/absent"], step.metrics["term/judge"]) == (24, 0)
     assert len(messages) == 1
-    assert messages[0].startswith("24 of 24 episodes have no verdict of the judge (24 judge failed: said so). ")
+    assert messages[0].startswith("24 of 24 episodes have no verdict of the judge (24 × judge failed: said so). ")
     assert "other terms" in messages[0]
 
 
