@@ -113,7 +113,7 @@ def test_mtrag_splits_are_domains_and_forms_of_the_question(tmp_path: Path) -> N
     assert (last.question, last.gold) == ("when does it freeze?", ("p1",))
     (whole,) = loaded("mtrag", folder, "cloud_questions").questions
     assert whole.question == "what is Osk?\nwhen?"
-    with pytest.raises(DataError, match=r"add human/retrieval_tasks/clapnq/qrels"):
+    with pytest.raises(DataError, match=r"Add human/retrieval_tasks/clapnq/qrels"):
         loaded("mtrag", folder)
 
 
