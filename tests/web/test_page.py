@@ -98,5 +98,5 @@ def test_a_script_or_style_that_would_end_its_element_is_refused(text):
 
 @pytest.mark.parametrize(("name", "value"), [("Rows", 1), ("a b", 1), ("", 1), ("rows", float("nan"))])
 def test_data_that_is_no_json_or_has_no_plain_name_is_refused(name, value):
-    with pytest.raises(ValueError, match=r"use lowercase|JSON"):
+    with pytest.raises(ValueError, match=r"only lowercase|JSON"):
         page("t", "", data={name: value})

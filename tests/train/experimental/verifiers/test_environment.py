@@ -142,7 +142,7 @@ def test_a_run_that_cannot_be_carried_out_is_refused(run_file: Path) -> None:
     assert isinstance(environment, vf.Env)
     assert environment.config.agent.max_turns == 3
     run_file.with_name("judged.toml").write_text(RUN + "[rewards]\ngamma = 0.9\n")
-    with pytest.raises(ConfigError, match=r"remove rewards\.gamma"):
+    with pytest.raises(ConfigError, match=r"Remove rewards\.gamma"):
         list(load_environment(run_file.with_name("judged.toml")).taskset)
     with pytest.raises(ConfigError, match="needs a run file"):
         list(load_environment("").taskset)
