@@ -383,7 +383,7 @@ class SwarmSubAgents:
         return max(0, min(bounds)) if bounds else None
 
     def _begin(self, task: str, share: int | None, order: TurnOrder) -> _SubAgent:
-        """Return a sub-agent on the task. Its share of tokens may lower its hard cutoff."""
+        """Start a sub-agent for the task. Its share of tokens may lower its hard cutoff."""
         budget = self._budget
         if share is not None and share * 4 // 3 < budget.window:
             window = max(self._least_window, share * 4 // 3)

@@ -13,10 +13,12 @@ class Deadline:
 
     At the deadline, a search ends with its best ranking so far.
 
-    Several searches may share a deadline. Call `expire` in the event loop that runs them to end them at once.
+    Several searches may share a deadline. To end them at once, call `expire` in the
+    event loop that runs them.
 
     Args:
-        seconds: Seconds from the creation of the deadline. If it is None, only a call of `expire` ends the searches.
+        seconds: Seconds from the creation of the deadline. If it is None, the deadline comes when
+            `expire` is called.
     """
 
     def __init__(self, seconds: float | None = None) -> None:

@@ -139,7 +139,11 @@ class AdjustableEffort(Protocol):
         """The names of its efforts, the policy's own first."""
 
     def with_effort(self, name: str) -> Policy:
-        """Return this policy with another effort. Raise `ConfigError` if it has no such effort."""
+        """Return a copy of this policy with another effort.
+
+        Raises:
+            ConfigError: If the policy does not have this effort.
+        """
 
 
 @runtime_checkable

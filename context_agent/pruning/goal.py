@@ -1,4 +1,4 @@
-"""The goal of an agent, which passages are judged against."""
+"""The goal of an agent. The pruner judges passages by it."""
 
 from __future__ import annotations
 

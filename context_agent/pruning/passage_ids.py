@@ -30,7 +30,7 @@ class RequestedIds:
         return self.next_free(number) != number
 
     def next_free(self, number: int) -> int:
-        """Return the first number, from `number` on, that no message asks for."""
+        """Return the smallest number, at least `number`, that no message asks to restore."""
         position = bisect_right(self._starts, number)
         return max(number, self._stops[position - 1]) if position else number
 

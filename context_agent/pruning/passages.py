@@ -254,7 +254,8 @@ class _Cutter:
     def _of_items(self, run: Values, items: Sequence[Value], label: str, depth: int) -> list[Passage]:
         """Return the items of a list as passages.
 
-        Each record is a passage. Scalars and tiny records are joined. An item that is too large is opened.
+        A record becomes one passage. Scalars and tiny records are joined. An item that is too large is divided into
+        its parts.
         """
         sizes, group = self._sizes, next(self._groups)
         passages: list[Passage] = []

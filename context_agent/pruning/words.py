@@ -168,7 +168,7 @@ class PassageWords:
         return Novelty(rarity, unique, paired, sizes.astype(np.float64))
 
     def rare_terms(self, row: int) -> list[int]:
-        """Return the words of a passage that at least two, but at most one in eight, of the passages have.
+        """Return the passage's words that occur in at least two passages, and in at most one passage in eight.
 
         Words of fewer than `NAMING_LETTERS` letters are left out.
         """

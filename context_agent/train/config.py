@@ -743,8 +743,8 @@ class RunConfig:
             )
         if self.episodes.searchers and self.engine.kind != "transformers":
             raise ConfigError(
-                'episodes.searchers is loaded next to the trainer, which needs engine.kind = "transformers". Set it, '
-                "or leave out episodes.searchers."
+                'episodes.searchers needs engine.kind = "transformers", because its model is loaded next to the '
+                f'trainer; got engine.kind = "{self.engine.kind}". Change engine.kind, or leave out episodes.searchers.'
             )
         if self.parl.on and not self.episodes.swarm:
             raise ConfigError(

@@ -57,7 +57,7 @@ class ModelShape:
 
     @property
     def expert(self) -> int:
-        """Number of weights in one expert, or in a dense layer's network: gate, up and down projections."""
+        """The number of weights in one expert, or in a dense layer's network. Both have three projections."""
         return 3 * self.hidden * self.inner + ((2 * self.inner + self.hidden) if self.biases else 0)
 
     @property

@@ -186,7 +186,7 @@ class EpisodeRewardTerms:
 
 
 def ranking_quality(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return F-beta, to the power `exponent`, of the documents that the policy ranked.
+    """Return the F-beta of the documents that the policy ranked, raised to the power `exponent`.
 
     If the question has facts, recall counts facts instead of documents.
     """

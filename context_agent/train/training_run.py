@@ -107,7 +107,7 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
 
 
 class TrainingRun:
-    """The run of a training command in its folder."""
+    """A run of a training command. It writes its state, metrics and results to one folder."""
 
     def __init__(
         self, run: RunConfig, kind: RunKind, *, resume: bool, note: Notify, advance: OnUpdate | None = None

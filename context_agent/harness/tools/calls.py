@@ -40,7 +40,7 @@ def bounded_calls(calls: Sequence[ToolCall], count: int | None = None) -> tuple[
 
 
 def flatten_calls(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[ToolCall]:
-    """Return the calls, with each well-formed batch among the `tools` replaced by the calls that it wraps."""
+    """Return the calls. Replace each well-formed call of a batch tool in `tools` with the calls that it wraps."""
     flat: list[ToolCall] = []
     for call in calls:
         tool = TOOLS[call.name] if call.name in tools else None

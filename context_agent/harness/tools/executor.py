@@ -40,7 +40,7 @@ _Outcome = TypeVar("_Outcome")
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A call that can run, by its index in the turn. `arguments` are plain data, as the trajectory records them."""
+    """A call that can run, with its index in the turn. `arguments` are plain data, as the trajectory records them."""
 
     index: int
     name: str

@@ -1,4 +1,4 @@
-"""Serving of the MCP server on this process's stdin and stdout, or over HTTP."""
+"""Functions that run the MCP server, on stdin and stdout or over HTTP."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIAp
 class _DocumentedApp(FastAPI):
     """FastAPI's application with a complete OpenAPI document. The document names the chat model.
 
-    If the server needs a token, it also names the token.
+    If the server needs a token, the document says so.
     """
 
     def __init__(self, settings: Settings, lifespan: Callable[[FastAPI], Any]) -> None:

@@ -75,7 +75,7 @@ class HarmonyMessage:
 
     @property
     def channel(self) -> str:
-        """The channel that the header names. A message without a channel counts as reasoning, which has no effect."""
+        """The channel that the header names. If it names none, the message counts as reasoning."""
         return next((name for name in _CHANNELS if name in self.header), "analysis")
 
     @property

@@ -85,7 +85,7 @@ class CollectionRecords:
         return vectors.shape[1] if len(vectors) else 0
 
     def space(self) -> str:
-        """Return Chroma's name of the collection's distance: `cosine`, `l2` or `ip`."""
+        """Return Chroma's name for the collection's distance metric: `cosine`, `l2` or `ip`."""
         configuration = self.collection.configuration_json
         index = configuration.get("hnsw") or configuration.get("spann") or {}
         return str(index.get("space") or "l2")

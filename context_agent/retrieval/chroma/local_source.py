@@ -150,7 +150,7 @@ class LocalSource:
 
 
 def _adopt_published(home: Path, root: Path) -> None:
-    """Copy the published snapshot from the index folder to `root`, if this process may not write to the folder."""
+    """If this process may not write to the index folder, copy its published snapshot to `root`."""
     publication = published(home) if home != root else None
     if publication is None or published(root) == publication or not number_in(publication.snapshot):
         return

@@ -45,7 +45,7 @@ class Location:
 
     @classmethod
     def of(cls, path: str | Path | None, url: str | None, live: Collection | None = None, **options: Any) -> Location:
-        """Return the location.
+        """Return the location of an index, from exactly one of `path`, `url` and `live`.
 
         Args:
             path: The folder.
@@ -54,8 +54,8 @@ class Location:
             options: The fields `headers`, `tenant` and `database`.
 
         Raises:
-            ConfigError: Unless exactly one of `path`, `url` and `live` is given.
-            CorpusCorruptError: If a file of the index is a pipe, a socket or a device, or consists mostly of holes.
+            ConfigError: If not exactly one of `path`, `url` and `live` is given.
+            CorpusCorruptError: If a file of the index is a pipe, a socket or a device, or a mostly empty sparse file.
         """
         if sum(option is not None for option in (path, url, live)) != 1:
             raise ConfigError(
@@ -82,7 +82,7 @@ class Location:
 
 
 def _require_files(folder: Path) -> None:
-    """Raise `CorpusCorruptError` if a file is a pipe, which would block its reader, or consists mostly of holes."""
+    """Raise `CorpusCorruptError` if a file is a pipe, which would block its reader, or a mostly empty sparse file."""
     try:
         require_files(_files(folder))
     except DataError as error:

@@ -51,7 +51,7 @@ class ChromaEmbedder:
 
     @classmethod
     def downloaded(cls) -> ChromaEmbedder:
-        """Return Chroma's default embedder if its model files are on this machine. It never downloads them.
+        """Return Chroma's default embedder if its model files are on this machine. Never download them.
 
         Raises:
             ConfigError: If the files are missing.

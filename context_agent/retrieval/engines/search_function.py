@@ -179,7 +179,7 @@ def _documents(documents: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _nodes(nodes: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return LlamaIndex's nodes with scores as hits. The document of a node is its source."""
+    """Convert LlamaIndex's scored nodes to hits. The document of a hit is the source of its node."""
     return [
         {"text": node.get_content(), "id": node.node_id, "document_id": node.node.ref_doc_id, "metadata": node.metadata}
         for node in nodes

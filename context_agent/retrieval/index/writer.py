@@ -178,7 +178,7 @@ class SnapshotWriter:
         return self._index
 
     def _merged(self, segments: list[Segment]) -> list[Segment]:
-        """Return the segments. If there are too many, or too much of one is removed, those at the end are merged."""
+        """Return the segments. If there are too many, or too many rows of one are removed, merge the last ones."""
         start = merge_start(segments)
         if start == len(segments):
             return segments

@@ -106,14 +106,14 @@ class GitIgnore:
 
     @classmethod
     def parse(cls, data: bytes, *, room: int = MAX_RULES_BYTES) -> Self:
-        """Compile the content of a file of rules.
+        """Compile the rules of one file.
 
         Args:
             data: The bytes of the file.
-            room: The most bytes that it may have: those that the files of the folders above leave.
+            room: The largest size of the file in bytes. Files in the folders above have used the rest of the limit.
 
         Raises:
-            DataError: If the file is above a bound or cannot be compiled.
+            DataError: If the file exceeds a limit, or a rule cannot be compiled.
         """
         if len(data) > room:
             raise DataError(f"the file and those of the folders above have more than {MAX_RULES_BYTES:,} bytes")

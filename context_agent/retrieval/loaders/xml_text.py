@@ -30,7 +30,7 @@ def read_xml(reading: Reading) -> Iterator[Document]:
 
 
 def read_enex(reading: Reading) -> Iterator[Document]:
-    """Yield an export of Evernote as one document. Each note is a section with its own title."""
+    """Yield an Evernote export as one document. Each note is a section with its own title."""
     yield from _elements(reading, "note")
 
 

@@ -36,7 +36,7 @@ StageWatcher = Callable[[str], ProgressCallback | None]
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """The plan of a pipeline.
+    """How many documents a pipeline starts from, and which tasks it makes of them.
 
     Attributes:
         count: The number of documents to start from.

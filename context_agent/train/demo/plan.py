@@ -67,16 +67,16 @@ class DemoTargets:
     """The results that a demo should reach.
 
     Attributes:
-        gain: Smallest gain in recall from reinforcement learning, over the recall after the demonstrations. None if
-            there are too few updates to tell.
-        sure: Smallest lower bound of the gain's interval.
-        accuracy: Smallest share of the pruned chunks that are not gold.
-        half: Smallest gain in recall from pruning in half the window. The gain's interval must also lie above 0. None
-            if the gain has no target.
-        minutes: Longest time that all phases together may take.
+        gain: The minimum gain in recall from reinforcement learning, compared with the recall after the demonstrations.
+            None if there are too few updates to judge it.
+        sure: The minimum of the lower bound of the gain's interval.
+        accuracy: The minimum share of the pruned chunks that are not gold.
+        half: The minimum gain in recall from pruning in half the window. The gain's interval must also lie above 0.
+            None if the gain has no target.
+        minutes: The maximum time that all phases together may take.
         one_shot: True if the recall after the demonstrations should be above the recall of one search. The interval of
             the difference must also lie above 0.
-        temperature: Sampling temperature of the evaluations to which the targets apply.
+        temperature: The sampling temperature of the evaluations to which the targets apply.
     """
 
     gain: float | None = 0.15
