@@ -22,7 +22,7 @@ from context_agent.testing.embedders import HashEmbedder
 from context_agent.types import Document
 
 MB = 2**20
-UNPACK = "If you trust it, unpack it and index the result"
+UNPACK = "If you trust it, unpack it and index the result."
 MOST_MEMORY = 300
 """Megabytes above the process at rest."""
 
@@ -65,7 +65,7 @@ def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [
-        ({"chroma:document": "x"}, "metadata 'chroma:document': Chroma reserves"),
+        ({"chroma:document": "x"}, "Chroma reserves names"),
         ({"": "x"}, "the name is empty"),
         ({"a": None}, "must be a string, number or boolean; got NoneType"),
         ({"a": {"b": 1}}, "must be a string, number or boolean; got dict"),
@@ -77,18 +77,19 @@ def test_of_too_many_fields_the_first_are_kept(tmp_path: Path) -> None:
         ({"a": "\ud800"}, "lone surrogate"),
         ({"\ud800": "a"}, "lone surrogate"),
         ({1: "a"}, "the name must be a string; got int"),
-        ({f"k{n}": n for n in range(20_000)}, "20,000 metadata entries"),
+        ({f"k{n}": n for n in range(20_000)}, "at most 256 metadata entries.*20,000"),
     ],
 )
 def test_a_document_that_a_caller_made_is_refused_by_name(tmp_path: Path, metadata: Any, reason: str) -> None:
     documents = [Document("good", "text"), Document("bad one", "text", metadata=metadata)]
-    with pytest.raises(CorpusError, match="document 'bad one'.*" + reason):
+    with pytest.raises(CorpusError, match=reason) as refusal:
         index_documents(documents, tmp_path, embedder=HashEmbedder(), calibration=False)
+    assert "'bad one'" in str(refusal.value)
 
 
 @pytest.mark.parametrize("identifier", ["", "  ", "\ud800", "i" * MB])
 def test_an_id_that_cannot_be_stored_is_refused(tmp_path: Path, identifier: str) -> None:
-    with pytest.raises(CorpusError, match="document id"):
+    with pytest.raises(CorpusError, match="document"):
         index_documents([Document(identifier, "text")], tmp_path, embedder=HashEmbedder(), calibration=False)
 
 
@@ -138,7 +139,7 @@ def write_file(path: Path, unit: bytes, size: int, head: bytes = b"", tail: byte
 @pytest.mark.parametrize(
     ("name", "unit", "size", "head", "reason"),
     [
-        ("one-line.jsonl.gz", b"a", 1024 * MB, b'{"text": "', "unpacks to more than 200 times its size"),
+        ("one-line.jsonl.gz", b"a", 1024 * MB, b'{"text": "', "the file unpacks to more than 200 times its size"),
         ("one-line.jsonl", b"a", 512 * MB, b'{"text": "', f"the line is larger than {MAX_MB} MB"),
         ("lists.jsonl", b"[],", 15 * MB, b'{"text": "x", "m": [', "the line has more than 1,048,576 JSON values"),
         ("cell.csv", b"a", 512 * MB, b"text\n", "a row is larger"),
@@ -172,7 +173,7 @@ def test_a_parquet_file_that_unpacks_to_far_more_than_its_size_is_refused(
 
     monkeypatch.setattr("context_agent.retrieval.loaders.unpacking.FREE_UNPACKED_SIZE", 2 * MB)
     parquet.write_table(pa.table({"text": ["a" * (4 * MB)]}), tmp_path / "a.parquet", compression="zstd")
-    assert read(tmp_path) == ([], [f"the file unpacks to more than 200 times its size.  {UNPACK}"])
+    assert read(tmp_path) == ([], [f"the file unpacks to more than 200 times its size. {UNPACK}"])
 
 
 def test_a_parquet_row_that_is_too_large_is_refused(tmp_path: Path) -> None:

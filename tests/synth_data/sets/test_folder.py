@@ -132,7 +132,7 @@ async def test_the_card_counts_what_is_there(tmp_path, corpus):
     counts = {name: sum(item.origin == "model" for item in part) for name, part in parts.splits.items()}
     assert f"| model | {counts['train']} | {counts['dev']} | {counts['test']} |" in card
     assert f"| comparison | {counts['train']} | {counts['dev']} | {counts['test']} |" in card
-    assert "| filter | 55 | 1 | gold not in the index 1 |" in card
+    assert "| filter | 55 | 1 | gold is not in the index 1 |" in card
     assert "25 from model" in card
     assert "**links**: Questions are filled into templates" in card
     assert "**model**: Questions were written by a language model" in card
