@@ -129,7 +129,7 @@ def test_a_push_asks_for_a_private_set_and_tells_a_refusal_in_one_line(tmp_path,
     is_private = bodies[0]["private"] if "private" in bodies[0] else bodies[0]["visibility"] == "private"
     assert (bodies[0]["type"], is_private) == ("dataset", private)
     assert result.returncode == 2
-    assert "the hub refused me/set (status 401)" in result.stderr
+    assert "the hub refused me/set (HTTP 401)" in result.stderr
     assert "HF_TOKEN" in result.stderr
     assert "hf_secret" not in result.stderr + result.stdout
     assert result.stderr.count("\n") == 1
