@@ -206,7 +206,7 @@ def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
         return await generate(self, prompt, **options)
 
     monkeypatch.setattr(TransformersEngine, "generate", generate_or_fail)
-    with pytest.raises(PolicyError, match=r"step 4: none of its 8 .*hung up.*state of update 8 is saved.*--resume"):
+    with pytest.raises(PolicyError, match=r"none of the 8 episodes of step 4 .*hung up.*update 8 is saved.*--resume"):
         train(run)
     monkeypatch.undo()
     result, _ = train(run, resume=True)
