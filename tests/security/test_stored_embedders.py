@@ -311,7 +311,7 @@ def test_a_pipe_in_an_index_folder_does_not_block_a_reader(name: str, tmp_path: 
     os.mkfifo(file)
     with pytest.raises(CorpusCorruptError, match=re.escape(f"{file} is a pipe")):
         ChromaCorpus.open(tmp_path / "i")
-    with pytest.raises(CorpusCorruptError, match="Delete it. Then index the documents again"):
+    with pytest.raises(CorpusCorruptError, match=r"Delete it\. Then index the documents again"):
         index_documents(DOCUMENTS, tmp_path / "i")
 
 
