@@ -6,21 +6,34 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from context_agent import Episode, Limits, MemoryCorpus
+from context_agent import Action, Episode, Limits, MemoryCorpus, View
 from context_agent.errors import BudgetError, ConfigError
-from context_agent.harness.episode import EpisodeRequest, StopReason
+from context_agent.harness.episode import EpisodeRequest, Listener, StopReason
 from context_agent.harness.policy import Assessment, Instructions
 from context_agent.harness.profile import default, lean
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
+from context_agent.harness.trajectory import Header
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import ActionTaken, EpisodeEnded, PromptShown, Role, Source, SubAgentRecord, TurnClosed
+from context_agent.pruning.view import (
+    ActionTaken,
+    EpisodeEnded,
+    Event,
+    PromptShown,
+    Role,
+    Source,
+    SubAgentRecord,
+    TurnClosed,
+    fold,
+)
 from context_agent.retrieval.filters import MAX_DEPTH
 from context_agent.testing.actions import call, rank, search
 from context_agent.tokens import HarmonyCounter
+from context_agent.types import RankedId
 from context_agent.version import __version__
 
 
@@ -42,6 +55,7 @@ def test_the_header_says_what_was_requested(corpus: MemoryCorpus) -> None:
     assert header.limits == {"turns": header.profile.turns, "seconds": 60, "tokens": None, "calls": 16}
     assert Episode("comets?", corpus).header.id != Episode("comets?", corpus).header.id
     assert Episode("comets?", corpus).header.seed == 0
+    assert EpisodeRequest("comets?").k == 10, "so many documents a search returns by default"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", header.started), "UTC, to the second"
 
 
@@ -174,6 +188,54 @@ def test_an_episode_that_is_stopped_before_its_first_action_has_a_record(corpus:
     assert episode.trajectory.end is not None
     assert episode.trajectory.end.error == "the user left"
     assert len(list(episode.trajectory.replay())) == 2
+
+
+async def test_a_final_text_may_contain_the_ranking(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus)
+    view = await episode.step(search("comets", limit=3))
+    last = view.blocks[-1].document_id
+    await episode.step(Action(text=f"<Document id={last}><Justification>It is the last.</Justification></Document>"))
+    assert [(document.id, document.justification) for document in episode.ranking.documents] == [
+        (last, "It is the last.")
+    ]
+    assert episode.stop_reason is StopReason.FINISHED
+
+
+async def test_a_policy_that_can_rank_at_any_moment_ranks_when_a_limit_ends_the_episode(corpus: MemoryCorpus) -> None:
+    def last_shown(view: View) -> tuple[RankedId, ...]:
+        return (RankedId(view.blocks[-1].id),)
+
+    episode = Episode("comets?", corpus, limits=Limits(turns=1), partial=last_shown)
+    view = await episode.step(search("comets", limit=3))
+    assert episode.stop_reason is StopReason.TURNS
+    assert [document.id for document in episode.ranking.documents] == [view.blocks[-1].document_id]
+
+
+async def test_listeners_get_each_event_with_the_view_after_it(corpus: MemoryCorpus) -> None:
+    heard: list[tuple[Event, View]] = []
+    headers: list[Header] = []
+
+    def observe(header: Header) -> Listener:
+        headers.append(header)
+        return lambda event, view: heard.append((event, view))
+
+    def listen(event: Event, view: View) -> None:
+        heard.append((event, view))
+
+    episode = Episode(EpisodeRequest("comets?", listeners=[listen]), corpus, observers=[observe])
+    await episode.step(search("comets", limit=3))
+    await episode.step(rank())
+    assert headers == [episode.header]
+    assert heard[::2] == heard[1::2], "the observers' listener and the request's"
+    assert [event for event, _ in heard[::2]] == list(episode.trajectory.events)
+    for (_, before), (event, after) in pairwise(heard[::2]):
+        assert after == fold(before, event)
+
+
+def test_without_instructions_the_first_view_is_the_question(corpus: MemoryCorpus) -> None:
+    assert [segment.text for segment in Episode("comets?", corpus, instructions="").open().segments] == [
+        "Question: comets?\n"
+    ]
 
 
 async def test_an_empty_ranking_is_final_and_one_of_unknown_ids_is_not(corpus: MemoryCorpus) -> None:

@@ -98,11 +98,12 @@ def test_two_edits_that_undo_each_other_combine_to_none() -> None:
     prune, restore = Edit(pruned=(1, 3)), Edit(restored=(1, 3))
     assert before.combine(prune, restore) == Edit()
     assert before.combine(prune, Edit(pruned=(2,), restored=(1,))) == Edit(pruned=(2, 3))
+    assert before.apply(prune).combine(Edit(restored=(1,)), Edit(restored=(3,))) == Edit(restored=(1, 3))
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)))))
 def test_a_combined_edit_leads_where_its_parts_lead(steps: list[tuple[set[int], set[int], set[int]]]) -> None:
-    before = after = view()
+    before = after = view().apply(Edit(pruned=(0, 2)))
     net = Edit()
     for prune, restore, protect in steps:
         restored = {key for key in restore if key in after.hidden}
