@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gc
 import json
 import re
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -71,25 +69,6 @@ def test_where_stubs_would_fill_the_budget_the_first_of_neighbors_names_them_all
     # From the first stub on, the server reads everything again: results, and eight calls of 9 tokens.
     assert pruned.report.cached_lost == sum(map(CharCounter().count, results[:-1])) + 8 * 9
     assert keeper.restore(pruned.messages, sizes) == messages
-
-
-def test_the_memory_of_a_pruner_is_what_it_keeps_alive() -> None:
-    pruner(strategy="age").prune(rendered("openai", LONG))
-    sizes = []
-    for restores in (0, 20):
-        gc.collect()
-        tracemalloc.start()
-        try:
-            keeper = pruner(strategy="age")
-            pruned = keeper.prune(rendered("openai", conversation(*(noises(100 * n, 12) for n in range(12)), "done")))
-            if restores:
-                keeper.restore(pruned.messages, [item.id for item in pruned.report.removed][:restores])
-            del pruned
-            gc.collect()
-            sizes.append(keeper.memory / tracemalloc.get_traced_memory()[0])
-        finally:
-            tracemalloc.stop()
-    assert all(0.9 < size < 1.15 for size in sizes)
 
 
 def test_what_a_user_quotes_beside_a_result_is_computed_again() -> None:
