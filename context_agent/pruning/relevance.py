@@ -28,13 +28,11 @@ from context_agent.pruning.units import PLAIN_FORMS, VARIABLE, plain, plain_text
 from context_agent.pruning.words import PassageWords, Scores, labeled, query_of, term_id, terms, unit_rows
 from context_agent.text.sentences import loose_sentences
 
-MIN_GISTS, MAX_GISTS, TOKENS_A_GIST = 128, 192, 160
+MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 48, 128, 160
 """Bounds on the number of gists whose embeddings are compared with the task, and the tokens for each of them.
 
-In most conversations of 8,000 tokens, every gist is compared.
+The same number of units is compared.
 """
-MIN_UNITS_COMPARED, MAX_UNITS_COMPARED, TOKENS_A_UNIT = 48, 128, 160
-"""Bounds on the number of units whose embeddings are compared with the task, and the tokens for each of them."""
 MIN_READ, MAX_READ, TOKENS_READ = 12, 28, 600
 """Bounds on the number of texts that the reader reads, and the tokens for each such text."""
 GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 160, 200, 100
@@ -166,9 +164,8 @@ def stages(passages: Sequence[Passage], goal: Goal, model: PairModel | None = No
     yield Stage(quick.columns, quick.prior)
     tokens = sum(passage.tokens for passage in passages)
     excerpts = _Excerpts(passages, quick)
-    n_gists = min(max(MIN_GISTS, tokens // TOKENS_A_GIST), MAX_GISTS)
-    n_units = min(max(MIN_UNITS_COMPARED, tokens // TOKENS_A_UNIT), MAX_UNITS_COMPARED)
-    gists, by_unit = _cosines_with_task(excerpts, quick, goal.task, n_gists, n_units)
+    count = min(max(MIN_COMPARED, tokens // TOKENS_COMPARED), MAX_COMPARED)
+    gists, by_unit = _cosines_with_task(excerpts, quick, goal.task, count)
     columns = quick.columns | similarity_columns("gist_cosine", gists) | similarity_columns("unit_cosine", by_unit)
     similarity = columns["gist_cosine_z"]
     prior = quick.prior + SIMILARITY_WEIGHT * np.where(np.isnan(similarity), -1.0, similarity)
@@ -248,25 +245,22 @@ class _Excerpts:
         return found
 
 
-def _cosines_with_task(
-    excerpts: _Excerpts, quick: QuickFeatures, task: str, n_gists: int, n_units: int
-) -> tuple[Scores, Scores]:
+def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, count: int) -> tuple[Scores, Scores]:
     """Return the cosine of each passage's gist with the task, and the largest cosine of its units.
 
     Args:
         excerpts: The passages.
         quick: Their features by words.
         task: The task.
-        n_gists: The number of distinct gists to compare. Those that are most likely by words are taken. If the gist of
-            a passage is not compared, its cosine is NaN.
-        n_units: The number of distinct units to compare, chosen likewise.
+        count: The number of distinct gists to compare, and of distinct units. Those that are most likely by words are
+            taken. If nothing of a passage is compared, its cosine is NaN.
     """
     by_words = quick.columns["leads_z"] + quick.columns["meaning_z"]
-    gists = excerpts.distinct(_order(by_words), n_gists, excerpts.gist)
+    gists = excerpts.distinct(_order(by_words), count, excerpts.gist)
     texts, owners = excerpts.unit_texts()
     likely = (quick.columns["query_z"] + quick.columns["meaning_z"] + quick.columns["soft_z"]) / 2
     order = _order(likely[owners] + standard(quick.coverage.by_unit.astype(np.float64)))
-    found = excerpts.distinct(order, n_units, texts.__getitem__)
+    found = excerpts.distinct(order, count, texts.__getitem__)
     asked, *vectors = EMBEDDINGS.values([_question(task), *gists, *found], shipped_minilm().encode)
     cosines = (unit_rows(np.array(vectors)) @ unit_rows(asked)).astype(np.float64)
     by_gist, by_unit = np.full(len(by_words), np.nan), np.full(len(by_words), np.nan)

@@ -471,27 +471,9 @@ def test_of_a_huge_result_only_what_words_rank_best_is_embedded(monkeypatch: pyt
     passages = [Passage(f"Line {number} of it.", 0, 0, tokens=10) for number in range(1_000)]
     passages[-1] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
     by_reading(passages, Goal(TASK, room=300), CountingReader())
-    n_gists, n_units = relevance.MIN_GISTS, 1_000 * 10 // relevance.TOKENS_A_UNIT
-    assert n_gists < len(encoded) <= n_gists + n_units + 1, "gists and units, each text once"
+    count = 1_000 * 10 // relevance.TOKENS_COMPARED
+    assert count < len(encoded) <= 2 * count + 1, "gists and units, each text once"
     assert encoded[:2] == [TASK, "A director of Polar Light was born."]
-
-
-def test_the_gists_of_all_passages_are_embedded_if_a_conversation_is_of_usual_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The words alone do not decide which passages are compared, because the task may use other words."""
-    encoded: list[str] = []
-
-    class Embedding:
-        def encode(self, texts: list[str]) -> Any:
-            encoded.extend(texts)
-            return np.ones((len(texts), 2), dtype=np.float32)
-
-    monkeypatch.setattr(relevance, "shipped_minilm", Embedding)
-    monkeypatch.setattr(relevance, "EMBEDDINGS", TextCache(8_192))
-    texts = [f"Line {number} of it." for number in range(100)]
-    by_reading([Passage(text, 0, 0, tokens=80) for text in texts], Goal(TASK, room=2_000), CountingReader())
-    assert set(texts) <= set(encoded)
 
 
 def test_entries_of_a_log_that_say_the_same_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
