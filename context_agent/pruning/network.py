@@ -101,7 +101,7 @@ class JudgeNetwork:
         if self.optional.ndim != 1:
             return f"the shape of optional is {self.optional.shape}"
         if not ((self.optional >= 0) & (self.optional < n_inputs)).all():
-            return "a number in optional is no input"
+            return "optional has a number that is not the index of an input"
         return "" if (self.spread > 0).all() else "a spread is not positive"
 
     def to_bytes(self) -> bytes:

@@ -194,7 +194,7 @@ class ContextPruner:
                 values.append((result, *record.value(result, text)))
         self._results.count_memory(records)
         if unknown := sorted(wanted - pruned_ids):
-            hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "Nothing is pruned in it."
+            hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "No passage of it is pruned."
             raise ConfigError(f"no stub in this conversation names {unknown[0]!r}. {hint}")
         return transcript.rewritten(values)
 
@@ -385,7 +385,8 @@ class _Prune:
         scores = judge(passages, replace(self._goal, room=room, staying=frozenset(staying)))
         if scores.shape != (len(passages),) or np.isnan(scores).any():
             raise ConfigError(
-                f"the strategy must return a score for each of {len(passages)} passages; got shape {scores.shape}"
+                f"the strategy must return a number for each of {len(passages)} passages; got shape {scores.shape}, "
+                f"{np.isnan(scores).sum()} of them NaN"
             )
         scores = raised(scores, passages, [row for row, reason in staying.items() if reason == "restored"])
         # The content of images is not judged. A later image stays longer.

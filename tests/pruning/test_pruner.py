@@ -292,9 +292,9 @@ def test_a_strategy_may_be_a_function() -> None:
     pruned = pruner(strategy=longest).prune(rendered("openai", LONG), task="my task")
     assert pruned.report.strategy == "longest"
     assert pruned.report.outcome == "pruned"
-    with pytest.raises(ConfigError, match="a score for each of"):
+    with pytest.raises(ConfigError, match="a number for each of"):
         pruner(strategy=lambda passages, task: [1.0]).prune(rendered("openai", LONG))
-    with pytest.raises(ConfigError, match="a score for each of"):
+    with pytest.raises(ConfigError, match="a number for each of"):
         pruner(strategy=lambda passages, task: [float("nan")] * len(passages)).prune(rendered("openai", LONG))
 
 
