@@ -68,7 +68,7 @@ def test_a_conversation_is_restored_by_its_own_pruner() -> None:
 
 def test_nothing_is_restored_in_an_unknown_conversation_and_none_begins() -> None:
     pruners = ConversationPruners(open_pruner)
-    with pytest.raises(ConfigError, match="Nothing is pruned"):
+    with pytest.raises(ConfigError, match="No passage of it is pruned"):
         pruners.restore(conversation(), ["p1"])
     assert len(pruners) == 0
 
@@ -81,7 +81,7 @@ def test_the_least_recently_used_are_forgotten_first() -> None:
     assert len(pruners) == 2
     ids = {question: [passage.id for passage in result.report.removed] for question, result in pruned.items()}
     assert pruners.restore(pruned["One?"].messages, ids["One?"]) == conversation("One?")
-    with pytest.raises(ConfigError, match="Nothing is pruned"):
+    with pytest.raises(ConfigError, match="No passage of it is pruned"):
         pruners.restore(pruned["Two?"].messages, ids["Two?"])
 
 

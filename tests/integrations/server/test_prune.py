@@ -60,7 +60,7 @@ def test_a_broken_conversation_comes_back_with_a_warning(serve: Serve) -> None:
         ({"messages": [], "strategy": "embedding"}, 422, "invalid_request", "strategy"),
         ({"messages": [], "cached_price": 2}, 422, "invalid_request", "cached_price"),
         ({"messages": [], "color": 1}, 422, "invalid_request", "color"),
-        ({"messages": [], "restore": ["p1"]}, 400, "unknown_passage", "Nothing is pruned"),
+        ({"messages": [], "restore": ["p1"]}, 400, "unknown_passage", "No passage of it is pruned"),
     ],
 )
 def test_bad_requests(serve: Serve, body: dict[str, Any], status: int, code: str, message: str) -> None:
