@@ -55,7 +55,7 @@ def test_a_judge_comes_back_from_its_file(tmp_path: Path) -> None:
         ({"spread": np.zeros(len(FEATURES), np.float32)}, "spread"),
         ({"hidden": np.zeros((3, 3), np.float32)}, "hidden"),
         ({"optional": np.array([10_000])}, "shape|no input"),
-        ({"optional": np.full_like(shipped_network().optional, -1)}, "no input"),
+        ({"optional": np.full_like(shipped_network().optional, -1)}, "not the index of an input"),
     ],
 )
 def test_a_damaged_judge_is_refused(change: dict[str, np.ndarray], problem: str, tmp_path: Path) -> None:
