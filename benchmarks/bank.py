@@ -52,7 +52,7 @@ TYPES = frozenset(
 )  # fmt: skip
 STYLES = frozenset("question keywords error follow-up situation".split())
 SPLITS = frozenset({"train", "dev", "test"})
-ABOUT = frozenset({"name", "domain", "language", "source", "licence", "written_by"})
+ABOUT = frozenset({"name", "domain", "language", "source", "license", "written_by"})
 MOST_GOLD = 12
 FEWEST_WORDS, MOST_WORDS = 20, 350
 PASSAGES, OTHERS = 8, 4

@@ -63,7 +63,7 @@ class TechnicalSet:
     read: Callable[[Path], Iterator[Page]]
     wording: Wording | None
     """If it is None, there are no questions from templates."""
-    licence: str
+    license: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ def jargon_file(root: Path) -> Iterator[Page]:
     yield from dictionary_entries(data.decode("utf-8"), collection="jargon")
 
 
-def _help(name: str, package: str, folder: str, patterns: Sequence[str] = ("*.html",), *, licence: str) -> TechnicalSet:
-    return TechnicalSet(name, (package,), HelpPages(name, folder, tuple(patterns)), None, licence)
+def _help(name: str, package: str, folder: str, patterns: Sequence[str] = ("*.html",), *, license: str) -> TechnicalSet:
+    return TechnicalSet(name, (package,), HelpPages(name, folder, tuple(patterns)), None, license)
 
 
 SETS = (
@@ -166,7 +166,7 @@ SETS = (
         ("manpages", "manpages-dev"),
         manual_pages,
         Wording("manual page", "the call to"),
-        "free licences stated in each page, mostly GPL-2.0-or-later, BSD and the verbatim licence of Linux man-pages",
+        "free licenses stated in each page, mostly GPL-2.0-or-later, BSD and the verbatim license of Linux man-pages",
     ),
     TechnicalSet(
         "python",
@@ -198,42 +198,42 @@ SETS = (
     ),
     TechnicalSet("essays", ("anarchism",), essays, Wording("section", "the argument to"), "GPL-2.0-or-later"),
     TechnicalSet("jargon", ("dict-jargon",), jargon_file, Wording("entry", "the word to"), "public domain"),
-    _help("sqlite", "sqlite3-doc", "usr/share/doc/sqlite3", licence="public domain"),
-    _help("gimp", "gimp-help-en", "usr/share/gimp/2.0/help/en", licence="GFDL-1.2-or-later"),
+    _help("sqlite", "sqlite3-doc", "usr/share/doc/sqlite3", license="public domain"),
+    _help("gimp", "gimp-help-en", "usr/share/gimp/2.0/help/en", license="GFDL-1.2-or-later"),
     _help(
         "office",
         "libreoffice-help-en-us",
         "usr/share/libreoffice/help/en-US/text",
         ("*/guide/*.html", "shared/0*/*.html", "scalc/01/*.html", "swriter/0*/*.html", "simpress/**/*.html"),
-        licence="MPL-2.0",
+        license="MPL-2.0",
     ),
-    _help("git", "git-doc", "usr/share/doc/git-doc", ("*.html", "howto/*.html"), licence="GPL-2.0"),
+    _help("git", "git-doc", "usr/share/doc/git-doc", ("*.html", "howto/*.html"), license="GPL-2.0"),
     _help(
         "finance",
         "gnucash-docs",
         "usr/share/doc/gnucash-docs",
         ("gnucash-guide-en/*.html", "gnucash-help-en/*.html"),
-        licence="GFDL-1.1-or-later",
+        license="GFDL-1.1-or-later",
     ),
-    _help("apache", "apache2-doc", "usr/share/doc/apache2-doc/manual/en", ("**/*.html",), licence="Apache-2.0"),
-    _help("gis", "grass-doc", "usr/share/doc/grass-doc/html", licence="GPL-2.0-or-later"),
-    _help("mail", "postfix-doc", "usr/share/doc/postfix/html", licence="IPL-1.0 or EPL-2.0"),
+    _help("apache", "apache2-doc", "usr/share/doc/apache2-doc/manual/en", ("**/*.html",), license="Apache-2.0"),
+    _help("gis", "grass-doc", "usr/share/doc/grass-doc/html", license="GPL-2.0-or-later"),
+    _help("mail", "postfix-doc", "usr/share/doc/postfix/html", license="IPL-1.0 or EPL-2.0"),
     TechnicalSet("desktop", ("gnome-user-docs",), desktop_help, None, "CC BY-SA 3.0"),
     TechnicalSet("foldoc", ("dict-foldoc",), computing_dictionary, None, "GFDL-1.2-or-later"),
     _help(
         "handbook",
         "debian-handbook",
         "usr/share/doc/debian-handbook/html/en-US",
-        licence="CC BY-SA 3.0 or GPL-2.0-or-later",
+        license="CC BY-SA 3.0 or GPL-2.0-or-later",
     ),
     _help(
         "music",
         "lilypond-doc-html",
         "usr/share/doc/lilypond/html/Documentation",
         tuple(f"{folder}/*.html" for folder in ("notation", "learning", "usage", "music-glossary")),
-        licence="GFDL-1.3-or-later",
+        license="GFDL-1.3-or-later",
     ),
-    _help("kicad", "kicad-doc-en", "usr/share/doc/kicad/help/en", licence="GPL-3.0-or-later or CC BY 3.0"),
+    _help("kicad", "kicad-doc-en", "usr/share/doc/kicad/help/en", license="GPL-3.0-or-later or CC BY 3.0"),
 )
 
 
@@ -301,7 +301,7 @@ def make(technical: TechnicalSet, packages: Sequence[Package], out: Path) -> str
         (folder / f"queries.{split}.jsonl").write_text(_lines(rows), encoding="utf-8")
     versions = ", ".join(f"{package.name} {package.version}" for package in packages)
     (folder / "README.md").write_text(
-        f"# {technical.name}\n\nFrom Debian packages: {versions}. Licence of the text: {technical.licence}.\n\n"
+        f"# {technical.name}\n\nFrom Debian packages: {versions}. License of the text: {technical.license}.\n\n"
         f"{len(pages):,} documents, {len(train)} train and {len(dev)} dev questions. Made by"
         " `benchmarks/technical_sets.py`.\n",
         encoding="utf-8",

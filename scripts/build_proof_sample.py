@@ -87,8 +87,8 @@ def write(name: str, passages: Sequence[Row], questions: Sequence[Row], about: M
     print(f"{name}: {len(questions)} questions, {len(passages):,} passages", flush=True)
 
 
-def _about(name: str, about: str, source: str, licence: str) -> dict[str, str]:
-    return {"name": name, "about": about, "source": source, "licence": licence}
+def _about(name: str, about: str, source: str, terms: str) -> dict[str, str]:
+    return {"name": name, "about": about, "source": source, "license": terms}
 
 
 def main() -> int:
@@ -98,16 +98,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     shutil.rmtree(TARGET, ignore_errors=True)
-    for name, (about, source, licence) in PUBLIC_SETS.items():
+    for name, (about, source, terms) in PUBLIC_SETS.items():
         draw = random.Random(f"{options.seed}/{name}")
         questions = drawn(read_rows(options.data / name / "queries.dev.jsonl"), PUBLIC_QUESTIONS, draw)
         passages = reduced(read_rows(options.data / name / "corpus.jsonl.gz"), questions)
-        write(name, passages, questions, _about(source, about, source, f"{licence}; {WIKIPEDIA}"))
+        write(name, passages, questions, _about(source, about, source, f"{terms}; {WIKIPEDIA}"))
     for name in OWN_SETS:
         draw = random.Random(f"{options.seed}/{name}")
         about = json.loads((BANK / name / "about.json").read_text(encoding="utf-8"))
         questions = drawn(read_rows(BANK / name / "questions.jsonl"), OWN_QUESTIONS, draw)
-        described = _about(name.replace("-", " "), about["domain"], "written for this project", about["licence"])
+        described = _about(name.replace("-", " "), about["domain"], "written for this project", about["license"])
         write(name, read_rows(BANK / name / "corpus.jsonl.gz"), questions, described)
     return 0
 

@@ -37,7 +37,7 @@ def test_the_wheel_with_its_models_stays_below_60_mb(built):
     assert wheel.stat().st_size < 60e6
 
 
-def test_the_licence_and_the_notice_travel_along(built):
+def test_the_license_and_the_notice_travel_along(built):
     (wheel,) = built.glob("*.whl")
     names = [Path(name).name for name in zipfile.ZipFile(wheel).namelist()]
     assert {"LICENSE", "NOTICE"} <= set(names)

@@ -324,7 +324,7 @@ def _print_names(as_json: bool) -> int:
 
     entries = {name: registry.find_benchmark(name) for name in registry.benchmark_names()}
     benchmarks = {
-        name: {"about": entry.about, "licence": entry.licence, "source": entry.source}
+        name: {"about": entry.about, "license": entry.license, "source": entry.source}
         for name, entry in entries.items()
         if entry
     }
@@ -333,7 +333,7 @@ def _print_names(as_json: bool) -> int:
         return 0
     output.echo("benchmarks")
     for name, fields in benchmarks.items():
-        output.echo(f"  {name:24} {fields['about']} ({fields['licence']})")
+        output.echo(f"  {name:24} {fields['about']} ({fields['license']})")
     output.echo("systems")
     for system in SYSTEMS:
         output.echo(f"  {system.name:24} {system.about}")

@@ -180,7 +180,7 @@ def _description(benchmark: Benchmark) -> dict[str, Any]:
         "set": benchmark.name,
         "about": benchmark.about,
         "source": benchmark.source,
-        "licence": benchmark.licence,
+        "license": benchmark.license,
         "questions": len(benchmark.questions),
         "passages": len(benchmark.documents),
     }

@@ -339,7 +339,7 @@ class CardOptions:
 
     stages: Annotated[tuple[Path, ...], EXISTING_FILE, Parameter(name="--stage", metavar="FILE.jsonl")] = ()
     """Output of an earlier stage whose counts the card reports; repeatable, in order."""
-    licence: str = ""
+    license: str = ""
     """License of the set."""
     about: Annotated[str, DASH_VALUE] = ""
     """First sentence of the card."""
@@ -348,7 +348,7 @@ class CardOptions:
         """Return the details, with the stages' counts read from their files."""
         from context_agent.synth_data.sets.card import CardDetails, stage_of
 
-        return CardDetails(tuple(stage_of(file) for file in self.stages), self.licence, self.about)
+        return CardDetails(tuple(stage_of(file) for file in self.stages), self.license, self.about)
 
 
 def split(

@@ -95,7 +95,7 @@ class PreparedBenchmark:
         benchmark = self.benchmark
         return {
             "about": benchmark.about,
-            "licence": benchmark.licence,
+            "license": benchmark.license,
             "source": benchmark.source,
             "split": benchmark.split,
             "questions": len(benchmark.questions),
@@ -386,5 +386,5 @@ def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
 def _description(note: Mapping[str, Any]) -> str:
     """Describe a benchmark in one line: its split, size, license and source."""
     parts = [f"split {note['split']}" if note["split"] else "", f"{note['questions']:,} questions"]
-    parts += [f"{note['chunks']:,} chunks" if note["chunks"] else "", f"license {note['licence']}", note["source"]]
+    parts += [f"{note['chunks']:,} chunks" if note["chunks"] else "", f"license {note['license']}", note["source"]]
     return ", ".join(part for part in parts if part)

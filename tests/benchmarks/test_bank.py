@@ -24,7 +24,7 @@ ABOUT = {
     "domain": "manuals",
     "language": "en",
     "source": "written for this test",
-    "licence": "Apache-2.0",
+    "license": "Apache-2.0",
     "written_by": "a person",
 }
 TEXTS = {

@@ -173,7 +173,7 @@ def test_what_has_a_name_is_listed(evaluate):
     evaluation = evaluate("--list", "--json")
     assert evaluation.returncode == 0, evaluation.stderr
     listing = json.loads(evaluation.stdout)
-    assert listing["benchmarks"]["browsecomp-plus"]["licence"] == "MIT"
+    assert listing["benchmarks"]["browsecomp-plus"]["license"] == "MIT"
     assert "agent-oracle" in listing["systems"]
 
 

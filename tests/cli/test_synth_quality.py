@@ -259,7 +259,7 @@ def test_a_set_with_its_corpus_and_card(inside, tmp_path, set_tasks, set_corpus)
             set_corpus,
             "--out",
             "notes",
-            "--licence",
+            "--license",
             "CC0-1.0",
         ),
         *("--about", "Made for a test.", "--json"),
@@ -290,11 +290,11 @@ def test_the_same_seed_gives_the_same_files(inside, tmp_path, set_tasks):
 
 def test_a_card_written_anew_still_says_what_it_said(inside, tmp_path, set_tasks):
     card = tmp_path / "set" / "README.md"
-    inside("synth", "split", set_tasks, "--out", "set", "--licence", "CC0-1.0", "--about", "Made for a test.")
+    inside("synth", "split", set_tasks, "--out", "set", "--license", "CC0-1.0", "--about", "Made for a test.")
     before = card.read_bytes()
     assert inside("synth", "card", "set").returncode == 0
     assert card.read_bytes() == before
-    card_run = inside("synth", "card", "set", "--licence", "MIT")
+    card_run = inside("synth", "card", "set", "--license", "MIT")
     assert card_run.returncode == 0
     assert "MIT" in card.read_text(encoding="utf-8")
     assert "Made for a test." in card.read_text(encoding="utf-8")

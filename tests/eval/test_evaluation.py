@@ -197,14 +197,14 @@ def test_the_summary_of_a_stopped_run_lists_missing_records(benchmarks: Benchmar
     assert (missing.benchmark, missing.count, missing.first) == ("two", 2, ("dev-1", "dev-2"))
 
 
-def test_the_folder_records_licence_split_and_problems_of_the_data(tmp_path: Path) -> None:
+def test_the_folder_records_license_split_and_problems_of_the_data(tmp_path: Path) -> None:
     folder = native_folder(tmp_path, name="musique")
     with (folder / "queries.dev.jsonl").open("a") as file:
         file.write("not json\n")
     benchmark = prepare(load_benchmark("musique", data=tmp_path), cache=tmp_path / "cache")
     evaluate([benchmark], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
     notes = read_run(tmp_path / "out")["notes"]["benchmarks"]["musique"]
-    assert (notes["licence"], notes["split"], notes["questions"]) == ("CC BY 4.0", "dev", 4)
+    assert (notes["license"], notes["split"], notes["questions"]) == ("CC BY 4.0", "dev", 4)
     (problem,) = summarize_run(tmp_path / "out").problems
     assert "queries.dev.jsonl:5" in problem
 

@@ -6,7 +6,7 @@ in the published format. A folder in the native format can be requested too. Thi
     corpus.jsonl[.gz]       one {"id", "title", "text"} per line
     queries.<split>.jsonl   one {"id", "question", "answer", "gold": [document ids], "type", "hops"} per line
 
-`licence` is the license of the data as its publisher states it. None of the data ships with this package.
+`license` is the license of the data as its publisher states it. None of the data ships with this package.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Benchmark:
         documents: The documents. They are empty if the corpus is indexed already.
         questions: The questions that can be scored.
         about: A description for the report.
-        licence: The license of the data.
+        license: The license of the data.
         source: The address of the data's publisher.
         train: The questions of the training split, if there are any. The check for leaks compares with them.
         problems: The rows that were skipped, each with its location and the reason.
@@ -49,7 +49,7 @@ class Benchmark:
     documents: tuple[Document, ...]
     questions: tuple[Question, ...]
     about: str = ""
-    licence: str = "not stated"
+    license: str = "not stated"
     source: str = ""
     train: tuple[Question, ...] = ()
     problems: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class PublicBenchmark:
     Attributes:
         name: The name of the set.
         about: A description for the report.
-        licence: The license of the data.
+        license: The license of the data.
         source: The address of the data's publisher.
         form: The function that reads the format.
         splits: The name on the hub for each split's name in the files. The first split is the default.
@@ -74,7 +74,7 @@ class PublicBenchmark:
 
     name: str
     about: str
-    licence: str
+    license: str
     source: str
     form: formats.Format
     splits: Mapping[str, str]
@@ -89,7 +89,7 @@ class LocalBenchmark:
 
     name: str
     about: str
-    licence: str
+    license: str
     source: str
 
 
@@ -311,7 +311,7 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
     name, has_folder, folder = request.partition("=")
     entry = find_benchmark(name)
     if isinstance(entry, PublicBenchmark) and has_folder and _is_native(Path(folder)):
-        local = LocalBenchmark(entry.name, entry.about, entry.licence, entry.source)
+        local = LocalBenchmark(entry.name, entry.about, entry.license, entry.source)
         return load_native(name, Path(folder), split, local)
     if isinstance(entry, PublicBenchmark):
         return _load_public(entry, split, Path(folder) if has_folder else None)
@@ -389,7 +389,7 @@ def load_own(
     train_questions = tuple(load_questions(train, problems=[])) if train is not None else ()
     benchmark = Benchmark(name, split, documents, test, train=train_questions, problems=tuple(problems))
     if entry is not None:
-        benchmark = replace(benchmark, about=entry.about, licence=entry.licence, source=entry.source)
+        benchmark = replace(benchmark, about=entry.about, license=entry.license, source=entry.source)
     return _scorable(benchmark, str(questions))
 
 
@@ -407,7 +407,7 @@ def _load_public(entry: PublicBenchmark, split: str | None, folder: Path | None)
         content.documents,
         content.questions,
         entry.about,
-        entry.licence,
+        entry.license,
         entry.source,
         train,
         tuple(problems),

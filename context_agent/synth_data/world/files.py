@@ -90,7 +90,7 @@ def _world_info(world: ClosedWorld, counted: dict[str, Counter[str]]) -> dict[st
         "documents": len(world.entity_documents),
         "tasks": {split: {"all": sum(counts.values()), **counts} for split, counts in tasks.items()},
         "split": "by document: no relation leads from an entity of one split to one of another",
-        "licence": WORLD_LICENSE,
+        "license": WORLD_LICENSE,
     }
 
 
@@ -117,5 +117,5 @@ that does not exist, and questions about them whose answers follow from the docu
 
 Made by `{command}`; the same command gives the same bytes.
 
-License: {about["licence"]}.
+License: {about["license"]}.
 """

@@ -40,10 +40,10 @@ def test_the_train_split_is_compared_with_nothing(tmp_path: Path) -> None:
     assert benchmark.train == ()
 
 
-def test_a_known_set_is_found_in_the_data_folder_with_its_licence(tmp_path: Path) -> None:
+def test_a_known_set_is_found_in_the_data_folder_with_its_license(tmp_path: Path) -> None:
     native_folder(tmp_path, name="musique")
     benchmark = load_benchmark("musique", data=tmp_path)
-    assert (benchmark.licence, benchmark.name) == ("CC BY 4.0", "musique")
+    assert (benchmark.license, benchmark.name) == ("CC BY 4.0", "musique")
 
 
 def test_missing_data_is_reported_with_the_option_that_fixes_it(tmp_path: Path) -> None:
@@ -63,11 +63,11 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         load_benchmark("multihop-rga", data=NOWHERE)
 
 
-def test_every_name_has_a_licence_a_source_and_a_form() -> None:
+def test_every_name_has_a_license_a_source_and_a_form() -> None:
     for name in registry.benchmark_names():
         entry = registry.find_benchmark(name)
         assert entry is not None
-        assert entry.licence
+        assert entry.license
         assert entry.source.startswith("https://")
 
 
@@ -166,7 +166,7 @@ def test_multihop_rag_knows_articles_by_their_address(tmp_path: Path) -> None:
     question = benchmark.questions[0]
     assert question.gold == ("https://news.example/1", "https://news.example/0")
     assert (question.id, question.type, question.hops) == ("1", "inference_query", 2)
-    assert (len(benchmark.questions), benchmark.ungraded, benchmark.licence) == (1, 1, "ODC-BY")
+    assert (len(benchmark.questions), benchmark.ungraded, benchmark.license) == (1, 1, "ODC-BY")
     assert benchmark.documents[0].metadata["source"] == "The Post"
 
 
@@ -279,7 +279,7 @@ def test_a_users_own_files_and_questions_make_a_benchmark(tmp_path: Path) -> Non
     questions = write(tmp_path / "questions.jsonl", [{"id": "a", "question": "Which river?", "gold": ["osk.md"]}])
     benchmark = registry.load_own([notes], questions, name="mine")
     assert [document.id for document in benchmark.documents] == ["osk.md"]
-    assert (benchmark.name, benchmark.licence) == ("mine", "not stated")
+    assert (benchmark.name, benchmark.license) == ("mine", "not stated")
 
 
 def test_the_real_sets_are_as_described(data: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
     assert [task.as_question for task in tasks] == load_questions(tmp_path / "w" / "queries.test.jsonl")
     assert tasks == [task for task in made.tasks if task.split == "test"]
     assert description["tasks"]["test"]["all"] == len(tasks) == 120
-    assert json.loads((tmp_path / "w" / "world.json").read_text())["licence"].startswith("CC0")
+    assert json.loads((tmp_path / "w" / "world.json").read_text())["license"].startswith("CC0")
 
 
 @pytest.mark.parametrize(
