@@ -16,6 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from context_agent._support.small_files import files_in, read_json, require_files
-from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
+from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, single_stops
 from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
 from context_agent.train.checkpoints import Checkpoint, Checkpoints, settings_digest
 from context_agent.train.config import LoggingConfig, Notify, OnUpdate, RunConfig, RunKind
@@ -257,7 +258,9 @@ class TrainingRun:
             existing = self.checkpoints.all()
         saved = f"The state of update {existing[-1].step} is saved." if existing else "No update was made yet."
         how = "add --resume to continue" if existing else "start again"
-        return type(error)(f"{error}. {saved} Fix the cause, then {how}.")
+        advised = copy(error)
+        advised.args = (single_stops(f"{error}. {saved} Fix the cause, then {how}."),)
+        return advised
 
     def consider(self, trainer: Any, metric: str, value: float | None, *, higher: bool) -> None:
         """If the evaluation of this update is the best so far, keep the model. Every rank must call this.

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from context_agent._support.http import Refusal
+from context_agent.errors import MissingExtraError
 from context_agent.testing import tiny_runs
 
 pytest.importorskip("trl")
@@ -127,3 +129,16 @@ def test_a_better_model_replaces_the_best_and_a_full_disk_costs_only_that(
     assert "No space left on device" in notes[-1]
     assert best_of(tmp_path)["update"] == 3
     assert (tmp_path / "best" / "step").read_text() == "3"
+
+
+def test_an_error_of_any_class_gets_the_advice(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from context_agent.train.training_run import TrainingRun
+
+    session = TrainingRun(tiny_runs.demonstrations(tmp_path), "sft", resume=False, note=lambda _: None)
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=0))
+    for error in (MissingExtraError("vllm", "train"), Refusal("http://localhost", 404, "no such path")):
+        advised = session._with_advice(trainer, error)
+        assert (type(advised), vars(advised)) == (type(error), vars(error))
+        assert str(advised) == f"{str(error).rstrip('.')}. No update was made yet. Fix the cause, then start again."
