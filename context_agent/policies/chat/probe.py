@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Literal
 
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
-from context_agent.errors import ServerError
+from context_agent.errors import ServerError, single_stops
 from context_agent.harness.action_text import compact
 from context_agent.policies.chat.replies import (
     MOST_TOKENS,
@@ -135,7 +135,7 @@ def _model(model: str, models: list[str], *, answers: bool) -> ServerCheck:
         return ServerCheck("model", "ok", f"{model} (the server lists no models)")
     detail, fix = unknown_model_message(model, models), "use a name that the server lists"
     return (
-        ServerCheck("model", "warn", f"{detail}, but it answered anyway", fix)
+        ServerCheck("model", "warn", single_stops(f"{detail}. The server answered anyway."), fix)
         if answers
         else _fail("model", detail, fix)
     )

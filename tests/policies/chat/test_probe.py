@@ -73,7 +73,17 @@ def test_a_server_that_ignores_the_models_name() -> None:
         server.listed = lambda: {**listed, "data": listed["data"][:1]}  # type: ignore[method-assign]
         report = checks(server.url, "alias")
     assert report["model"].status == "warn"
-    assert "answered anyway" in report["model"].detail
+    assert report["model"].detail.endswith("The server answered anyway.")
+
+
+def test_a_server_that_answers_to_a_misspelled_model() -> None:
+    with serving(search("bridges"), models=("gpt-oss-20b", "gpt-oss-20B"), model_length=40_960) as server:
+        listed = server.listed()
+        server.listed = lambda: {**listed, "data": listed["data"][:1]}  # type: ignore[method-assign]
+        report = checks(server.url, "gpt-oss-20B")
+    assert report["model"].detail.endswith(
+        "It has gpt-oss-20b. Did you mean 'gpt-oss-20b'? The server answered anyway."
+    )
 
 
 @pytest.mark.parametrize(
