@@ -86,7 +86,7 @@ class LocalSource:
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
         """Return the embedder that the collection selects. If it may not select its embedder, raise `ConfigError`."""
-        configuration, schema = _parsed(stored.configuration), _parsed(stored.schema)
+        configuration, schema = self._parsed(stored.configuration), self._parsed(stored.schema)
         return stored_embedder(self._name, manifest, configuration, schema, dimension=stored.dimension)
 
     def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
@@ -148,6 +148,15 @@ class LocalSource:
             fresh = build(layout, CollectionRecords(collection), root, base=base, changed=changed)
             return stored, publish_state(fresh, layout, root, stored)
 
+    def _parsed(self, text: str | None) -> Any:
+        try:
+            return json_value(text)
+        except ValueError as error:
+            raise CorpusCorruptError(
+                f"the settings that Chroma stores for collection {self._name!r} in {self._path} cannot be read "
+                f"({error}). Restore the folder from a backup."
+            ) from error
+
 
 def _adopt_published(home: Path, root: Path) -> None:
     """If this process may not write to the index folder, copy its published snapshot to `root`."""
@@ -157,12 +166,3 @@ def _adopt_published(home: Path, root: Path) -> None:
     if (home / publication.snapshot).is_dir():
         adopt(home / publication.snapshot, root)
         publish(root, publication)
-
-
-def _parsed(text: str | None) -> Any:
-    try:
-        return json_value(text)
-    except ValueError as error:
-        raise CorpusCorruptError(
-            f"Chroma's settings of the collection cannot be read ({error}). Restore the folder from a backup."
-        ) from error

@@ -383,6 +383,13 @@ def test_damaged_databases_are_named(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(CorpusCorruptError, match="manifest"):
         reopen(path)
+    path = tmp_path / "settings"
+    index(path, people(3))
+    with sqlite3.connect(path / "chroma.sqlite3") as database:
+        database.execute("update collections set config_json_str = '{'")
+    database.close()
+    with pytest.raises(CorpusCorruptError, match=f"collection 'documents' in {path} cannot be read"):
+        ChromaCorpus.open(path)
 
 
 def index_with_vector_files(path: Path, documents: list[Document]) -> None:

@@ -272,11 +272,10 @@ class TransformersEngine:
             import torch  # noqa: F401 - reported here rather than in the worker thread
         except ImportError:
             raise MissingExtraError("torch", "train") from None
-        if wait < 0 or max_batch < 1:
-            raise ConfigError(
-                f"wait must not be negative, and max_batch must be at least 1; got wait = {wait}, max_batch = "
-                f"{max_batch}"
-            )
+        if wait < 0:
+            raise ConfigError(f"wait must not be negative; got {wait}")
+        if max_batch < 1:
+            raise ConfigError(f"max_batch must be at least 1; got {max_batch}")
         self.model = model
         self.name = f"transformers:{name or model.config.model_type}"
         self.version = version
