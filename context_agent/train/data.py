@@ -95,7 +95,8 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
 
     if data.path is None and data.url is None:
         raise ConfigError(
-            "the run file names no index. Set data.path (a folder of `ctx1 index`), data.url, or data.documents."
+            "the run file names no index. Set data.path to a folder of `ctx1 index`, data.url to the address of a "
+            "Chroma server, or data.documents to files or folders to index in memory."
         )
     with ChromaCorpus.open(
         data.path,

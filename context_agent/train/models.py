@@ -67,8 +67,8 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
     size = model.config.get_text_config().vocab_size
     if len(tokenizer) > size:
         raise ConfigError(
-            f"the tokenizer has {len(tokenizer)} tokens, but {run.model.name or 'the tiny model'} has {size}, so it "
-            "was trained with another tokenizer. Use the tokenizer of its training."
+            f"the tokenizer has {len(tokenizer)} tokens, but the vocabulary of {run.model.name or 'the tiny model'} "
+            f"has {size}. Use the tokenizer that the model was trained with."
         )
     if run.model.name and run.model.renderer is RendererKind.WORDS:
         _check_words(run.model.name, tokenizer)

@@ -51,16 +51,16 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
         raise DataError(f"{folder.path} has no rows to train on. Make rows from other trajectories.")
     if longest is not None and folder.longest > longest:
         raise DataError(
-            f"the longest row in {folder.path} has {folder.longest} ids, but the model takes {longest}. Make "
-            "trajectories with a smaller window."
+            f"the longest row in {folder.path} has {folder.longest} tokens, but the model accepts at most {longest}. "
+            "Make the trajectories again with a smaller window."
         )
     columns = ["input_ids", "loss_mask", "group_id"]
     dataset = Dataset.from_parquet(str(folder.parquet), columns=columns, cache_dir=str(folder.path / "cache"))
     dataset = dataset.rename_column("loss_mask", "completion_mask")
     if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
         raise DataError(
-            f"the rows in {folder.path} have the id {most}, but the model's vocabulary ends at {vocabulary - 1}: "
-            "another tokenizer made them. Make the rows again with the model's tokenizer."
+            f"the rows in {folder.path} have the id {most}, but the model's vocabulary ends at {vocabulary - 1}, "
+            "so another tokenizer made them. Make the rows again with the model's tokenizer."
         )
     return dataset
 

@@ -132,9 +132,9 @@ def test_an_adapter_in_a_pickle_alone_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}, "code of its own"),
-        ({"text_config": {"auto_map": {"AutoConfig": "a.B"}}}, "code of its own"),
-        ({"trust_remote_code": True}, "code of its own"),
+        ({"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}, "needs custom code"),
+        ({"text_config": {"auto_map": {"AutoConfig": "a.B"}}}, "needs custom code"),
+        ({"trust_remote_code": True}, "needs custom code"),
         ({"attn_implementation": "attacker/kernel"}, "kernel to download"),
         ({"_attn_implementation": {"": "attacker/kernel@main"}}, "kernel to download"),
         ({"num_hidden_layers": 10**9}, "larger model"),
@@ -154,7 +154,7 @@ def test_a_model_that_names_code_or_sizes_that_it_does_not_have_is_refused(
 
 def test_a_tokenizer_with_code_and_a_model_that_names_a_base_are_refused(tmp_path: Path) -> None:
     (model(tmp_path / "m") / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["a.B", null]}}')
-    with pytest.raises(ConfigError, match="code of its own"):
+    with pytest.raises(ConfigError, match="needs custom code"):
         check_model(tmp_path / "m")
     with pytest.raises(ConfigError, match="has a LoRA adapter, not a whole model"):
         check_model(adapter(tmp_path / "a", base_model_name_or_path="attacker/model"))

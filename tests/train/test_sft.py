@@ -173,7 +173,9 @@ def test_trajectories_of_any_policy_are_learned_from_and_broken_ones_are_left_ou
     assert any("broken.jsonl" in note for note in notes)
     assert "1 trajectories could not be made into rows" in notes
     long = harmony_run(tmp_path / "other", str(tmp_path / "made"), positions=512)
-    with pytest.raises(DataError, match=r"the model takes 512\. Make trajectories with a smaller window"):
+    with pytest.raises(
+        DataError, match=r"the model accepts at most 512\. Make the trajectories again with a smaller window"
+    ):
         train(long)
 
 

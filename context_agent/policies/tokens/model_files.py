@@ -154,7 +154,7 @@ def _check_code(folder: Path, settings: Mapping[str, Any]) -> None:
     """Refuse settings that name code of the folder, or a kernel of the Hugging Face hub."""
     for key in _CODE_KEYS:
         if settings.get(key):
-            raise ConfigError(f"{folder} has code of its own ({key}), which is never run. Name another model.")
+            raise ConfigError(f"{folder} needs custom code ({key}), which this package never runs. Name another model.")
     for key in _ATTENTION_KEYS:
         if "/" in json.dumps(settings.get(key)):
             raise ConfigError(f"{folder} names a kernel to download ({key}). Remove it from {MODEL_CONFIG}.")

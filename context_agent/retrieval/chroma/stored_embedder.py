@@ -149,7 +149,7 @@ def _chroma_default(collection: str) -> Embedder:
     try:
         return ChromaEmbedder.downloaded()
     except ConfigError as error:
-        message = f"collection {_quoted(collection)} needs Chroma's default embedder. {error}. {_ALTERNATIVE}"
+        message = f"collection {_quoted(collection)} needs Chroma's default embedder. {error}. {_ALTERNATIVE}."
         raise ConfigError(message) from error
 
 

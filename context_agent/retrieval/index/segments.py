@@ -127,7 +127,7 @@ class Segment:
             if getattr(row, kind) != value:
                 collisions += 1
                 if collisions > MAX_COLLISIONS:
-                    raise CorpusCorruptError.of(self.path, ValueError("the table of ids has wrong hashes"))
+                    raise CorpusCorruptError.of(self.path, ValueError("its table of ids has wrong hashes"))
             elif not self.is_removed(number):
                 yield number, row
 
@@ -264,7 +264,7 @@ def _check_columns(
                 raise CorpusCorruptError.of(path, ValueError(f"the rows do not cover the column {column}"))
     numbers = arrays["hashed_rows"]
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < sizes.rows):
-        raise CorpusCorruptError.of(path, ValueError("the table of ids names rows that do not exist"))
+        raise CorpusCorruptError.of(path, ValueError("its table of ids refers to rows that the segment does not have"))
 
 
 def _load_removed(file: Path, rows: int) -> NDArray[np.int32]:

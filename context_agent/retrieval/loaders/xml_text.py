@@ -50,7 +50,7 @@ def _elements(reading: Reading, part: str) -> Iterator[Document]:
         return
     text = "\n".join(lines.done)
     if size and not text.strip():
-        raise DataError("the file is empty: its XML contains no text")
+        raise DataError("the file's XML contains no text")
     title = PurePath(reading.path).stem if part else lines.title or PurePath(reading.path).name
     yield document(reading, text, title, sections=tuple(lines.sections[:MAX_PARTS]))
 
