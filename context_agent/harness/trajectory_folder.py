@@ -156,8 +156,9 @@ def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
 def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
     names = ", ".join(str(path) for path in paths)
     reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
+    listed = "; ".join(reason.removesuffix(".") for reason in reasons[:3])
     more = f"; {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return (
-        f"there is no trajectory in {names} ({'; '.join(reasons[:3])}{more}). Write some with `ctx1 search --save "
-        "FOLDER` or SearchAgent(trajectories=FOLDER)."
+        f"there is no trajectory in {names} ({listed}{more}). Write some with `ctx1 search --save FOLDER` or "
+        "SearchAgent(trajectories=FOLDER)."
     )

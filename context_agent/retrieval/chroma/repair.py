@@ -138,7 +138,8 @@ def _restored(
                 raise
             return False
         _LOG.warning(
-            "an interrupted run had damaged the vectors of %r in %s, so their last complete state was restored: %s",
+            "an interrupted run had damaged the vectors of collection %r in %s. The vectors of its %s records "
+            "were restored.",
             name,
             location,
             f"{count:,}",

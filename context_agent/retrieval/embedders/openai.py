@@ -141,8 +141,13 @@ class OpenAIEmbedder:
             raise self._failure(f"the answer must be a list of embeddings; got {reprlib.repr(data)}")
         items = [item for item in data if isinstance(item, dict) and type(item.get("index")) is int]
         rows: dict[int, Any] = {item["index"]: item.get("embedding") for item in items}
-        if len(data) != count or set(rows) != set(range(count)):
+        if len(data) != count:
             raise self._failure(f"the answer must have one embedding for each of {count} texts; got {len(data)}")
+        if set(rows) != set(range(count)):
+            raise self._failure(
+                f"the indexes of the embeddings must be the numbers below {count}, each once; got "
+                f"{reprlib.repr([item['index'] for item in items])}"
+            )
         if not all(isinstance(row, list) for row in rows.values()):
             raise self._failure(f"the answer must be a list of embeddings; got {reprlib.repr(data)}")
         return [rows[index] for index in range(count)]

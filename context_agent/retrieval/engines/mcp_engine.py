@@ -112,8 +112,9 @@ def search_tool(tools: list[Tool], name: str | None) -> Tool:
     fitting = [tool for tool in tools if tool.name == name or (name is None and "search" in tool.name.lower())]
     if len(fitting) != 1:
         wrong = f"no tool {name!r}" if name else f"{len(fitting)} tools that search"
-        names = ", ".join(tool.name for tool in tools) or "none"
-        raise ConfigError(f"the MCP server has {wrong}. Pass tool= with one of {names}.")
+        names = ", ".join(tool.name for tool in tools)
+        remedy = f"Pass tool= with one of {names}." if tools else "It has no other tools. Name another server."
+        raise ConfigError(f"the MCP server has {wrong}. {remedy}")
     return fitting[0]
 
 

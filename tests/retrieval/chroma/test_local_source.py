@@ -416,6 +416,7 @@ def test_damaged_vectors_do_not_stop_readers_and_the_next_run_mends_them(
         assert index(path, people(110), embedder=embedder).unchanged == 110
         assert embedder.embedded == 0, "the vectors come from the snapshot"
         assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "The vectors of its 110 records were restored." in caplog.text
     client = chromadb.PersistentClient(str(path))
     stored = client.get_collection("documents", embedding_function=None).get(include=["embeddings", "documents"])
     client.close()  # type: ignore[attr-defined]

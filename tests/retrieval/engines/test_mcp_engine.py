@@ -11,7 +11,7 @@ from pydantic import Field
 from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.integrations.mcp.server import make_server
-from context_agent.retrieval.engines.mcp_engine import McpEngine
+from context_agent.retrieval.engines.mcp_engine import McpEngine, search_tool
 from context_agent.types import Document
 
 ROWS = [{"id": "a", "title": "Rope", "text": "A film of 1948."}, {"id": "b", "title": "Bread", "text": "Flour, water."}]
@@ -76,6 +76,11 @@ def test_an_error_of_the_tool_is_a_corpus_error() -> None:
 def test_a_tool_that_cannot_search_is_refused(tool: str, message: str) -> None:
     with McpEngine(server(), tool) as engine, pytest.raises((ConfigError, CorpusError), match=message):
         EngineCorpus(engine).search("Rope")
+
+
+def test_a_server_without_tools_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"has 0 tools that search\. It has no other tools\. Name another server"):
+        search_tool([], None)
 
 
 def test_it_connects_again_after_it_was_closed() -> None:
