@@ -71,7 +71,7 @@ def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> E
         weights = transformers.AutoModelForCausalLM.from_pretrained(folder, **named, **settings)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"cannot load the base model {folder!r} ({error}). Check its name, or pass a folder."
+            f"cannot load the base model {folder!r} ({error}). If it is on the hub, run `hf download {folder}` first."
         ) from error
     merged = with_adapter(weights, found.folder)
 

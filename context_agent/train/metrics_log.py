@@ -55,7 +55,7 @@ def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the metrics {path} ({error}). Check the file's permissions.") from error
+        raise DataError(f"cannot read the metrics {path} ({error}). Check its permissions, or restore it.") from error
     for number, text in enumerate(lines, start=1):
         try:
             line = parse_json(text)

@@ -80,7 +80,9 @@ def _parse_change(text: str) -> tuple[str, Any]:
         parsed = parse_toml(f"value = {spelled}")
     except ValueError as error:
         if spelled[0] in "[{\"'":
-            raise ConfigError(f"{key} = {spelled} is not valid TOML ({error}). Write texts in quotes.") from None
+            raise ConfigError(
+                f"{key} = {spelled} is not valid TOML ({error}). Close every bracket and quote."
+            ) from None
         return key, spelled
     if len(parsed) > 1:
         raise ConfigError(f"{text!r} sets more than one value. Use --set once for each.")

@@ -244,8 +244,8 @@ class BridgeActor:
     def _found_better(self, known: int) -> bool:
         """Return True if one of the best documents is new, that is, not among the first `known` candidates.
 
-        If the question asks for several documents or the caller wants a long ranking, the best documents are as many as
-        the ranking has. Otherwise they are `BEST_DOCUMENTS`.
+        If the question asks for several documents or the caller wants a long ranking, compare as many documents as the
+        ranking has. Otherwise, compare `BEST_DOCUMENTS`.
         """
         wanted = self._effort.ranking
         count = wanted if self._asks_many or wanted > Effort().ranking else BEST_DOCUMENTS

@@ -71,7 +71,7 @@ def refuse_unsupported(run: RunConfig) -> None:
             "loss.router_replay (verl's own switch is actor.megatron.router_replay.mode)",
         ),
         (run.rewards.gamma != 1, "rewards.gamma (verl weighs all tokens of a row alike)"),
-        (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps, unless it divides rollouts.groups"),
+        (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps (it must divide rollouts.groups)"),
         (run.model.tiny is not None, "[model.tiny] (save the model first, and name its folder in model.name)"),
     ]
     unsupported = [what for wrong, what in lacking if wrong]

@@ -78,7 +78,7 @@ def test_a_maximal_gradient_norm_of_zero_means_no_clipping(tmp_path: Path) -> No
         ({"rewards": {"gamma": 0.9}}, "rewards.gamma"),
         ({"rewards": {"judge": 0.5}, "judge": {"model": "m", "max_calls": 9}}, "by gold alone"),
         ({"async_rollouts": {}}, "trainer_mode"),
-        ({"rollouts": {"groups": 9}}, "unless it divides"),
+        ({"rollouts": {"groups": 9}}, "must divide"),
         ({"optimizer": {"schedule": "linear"}}, 'to "constant" or "cosine"'),
     ],
 )
