@@ -176,7 +176,7 @@ def test_adapters_never_fetch_the_base_that_they_name(
     PolicyDescription("someone/model", renderer="lines").save(tmp_path / "theirs")
     with pytest.raises(ConfigError, match="hf download someone/model"):
         local(str(tmp_path / "theirs"))
-    with pytest.raises(ConfigError, match=r"cannot load the base model 'someone/model' .*hf download someone/model"):
+    with pytest.raises(ConfigError, match=r"(?s)cannot load the base model .*hf download someone/model"):
         merge(tmp_path / "theirs", tmp_path / "out")
 
 
