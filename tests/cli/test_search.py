@@ -348,7 +348,7 @@ def test_without_a_model_it_prints_the_passages_and_says_how_to_name_one(ask):
     process = ask()
     assert process.returncode == 0
     assert "It was designed by Ketil Varga in 1868." in process.stdout
-    for part in ("--model", "--base-url URL", "CTX1_MODEL", "CTX1_BASE_URL"):
+    for part in ("--model NAME", "--base-url URL", "CTX1_MODEL", "CTX1_BASE_URL"):
         assert part in process.stderr
 
 

@@ -116,7 +116,7 @@ def test_tasks_that_cannot_be_played_fail_the_command(inside, tmp_path, index):
     (tmp_path / "far.jsonl").write_text('{"id": "a", "question": "Who?", "gold": ["nowhere"]}\n')
     process = inside("synth", "trajectories", "far.jsonl", "--path", index, "--out", "out")
     assert process.returncode == 1
-    assert "gold is not in the index" in process.stdout
+    assert "1 gold is not in the index" in process.stdout
 
 
 def test_the_numbers_on_the_command_line_are_those_of_the_filters():

@@ -46,7 +46,7 @@ def _no_base_addresses(monkeypatch, tmp_path):
 def test_an_option_of_the_agent_without_dashes_before_it_gets_the_remedy(tmp_path):
     wrapped = run("wrap", sys.executable, "-c", "print(1)", cwd=tmp_path)
     assert wrapped.returncode == 2
-    assert "nknown option" in wrapped.stderr
+    assert "unknown option" in wrapped.stderr.lower()
     assert "wrap codex -- --model NAME" in wrapped.stderr
 
 

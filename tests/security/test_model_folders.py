@@ -362,5 +362,5 @@ def test_a_pickle_or_an_archive_in_place_of_vectors_is_not_loaded(tmp_path: Path
 def test_chunks_in_a_cache_that_a_stranger_replaced_are_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / CHUNKS_FILE).write_text(line + "\n")
     np.save(tmp_path / VECTORS_FILE, np.zeros((1, 1), np.float32))
-    with pytest.raises(CorpusCorruptError, match="The next run makes it again"):
+    with pytest.raises(CorpusCorruptError, match=r"Delete the folder\. The next run makes it again"):
         CachedCorpus(tmp_path, "static")()

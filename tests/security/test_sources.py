@@ -87,9 +87,17 @@ def test_a_document_that_a_caller_made_is_refused_by_name(tmp_path: Path, metada
     assert "'bad one'" in str(refusal.value)
 
 
-@pytest.mark.parametrize("identifier", ["", "  ", "\ud800", "i" * MB])
-def test_an_id_that_cannot_be_stored_is_refused(tmp_path: Path, identifier: str) -> None:
-    with pytest.raises(CorpusError, match="document"):
+@pytest.mark.parametrize(
+    ("identifier", "reason"),
+    [
+        ("", "a document has the empty id ''"),
+        ("  ", "a document has the empty id '  '"),
+        ("\ud800", "document id .* contains a lone surrogate"),
+        ("i" * MB, "a document id must have at most 16,384 characters; .* has 1,048,576"),
+    ],
+)
+def test_an_id_that_cannot_be_stored_is_refused(tmp_path: Path, identifier: str, reason: str) -> None:
+    with pytest.raises(CorpusError, match=reason):
         index_documents([Document(identifier, "text")], tmp_path, embedder=HashEmbedder(), calibration=False)
 
 

@@ -100,7 +100,7 @@ def test_several_that_want_it_at_once_make_it_once(tmp_path: Path, embedded: lis
 def test_a_damaged_folder_says_how_to_fix_it(tmp_path: Path) -> None:
     opener = cached_corpus(linked_documents(), cache=tmp_path)
     (opener.folder / "vectors.npy").write_bytes(b"nothing")
-    with pytest.raises(CorpusCorruptError, match="The next run makes it again"):
+    with pytest.raises(CorpusCorruptError, match=r"Delete the folder\. The next run makes it again"):
         opener()
 
 

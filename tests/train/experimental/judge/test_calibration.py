@@ -136,7 +136,7 @@ def test_recorded_episodes_are_labeled_by_their_rankings(
     assert {question_id: example.recall for question_id, example in by_question.items()} == {"q0": 0.5, "q1": 0.0}
     assert [document.id for document in by_question["q0"].ranking.documents] == ["d0"]
     assert len(notes) == 2
-    assert "1 trajectories are left out" in notes[1]
+    assert "1 trajectories are left out, because they are incomplete or belong to no question with gold" in notes[1]
 
 
 def judged_pair(recall: float, score: float) -> JudgedPair:

@@ -148,7 +148,7 @@ def test_past_the_cap_training_goes_on_without_the_term(small: ToyEnvironment, w
     for step in range(3):
         assert loop.collect(step).metrics["judge/absent"] == 24
     loop_without_gold = make_loop(small, words, without_gold(small.questions["train"]), pool)
-    with pytest.raises(PolicyError, match=r"no question of step .* has gold, and 24 of 24 .* cap reached"):
+    with pytest.raises(PolicyError, match=r"no question of step 0 has gold, and 24 of 24 .* cap reached"):
         loop_without_gold.collect(0)
 
 
