@@ -32,13 +32,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-_DOUBLE_STOP = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
+_DOUBLE_STOP = re.compile(r"(?<!\.)(?:([.?!])\.(?=\s|$)|\.(?=\)\.(?:\s|$)))")
 
 
 def single_stops(text: str) -> str:
-    """Return the text without a full stop after another mark.
+    """Return the text without a full stop after another mark, or at the end of parentheses before a full stop.
 
-    A message that ends with one may be a part of another message, as in `f"{error}. Pass --model."`.
+    A message that ends with a full stop may be a part of another message, as in `f"{error}. Pass --model."`.
     """
     return _DOUBLE_STOP.sub(r"\1", text)
 
