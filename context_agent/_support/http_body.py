@@ -84,7 +84,7 @@ class Allowance:
         """Count bytes after decompression."""
         self._decoded -= count
         if self._decoded < 0:
-            raise self.exceeded("the response, decompressed,")
+            raise self.exceeded("the decompressed response")
 
     def parse(self, data: bytes | bytearray) -> None:
         """Count the memory that a JSON text takes when it is decoded."""

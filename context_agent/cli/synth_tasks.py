@@ -354,7 +354,7 @@ def hop_range(_: Any, tokens: Sequence[Token]) -> Hops:
     match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
-        raise ValueError(f"--hops must be one number, or two as in 2-4; got {text!r}")
+        raise ValueError(f"--hops must be a number or a range, such as 3 or 2-4; got {text!r}")
     return first, last
 
 

@@ -140,9 +140,7 @@ def record_from_json(row: object, location: str) -> EvalRecord:
         DataError: If the row is not a record.
     """
     if not isinstance(row, dict):
-        raise DataError(
-            f"{location}: the line is not a record of an evaluation. Restore the file, or choose another --out."
-        )
+        raise _refusal(location, "it is not a JSON object")
     names = {field.name for field in fields(EvalRecord)}
     values = {key: value for key, value in row.items() if key in names}
     try:
@@ -152,17 +150,17 @@ def record_from_json(row: object, location: str) -> EvalRecord:
         scores = {str(name): _score(value) for name, value in dict(values.pop("scores", {})).items()}
         record = EvalRecord(**values, scores=scores, curve=curve)
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{location}: the line is not a record of an evaluation ({error}). Restore the file, or choose another "
-            "--out."
-        ) from None
+        raise _refusal(location, str(error)) from None
     for name, expected in _FIELD_TYPES.items():
         if not isinstance(getattr(record, name), expected):
-            raise DataError(
-                f"{location}: the line is not a record of an evaluation (field {name} is {getattr(record, name)!r}). "
-                "Restore the file, or choose another --out."
-            )
+            raise _refusal(location, f"field {name} is {getattr(record, name)!r}")
     return record
+
+
+def _refusal(location: str, reason: str) -> DataError:
+    return DataError(
+        f"{location}: the line is not a record of an evaluation ({reason}). Restore the file, or choose another --out."
+    )
 
 
 def _turn_from_json(row: Mapping[str, Any]) -> TurnState:

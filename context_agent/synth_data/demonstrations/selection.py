@@ -42,7 +42,10 @@ def write_selection(
         ConfigError: If `ctx1 synth trajectories` wrote the folder, or if two files have the same name.
     """
     if (folder / EPISODES).exists():
-        raise ConfigError(f"{folder} contains the episodes of `ctx1 synth trajectories`. Name another folder.")
+        raise ConfigError(
+            f"{folder} contains the episodes of `ctx1 synth trajectories`, which would be mixed with the "
+            "selected ones. Name another folder with --out."
+        )
     names = Counter(row.path.name for row in selected)
     if (twice := next((name for name, count in names.items() if count > 1), None)) is not None:
         raise ConfigError(f"{names[twice]} files have the name {twice}. Check their folders one at a time.")
