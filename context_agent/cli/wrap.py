@@ -75,7 +75,7 @@ NOT_REACHED = {
     "codex": "Codex's settings may name another model_provider. Check them.",
     "gemini": "Gemini CLI reads GOOGLE_GEMINI_BASE_URL only after the login with a key. Choose it with /auth, or "
     'write {"security": {"auth": {"selectedType": "gemini-api-key"}}} to ~/.gemini/settings.json.',
-    "opencode": "of OpenCode's providers, only anthropic, openai and google use it. Choose one.",
+    "opencode": "only the providers anthropic, openai and google of OpenCode use it. Choose one of them.",
 }
 """The likely reason why no request of an agent reached the proxy."""
 

@@ -44,7 +44,7 @@ def write_selection(
     if (folder / EPISODES).exists():
         raise ConfigError(
             f"{folder} contains the episodes of `ctx1 synth trajectories`, which would be mixed with the "
-            "selected ones. Name another folder with --out."
+            "selected ones. Name another folder for the selection."
         )
     names = Counter(row.path.name for row in selected)
     if (twice := next((name for name, count in names.items() if count > 1), None)) is not None:
