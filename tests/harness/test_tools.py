@@ -17,7 +17,7 @@ from context_agent.harness.tools import SPAWN, ToolCallError, check_call, flatte
 from context_agent.harness.tools.prune import PruneArguments
 from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import Role, Source, SubAgentRecord, ToolResult
+from context_agent.pruning.view import Block, Role, Source, SubAgentRecord, ToolResult
 from context_agent.testing.actions import call, prune, search, summarize
 from context_agent.types import Hit, ToolCall
 
@@ -147,6 +147,23 @@ async def test_a_result_that_is_cut_says_that_more_matches() -> None:
     view = await episode.step(search("comet tail", limit=10))
     assert 0 < len(view.blocks) < 10
     assert "(more match)\n" in view.text()
+
+
+async def test_a_note_may_name_what_was_shown_before_and_say_that_more_matches() -> None:
+    text = "\n\n".join(f"Comet {number} has a tail. " * 60 for number in range(9))
+    episode = Episode("comets?", MemoryCorpus([Document("log", text)]), budget=Budget(4_096))
+    shown = ", ".join(block.id for block in (await episode.step(search("comet 5", limit=1))).blocks)
+    view = await episode.step(call("read_document", doc_id="log"))
+    assert f"(more match; in view: {shown})\n" in view.text()
+
+
+async def test_a_result_that_is_whole_and_new_has_no_note_and_took_some_time(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus)
+    await episode.step(search("comets", limit=3))
+    (result,) = [event for event in episode.trajectory.events if isinstance(event, ToolResult)]
+    assert len(result.segments) == 3
+    assert all(isinstance(segment, Block) for segment in result.segments), "passages alone"
+    assert 0 < result.seconds < 600
 
 
 async def test_the_result_of_a_search_has_the_best_passage_first() -> None:
