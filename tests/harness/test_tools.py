@@ -18,6 +18,7 @@ from context_agent.harness.tools.prune import PruneArguments
 from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Role, Source, SubAgentRecord, ToolResult
+from context_agent.retrieval.engines.corpus import EngineCorpus
 from context_agent.testing.actions import call, prune, search, summarize
 from context_agent.types import Hit, ToolCall
 
@@ -239,3 +240,14 @@ async def test_a_document_that_the_filter_excludes_cannot_be_read() -> None:
         await episode.step(call("read_document", doc_id=name))
     assert [block.document_id for block in episode.view.blocks] == ["ours"]
     assert "Their comets" not in str(episode.view)
+
+
+async def test_a_document_of_an_engine_that_filters_is_known_without_its_metadata() -> None:
+    def search_filtered(query: str, limit: int, where: object = None) -> list[dict[str, str]]:
+        return [{"id": "ours", "text": "Our comets."}]
+
+    episode = Episode(EpisodeRequest("comets?", where={"owner": "us"}), EngineCorpus(search_filtered))
+    (block,) = (await episode.step(search("comets"))).blocks
+    view = await episode.step(call("read_document", doc_id="ours"))
+    told = next(segment.text for segment in reversed(view.segments) if getattr(segment, "role", "") == Role.RESULT)
+    assert told == f"(in view: {block.id})\n"

@@ -28,13 +28,14 @@ class ReadArguments(ToolArguments):
 def run(arguments: ReadArguments, context: ReadContext, earlier: int) -> ToolOutput:
     """Return the chunks of a document that were not shown yet, in document order.
 
-    A chunk that the filter of the search excludes does not exist for the policy.
+    A chunk that the filter of the search excludes does not exist for the policy. A chunk that was shown has passed the
+    filter, even if an engine returned it without the metadata that the filter names.
     """
     document_id = arguments.doc_id
     chunks = context.corpus.read(document_id) or _document_around(document_id, context)
     if context.where is not None:
         passes = compile_where(context.where)
-        chunks = [chunk for chunk in chunks if passes(chunk.metadata)]
+        chunks = [chunk for chunk in chunks if chunk.id in context.shown_ids or passes(chunk.metadata)]
     if not chunks:
         return ToolOutput(Source.READ, message=_unknown(document_id, context), mistake="unknown_document")
     new = [chunk for chunk in chunks if chunk.id not in context.shown_ids]
