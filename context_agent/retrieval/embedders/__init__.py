@@ -152,6 +152,11 @@ def _openai(rest: str) -> Embedder:
     model, at, address = rest.partition("@http")
     if not model:
         raise ConfigError("the embedder openai needs a model. Pass openai:MODEL or openai:MODEL@BASE_URL.")
+    if not at and "@" in model:
+        raise ConfigError(
+            f"{model!r} has an address that starts with neither http:// nor https://. Pass "
+            "openai:MODEL@http://HOST:PORT/v1."
+        )
     base_url, variable = split_key_variable(f"http{address}" if at else DEFAULT_BASE_URL)
     return OpenAIEmbedder(model, base_url=base_url, api_key_env=variable)
 

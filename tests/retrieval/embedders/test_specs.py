@@ -38,3 +38,9 @@ def test_an_unknown_name_gets_the_list() -> None:
 def test_a_spec_that_lacks_something_is_refused(spec: str) -> None:
     with pytest.raises(ConfigError):
         load_embedder(spec)
+
+
+@pytest.mark.parametrize("address", ["localhost:8000/v1", "ftp://host/v1", "HTTP://host/v1", "host"])
+def test_an_address_without_http_is_not_taken_for_a_part_of_the_model(address: str) -> None:
+    with pytest.raises(ConfigError, match="http://"):
+        load_embedder(f"openai:bge-m3@{address}")
