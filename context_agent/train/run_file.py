@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -132,7 +133,7 @@ def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
     Raises:
         ConfigError: If a name is unknown or a value is invalid.
     """
-    _check_names(data, RunConfig, source)
+    _check_data(data, RunConfig, source)
     try:
         return RUN_ADAPTER.validate_python(data)
     except ValidationError as error:
@@ -141,8 +142,11 @@ def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
         raise ConfigError(f"{source}: {error}") from None
 
 
-def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str = "") -> None:
-    """Raise `ConfigError` if the data has a name that the table does not have, at any depth."""
+def _check_data(data: Mapping[str, Any], table: Any, source: str, prefix: str = "") -> None:
+    """Raise `ConfigError` if the data has a name that the table does not have, or a number that is not finite.
+
+    Tables are checked at any depth.
+    """
     hints = typing.get_type_hints(table)
     for name, value in data.items():
         if name not in hints:
@@ -151,8 +155,10 @@ def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str =
             raise ConfigError(f"{source}: unknown {what}{location}. {suggestion(name, hints)}")
         inner = _table_in(hints[name])
         for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, float) and not math.isfinite(each):
+                raise ConfigError(f"{source}: {prefix}{name} must be a finite number; got {each}")
             if inner is not None and isinstance(each, Mapping):
-                _check_names(each, inner, source, f"{prefix}{name}.")
+                _check_data(each, inner, source, f"{prefix}{name}.")
 
 
 def _table_in(annotation: Any) -> Any:

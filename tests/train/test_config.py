@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,9 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
             r"episodes.windows must be between 64 \(8 times the reserve\) and episodes.window = 512; got \[1024\]",
         ),
         ({"episodes": {"reserve": 0}}, "episodes.reserve: .* greater than 0"),
+        ({"optimizer": {"learning_rate": math.inf}}, "optimizer.learning_rate must be a finite number; got inf"),
+        ({"curriculum": {"beta": [4.0, math.nan]}}, "curriculum.beta must be a finite number; got nan"),
+        ({"judge": {"max_cost": math.nan}}, "judge.max_cost must be a finite number; got nan"),
     ],
 )
 def test_invalid_settings_are_refused_by_name(change: dict[str, Any], told: str) -> None:
