@@ -25,6 +25,8 @@ OWN_CHARACTERS = 2_000_000
 """The most characters of the user's and the agent's words that are searched. No model's window has more."""
 MAX_NAMED_PASSAGES = 2
 """The most passages with the same name that the name can protect. A name in more passages protects none."""
+SHORTEST_COPY = 7
+"""The fewest characters of a passage that counts as a copy of an earlier one."""
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
 _NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
@@ -79,7 +81,7 @@ class OwnWords:
         return rows
 
     def _shared(self, marks: Iterable[object]) -> Iterator[object]:
-        return (mark for mark in marks if mark in self._first) if self._first else iter(())
+        return (mark for mark in marks if mark in self._first)
 
     def _introduced(self, mark: object, message: int) -> bool:
         """Return True if the first use of the mark by the user or the agent comes after that message."""
@@ -113,7 +115,7 @@ def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[i
     first: dict[str, int] = {}
     rows: dict[int, int] = {}
     for row, candidate in enumerate(candidates):
-        if row not in removed and len(candidate.passage.text) > QUOTE_WORDS:
+        if row not in removed and len(candidate.passage.text) >= SHORTEST_COPY:
             source = first.setdefault(candidate.passage.text, row)
             if source != row:
                 rows[row] = source

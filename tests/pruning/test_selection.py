@@ -1,0 +1,130 @@
+"""Which passages go: copies and the least relevant first, and no more than the limit asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from context_agent.pruning.contents import ResultText
+from context_agent.pruning.messages import Transcript
+from context_agent.pruning.passages import Passage
+from context_agent.pruning.selection import SHORTEST_COPY, Candidate, OwnWords, Removals, StubCosts, copies, select
+
+COSTS = StubCosts(stub=10, gone=4)
+
+
+def passages(*sizes: int, number: int = 0, group: int = 0) -> list[Candidate]:
+    """The passages of one result, with these numbers of tokens."""
+    texts = [f"Passage {index} of result {number} in group {group}." for index in range(len(sizes))]
+    return [
+        Candidate(Passage(text, 0, len(text), group=group, tokens=size), ResultText(1, (), "c", text), number, index)
+        for index, (text, size) in enumerate(zip(texts, sizes, strict=True))
+    ]
+
+
+def found(*texts: str) -> list[Candidate]:
+    """Passages of one result of the second message."""
+    return [
+        Candidate(Passage(text, 0, len(text), tokens=50), ResultText(1, (), "c", text), 0, index)
+        for index, text in enumerate(texts)
+    ]
+
+
+def chosen(candidates: Sequence[Candidate], limit: int, costs: StubCosts = COSTS) -> set[int]:
+    """The rows that are removed so that the passages fit. Earlier passages are less relevant."""
+    total = sum(candidate.passage.tokens for candidate in candidates)
+    scores = np.arange(len(candidates), dtype=np.float64)
+    return select(candidates, scores, {}, set(), total=total, limit=limit, costs=costs)
+
+
+@pytest.mark.parametrize(("words", "stays"), [(6, True), (5, False)])
+def test_six_words_in_a_row_are_a_quote(words: int, stays: bool) -> None:
+    quoted = "seven very old copper lamps hung"
+    said = f"So: {' '.join(quoted.upper().split()[:words])}, then."
+    transcript = Transcript([{"role": "user", "content": "Go."}, {}, {"role": "assistant", "content": said}])
+    rows = OwnWords(transcript).sources(found("It rained.", f"The {quoted} there."))
+    assert rows == ({1} if stays else set())
+
+
+@pytest.mark.parametrize(("count", "stays"), [(1, True), (2, True), (3, False)])
+def test_a_name_keeps_the_passages_that_have_it_if_they_are_at_most_two(count: int, stays: bool) -> None:
+    later = {"role": "assistant", "content": "I open config/zq_engine.toml."}
+    mentions = [f"Part {number} is in config/zq_engine.toml." for number in range(count)]
+    rows = OwnWords(Transcript([{"role": "user", "content": "Go."}, {}, later])).sources(found("It rained.", *mentions))
+    assert rows == (set(range(1, count + 1)) if stays else set())
+
+
+def test_what_was_named_before_the_result_or_beside_it_keeps_nothing() -> None:
+    """The user's question and the agent's call have the names that they ask for."""
+    named = {"role": "user", "content": "Read config/zq_engine.toml."}
+    result = found("The file config/zq_engine.toml is empty.")
+    assert not OwnWords(Transcript([named, {}])).sources(result)
+    assert not OwnWords(Transcript([{}, named])).sources(result)
+    assert OwnWords(Transcript([{}, {}, named])).sources(result)
+
+
+def test_a_short_passage_is_no_copy() -> None:
+    short, long = "x" * (SHORTEST_COPY - 1), "x" * SHORTEST_COPY
+    candidates = found(short, long, short, long, long)
+    assert copies(candidates, set()) == {3: 1, 4: 1}
+    assert copies(candidates, {1}) == {4: 3}, "what was removed is not there to be copied"
+
+
+def remaining(candidates: Sequence[Candidate], removed: set[int], costs: StubCosts) -> int:
+    """The tokens of the passages that remain and of the stubs, counted anew."""
+    total = sum(item.passage.tokens for row, item in enumerate(candidates) if row not in removed)
+    places = [(item.number, item.passage.group) for item in candidates]
+    for row in removed:
+        joins = row - 1 in removed and places[row] == places[row - 1]
+        total += -1 if joins else costs.stub
+    for number, frame in costs.frames.items():
+        if all(row in removed for row, item in enumerate(candidates) if item.number == number):
+            total += costs.gone - costs.stub - frame
+    return total
+
+
+@pytest.mark.parametrize("removed", [set[int](), {1}, {2, 3}])
+def test_the_remaining_tokens_are_the_same_whatever_goes_first(removed: set[int]) -> None:
+    """Neighbors share a stub. With its last passage a result loses its frame, and a shorter text replaces its stub."""
+    candidates = [*passages(50, 60, 70), *passages(40, 30, group=1), *passages(20, 25, number=1)]
+    costs = StubCosts(stub=10, gone=4, frames={1: 7})
+    before = remaining(candidates, removed, costs)
+    for rows in permutations(set(range(7)) - removed, 4):
+        removals = Removals(candidates, set(removed), before, costs)
+        for row in rows:
+            removals.remove(row)
+        assert removals.total == remaining(candidates, removed | set(rows), costs), rows
+
+
+def test_what_fits_exactly_stays() -> None:
+    candidates = passages(100, 100, 100)
+    assert chosen(candidates, 300) == set()
+    assert chosen(candidates, 210) == {0}
+    assert chosen(candidates, 209) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("frames", "tokens", "goes"),
+    [
+        # One stub of two stays with the rest of its result.
+        ({}, (5, 5, 100), False),
+        ({}, (5, 6, 100), True),
+        ({0: 30}, (5, 5, 100), False),
+        # A result that goes as a whole is replaced by a shorter text, if its frame can go too.
+        ({0: 30}, (2, 2), False),
+        ({0: 30}, (2, 3), True),
+        ({}, (5, 5), False),
+    ],
+)
+def test_passages_that_are_no_larger_than_their_stub_stay(
+    frames: dict[int, int], tokens: tuple[int, ...], goes: bool
+) -> None:
+    costs = StubCosts(COSTS.stub, COSTS.gone, frames)
+    candidates = passages(*tokens)
+    removals = Removals(candidates, set(), sum(tokens), costs)
+    for row in (0, 1):
+        removals.remove(row)
+    assert removals.without_short_runs() == ({0, 1} if goes else set())
