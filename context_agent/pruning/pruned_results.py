@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, groupby
 from sys import getsizeof
 from typing import Any
 
@@ -57,7 +58,7 @@ class ResultRecord:
         """The passages of the text, with their sizes. An image is one passage."""
         if self._passages is None:
             passages = self._cut()
-            self._passages, self._passage_bytes = passages, getsizeof(passages) + sum(_passage_bytes(passages))
+            self._passages, self._passage_bytes = passages, _passage_bytes(passages)
         return self._passages
 
     def _cut(self) -> list[Passage]:
@@ -73,7 +74,7 @@ class ResultRecord:
         ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
         restored = getsizeof(self.restored) if self.restored else 0
         texts = getsizeof(self.text) + _text_bytes(self.source.image)
-        return getsizeof(self) + texts + self._passage_bytes + ids + restored
+        return getsizeof(self) + getsizeof(self.source) + texts + self._passage_bytes + ids + restored
 
     @property
     def frame_can_go(self) -> bool:
@@ -152,13 +153,11 @@ def _text_bytes(value: Any) -> int:
     return getsizeof(value) if isinstance(value, str | bytes) else 0
 
 
-def _passage_bytes(passages: Sequence[Passage]) -> Iterator[int]:
-    """Yield the bytes of each passage. Neighbors under one heading share the bytes of its label."""
-    label = ""
-    for passage in passages:
-        own_label = 0 if passage.label == label else getsizeof(passage.label)
-        yield getsizeof(passage) + getsizeof(passage.text) + own_label + 3 * NUMBER_BYTES
-        label = passage.label
+def _passage_bytes(passages: Sequence[Passage]) -> int:
+    """Return the bytes of the passages. Neighbors under one heading share its text as their label."""
+    labels = (label for label, _ in groupby(passage.label for passage in passages))
+    parts = ((it, it.text, it.start, it.end, it.tokens) for it in passages)
+    return getsizeof(passages) + sum(map(getsizeof, chain(labels, *parts)))
 
 
 class PrunedResults:

@@ -11,7 +11,7 @@ import pytest
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.selection import SHORTEST_COPY, Candidate, OwnWords, Removals, StubCosts, copies, select
+from context_agent.pruning.selection import Candidate, OwnWords, Removals, StubCosts, copies, select
 
 COSTS = StubCosts(stub=10, gone=4)
 
@@ -67,7 +67,7 @@ def test_what_was_named_before_the_result_or_beside_it_keeps_nothing() -> None:
 
 
 def test_a_short_passage_is_no_copy() -> None:
-    short, long = "x" * (SHORTEST_COPY - 1), "x" * SHORTEST_COPY
+    short, long = "Sunny.", "Cloudy."
     candidates = found(short, long, short, long, long)
     assert copies(candidates, set()) == {3: 1, 4: 1}
     assert copies(candidates, {1}) == {4: 3}, "what was removed is not there to be copied"

@@ -1,0 +1,202 @@
+"""What the pruner remembers of tool results: how many bytes, and which record belongs to which result."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable
+from sys import getsizeof
+from typing import Any
+
+import pytest
+
+from context_agent.pruning.contents import ResultText
+from context_agent.pruning.pruned_results import DIGEST_BYTES, PrunedResults, ResultRecord, digest
+from context_agent.tokens import CharCounter
+
+LONG_NAME = "A heading of many words that names the part below it and all that this part has to say, "
+
+
+def result(text: str, number: int = 0, **options: Any) -> ResultText:
+    return ResultText(**{"message": number, "path": ("content",), "call_id": f"c{number}", "text": text} | options)
+
+
+def paragraphs(count: int, words: int = 20) -> str:
+    return "\n\n".join(f"Part {number}.{f' rain and wind {number}' * words}" for number in range(count))
+
+
+def record(text: str, **options: Any) -> ResultRecord:
+    return ResultRecord(result(text, **options), CharCounter())
+
+
+def ids(record: ResultRecord) -> dict[int, str]:
+    """An id for each passage."""
+    return {index: f"p{1_000 + index}" for index in range(len(record.passages))}
+
+
+# The bytes
+
+
+def held(value: object, seen: set[int]) -> int:
+    """The bytes of a value and of all that it refers to, but classes and the token counter."""
+    if id(value) in seen or value is None or isinstance(value, type | CharCounter):
+        return 0
+    seen.add(id(value))
+    return getsizeof(value) + sum(held(part, seen) for part in gc.get_referents(value))
+
+
+def _results(*results: ResultText) -> Callable[[PrunedResults], list[ResultRecord]]:
+    """A use that begins to remember these results."""
+    return lambda memory: memory.records(results, b"opening")
+
+
+def _read(text: str) -> Callable[[PrunedResults], list[ResultRecord]]:
+    def use(memory: PrunedResults) -> list[ResultRecord]:
+        (record,) = memory.records([result(text)], b"opening")
+        assert record.passages
+        return [record]
+
+    return use
+
+
+def _removed(memory: PrunedResults) -> list[ResultRecord]:
+    (record,) = memory.records([result(paragraphs(130, 3))], b"opening")
+    record.ids = ids(record)
+    return [record]
+
+
+def _restored(memory: PrunedResults) -> list[ResultRecord]:
+    (record,) = _removed(memory)
+    record.restore(set(record.ids.values()))
+    return [record]
+
+
+def _returned(memory: PrunedResults) -> list[ResultRecord]:
+    (record,) = _removed(memory)
+    names = record.ids
+    for first in range(60):
+        memory.returned(record.source, record, {index: name for index, name in names.items() if index >= first})
+    return [record]
+
+
+def _counted(memory: PrunedResults) -> list[ResultRecord]:
+    for number in range(500):
+        memory.tokens("x" * (1_000 + 4 * number))
+    return []
+
+
+IMAGES = [result(f"digest {n}", n, form="image", image={"source": {"data": b"x" * (9_000 + n)}}) for n in range(20)]
+USES = {
+    "small results": _results(
+        *(result(f"Result {number} says that it rained on that day in all ports.", number) for number in range(300))
+    ),
+    "images": _results(*IMAGES),
+    "long call ids": _results(*(result(paragraphs(1), number, call_id=f"c{number}" * 1_000) for number in range(30))),
+    "passages": _read(paragraphs(300)),
+    "headings": _read("\n\n".join(f"# {LONG_NAME}{number}\n\nIt rained on day {number}.\n\n" for number in range(300))),
+    "one heading": _read(f"# {LONG_NAME}\n\n{paragraphs(300, 6)}"),
+    "removed passages": _removed,
+    "restored passages": _restored,
+    "returned texts": _returned,
+    "counted texts": _counted,
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_the_bytes_are_those_of_all_that_is_remembered(name: str) -> None:
+    memory = PrunedResults(CharCounter())
+    records = USES[name](memory)
+    for _ in range(2):
+        memory.count_memory(records)
+        assert memory.memory == pytest.approx(held(memory, set()), rel=0.11), name
+
+
+def test_a_key_takes_the_bytes_that_are_counted_for_it() -> None:
+    assert getsizeof(digest("a text \ud800")) == DIGEST_BYTES
+
+
+# What a stub may replace
+
+
+SETTINGS = {f"setting_{number}": f"value {number}" for number in range(8)}
+FRAMED = json.dumps(SETTINGS | {"text": "It rained. " * 60}, indent=30)
+"""JSON whose settings and spaces are a third of it. They stay as the frame of its text."""
+
+
+def test_one_stub_replaces_a_text_that_is_nearly_all_passages() -> None:
+    assert record(paragraphs(4)).frame_can_go
+    framed = record(FRAMED)
+    assert len(framed.passages) == 1
+    assert not framed.frame_can_go
+    assert not record("").frame_can_go
+    assert not record(paragraphs(4), is_argument=True).frame_can_go
+    rows = json.dumps([{"title": f"T{number}", "text": "rain " * 40} for number in range(5)])
+    assert record(rows).frame_can_go
+    for form in ("json", "value"):
+        assert not record(rows, form=form).frame_can_go, "what must stay JSON keeps its frame"
+        assert not record(rows, form=form, is_argument=True).frame_can_go
+
+
+def test_what_replaces_json_is_json() -> None:
+    assert json.loads(record('[{"text": "rain"}, {"text": "wind"}]').shortened("[p1 pruned]")) == "[p1 pruned]"
+    assert record(paragraphs(4)).shortened("[p1 pruned]") == "[p1 pruned]"
+
+
+def test_a_stub_counts_its_passages_and_a_brief_one_does_not() -> None:
+    pruned = record(paragraphs(4))
+    tokens = pruned.passages[0].tokens
+    assert pruned.without({0: "p1"}).startswith(f"[1 passage pruned, {tokens} tokens; restore: p1]")
+    assert pruned.without({0: "p1", 1: "p2"}).startswith("[2 passages pruned, ")
+    assert pruned.without({0: "p1"}, is_brief=True).startswith("[p1 pruned]")
+    pruned.is_brief = True
+    assert pruned.without({0: "p1"}).startswith("[p1 pruned]")
+
+
+@pytest.mark.parametrize("text_type", ["input_text", ""])
+def test_a_text_part_replaces_an_image_and_the_image_comes_back(text_type: str) -> None:
+    """Bedrock's parts have no type."""
+    image = {"image": {"source": {"bytes": b"..."}}}
+    seen = record("digest", form="image", image=image, tokens=900, text_type=text_type, path=("content", 1))
+    stub = "[1 passage pruned, 900 tokens; restore: p1]"
+    assert seen.without({0: "p1"}) == stub
+    part = {"type": text_type, "text": stub} if text_type else {"text": stub}
+    assert seen.value(seen.source, stub) == (("content", 1), part)
+    pruned = result(stub, path=("content", 1, "text"))
+    assert seen.value(pruned, "digest") == (("content", 1), image)
+    assert seen.value(pruned, stub) == (("content", 1), part)
+
+
+def test_what_was_restored_in_two_steps_is_restored() -> None:
+    pruned = record(paragraphs(4))
+    pruned.ids = ids(pruned)
+    first = pruned.restore({"p1000"})
+    second = pruned.restore({"p1000", "p1002"})
+    assert (first, second) == ([pruned.passages[0]], [pruned.passages[2]])
+    assert pruned.restored == {0, 2}
+    assert pruned.ids == {1: "p1001", 3: "p1003"}
+
+
+# Which record belongs to a result
+
+
+def test_calls_with_one_id_and_equal_results_have_records_of_their_own() -> None:
+    memory = PrunedResults(CharCounter())
+    same = [result(paragraphs(4), number, call_id="c") for number in range(2)]
+    first, second = memory.records(same, b"opening")
+    assert first is not second
+    assert memory.records(same, b"opening") == [first, second]
+    stub = result(memory.returned(same[0], first, {0: "p1"}), 1, call_id="c")
+    # The client has moved the results: the stub tells whose record the other one is not.
+    assert memory.find([same[0], stub], b"opening") == [(same[0], second, {}), (stub, first, {0: "p1"})]
+    third = result(paragraphs(4), 2, call_id="c")
+    assert [found for _, found, _ in memory.find([*same, third], b"opening")] == [first, second, None]
+
+
+def test_of_a_result_and_its_own_stub_the_earlier_has_the_record() -> None:
+    memory = PrunedResults(CharCounter())
+    original = result(paragraphs(4))
+    (own,) = memory.records([original], b"opening")
+    stub = result(memory.returned(original, own, {0: "p1"}), call_id="c0")
+    assert memory.find([original, stub], b"opening") == [(original, own, {}), (stub, None, {})]
+    assert memory.find([stub, original], b"opening") == [(stub, own, {0: "p1"}), (original, None, {})]
+    assert memory.find([original], b"another opening") == [(original, None, {})]
