@@ -159,7 +159,7 @@ class ContextPruner:
     def _is_confirmed(self, report: PruneReport) -> bool:
         if self._confirm is None or report.freed <= self._confirm_above:
             return True
-        if self._declined and report.freed <= self._declined + self._confirm_above:
+        if report.freed <= self._declined + self._confirm_above:
             return False
         self._declined = 0 if (confirmed := self._confirm(report)) else report.freed
         return confirmed
@@ -238,7 +238,7 @@ class _Prune:
         )
         self.brought_back: list[Passage] = []
         self._restored = self._restore()
-        self._texts = self._rendered({}) if self._restored else self._sent
+        self._texts = self._rendered({})
         # The original texts decide the limit, so that a second prune computes the same limit.
         sizes = self._sizes([record.text for record in self._records])
         self._original = sum(sizes)
@@ -274,13 +274,13 @@ class _Prune:
         strategy: str,
         judge: Judge | None,
         prices: Prices,
-        confirm: Confirm = lambda report: True,
+        confirm: Confirm,
         *,
-        cold: bool = False,
+        cold: bool,
     ) -> Pruned:
         """Prune the conversation, and return the messages and the report."""
         total = self._total_before
-        restoring = self._cached_lost(self._texts) if self._restored else 0
+        restoring = self._cached_lost(self._texts)
         report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
         report = replace(report, cached_lost=restoring, restored=tuple(self._restored), tokens_original=self._original)
         if total <= self._limit:
@@ -289,7 +289,7 @@ class _Prune:
             return self._pruned(self._over_budget(report))
         candidates = self._candidates()
         staying = self._staying(candidates)
-        report = replace(report, outcome="nothing to remove", protected=dict(Counter(staying.values())))
+        report = replace(report, protected=dict(Counter(staying.values())))
         scores = self._scores(candidates, staying, judge)
         repeated = copies(candidates, self._removed(candidates))
         names, brief = self._chosen(candidates, scores, staying)
@@ -323,9 +323,11 @@ class _Prune:
 
     def _restore(self) -> list[str]:
         """Restore the passages that the user and the agent ask for, and return their ids."""
-        removed = {name for record in self._records for name in record.ids.values()} if self._requests else set()
+        if not self._requests:
+            return []
+        removed = {name for record in self._records for name in record.ids.values()}
         wanted = {name for name in removed if int(name[1:]) in self._requests}
-        for record in self._records if wanted else ():
+        for record in self._records:
             self.brought_back += record.restore(wanted)
         return sorted(wanted, key=lambda name: int(name[1:]))
 

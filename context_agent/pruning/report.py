@@ -8,9 +8,7 @@ from typing import Any, Literal
 
 from context_agent.pruning.contents import MessageKind
 
-Outcome = Literal[
-    "pruned", "within budget", "over budget", "does not pay", "declined", "nothing to remove", "passed through"
-]
+Outcome = Literal["pruned", "within budget", "over budget", "does not pay", "declined", "passed through"]
 """The result of a prune.
 
 If it is `over budget`, everything removable is removed, and the rest still exceeds the budget. If it is `declined`,
