@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 LEAST_SECONDS = 0.02
 """What is faster counts as this, so that noise on a busy machine is not mistaken for growth."""
 REPEATS = 3
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Suspend garbage collection, if it is not suspended already.
+
+    A collection visits the objects of the whole process, which says nothing about the code that is timed.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def growth(call: Callable[[Any], object], make: Callable[[int], Any], size: int) -> float:
@@ -23,14 +39,10 @@ def seconds(call: Callable[[Any], object], value: Any) -> float:
     """Return the processor time of a call, the least of several, at least `LEAST_SECONDS`."""
     times = []
     for _ in range(REPEATS):
-        # A collection visits the objects of the whole process, which says nothing about the call.
-        gc.disable()
-        try:
+        with no_collections():
             start = time.process_time()
             call(value)
             times.append(time.process_time() - start)
-        finally:
-            gc.enable()
         # A slow call is measured well enough by one run.
         if times[-1] > 1:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import unicodedata
 
 import pytest
@@ -12,7 +13,7 @@ from context_agent.eval.gold import normalized, words
 from context_agent.text.normalization import MAX_MARKS, normal_form
 from context_agent.text.scripts import segmented
 from context_agent.text.words import fold
-from tests.support.growth import growth
+from tests.support.growth import growth, seconds
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
@@ -37,3 +38,16 @@ def test_marks_in_a_row_take_linear_time(form: str, marks: str) -> None:
 def test_what_reads_texts_takes_linear_time(read: object) -> None:
     assert callable(read)
     assert growth(read, lambda size: "東a" + "\u0301\u0316" * size, 2_000) < 9
+
+
+def test_timing_leaves_garbage_collection_as_it_was() -> None:
+    before, during = gc.isenabled(), []
+    try:
+        for state in (gc.enable, gc.disable):
+            state()
+            enabled = gc.isenabled()
+            seconds(lambda _: during.append(gc.isenabled()), "")
+            assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert not any(during)

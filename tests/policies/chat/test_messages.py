@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import random
 import time
@@ -18,6 +17,7 @@ from context_agent.policies.chat.replies import read_arguments, read_reply, spli
 from context_agent.policies.chat.scripted_server import says
 from context_agent.pruning.view import ActionTaken
 from tests.support.chatting import DONE, ask, serving
+from tests.support.growth import no_collections
 
 SEARCH = ToolCall("search_corpus", {"query": "comets"})
 CALL = '{"name": "search_corpus", "arguments": {"query": "comets"}}'
@@ -123,10 +123,8 @@ def reading_seconds(text: str) -> float:
 
 @pytest.fixture
 def no_garbage_collection() -> Iterator[None]:
-    """Disables garbage collection: with many objects in the process, it takes longer than the code that is timed."""
-    gc.disable()
-    yield
-    gc.enable()
+    with no_collections():
+        yield
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
