@@ -458,16 +458,22 @@ def test_the_reader_reads_what_the_words_leave_undecided() -> None:
     assert passage == "Harbours. The harbour was a director once."
 
 
-def test_of_a_huge_result_only_what_words_rank_best_is_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded: list[str] = []
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are embedded from now on, all with the same vector."""
+    texts: list[str] = []
 
     class Embedding:
-        def encode(self, texts: list[str]) -> Any:
-            encoded.extend(texts)
-            return np.ones((len(texts), 2), dtype=np.float32)
+        def encode(self, batch: list[str]) -> Any:
+            texts.extend(batch)
+            return np.ones((len(batch), 2), dtype=np.float32)
 
     monkeypatch.setattr(relevance, "shipped_minilm", Embedding)
     monkeypatch.setattr(relevance, "EMBEDDINGS", TextCache(8_192))
+    return texts
+
+
+def test_of_a_huge_result_only_what_words_rank_best_is_embedded(encoded: list[str]) -> None:
     passages = [Passage(f"Line {number} of it.", 0, 0, tokens=10) for number in range(1_000)]
     passages[-1] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
     by_reading(passages, Goal(TASK, room=300), CountingReader())
@@ -476,17 +482,8 @@ def test_of_a_huge_result_only_what_words_rank_best_is_embedded(monkeypatch: pyt
     assert encoded[:2] == [TASK, "A director of Polar Light was born."]
 
 
-def test_entries_of_a_log_that_say_the_same_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_of_a_log_that_say_the_same_are_embedded_once(encoded: list[str]) -> None:
     """They differ in times, numbers and hashes only."""
-    encoded: list[str] = []
-
-    class Embedding:
-        def encode(self, texts: list[str]) -> Any:
-            encoded.extend(texts)
-            return np.eye(len(texts), dtype=np.float32)
-
-    monkeypatch.setattr(relevance, "shipped_minilm", Embedding)
-    monkeypatch.setattr(relevance, "EMBEDDINGS", TextCache(8_192))
     lines = [
         "2026-03-01 10:00:01 INFO job 4 took 17 ms, request=4f9a8c0d12",
         "2026-03-01 10:00:02 WARN x509: certificate of 10.0.3.7 has expired",
