@@ -1,15 +1,32 @@
-"""Descriptions of what is wrong with data from outside, made from pydantic's errors."""
+"""Strict validation of data from outside, and descriptions of what is wrong with it, made from pydantic's errors."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import TypeAdapter, ValidationError
+
+Validated = TypeVar("Validated")
 
 REPORTED_PROBLEMS = 3
 MAX_FIELD_NAME = 80
 """The most characters of each part of a field's name. Names in a mapping come from outside too."""
+
+
+def validate_plain(adapter: TypeAdapter[Validated], data: Mapping[str, Any]) -> Validated:
+    """Convert decoded TOML or JSON to a value without changing the type of any part.
+
+    pydantic would otherwise read `true` as 1 and "2" as 2. Strict validation of Python objects would refuse lists for
+    tuples and tables for dataclasses, so the data is validated as JSON. A date of TOML becomes a table, because a text
+    may not stand for it.
+
+    Raises:
+        ValidationError: If a part has the wrong type or value.
+    """
+    return adapter.validate_json(json.dumps(data, default=lambda date: {"date": str(date)}), strict=True)
 
 
 def explain(error: ValidationError, *, whole: str = "the value", limit: int = REPORTED_PROBLEMS) -> str:

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from context_agent._support.small_files import read_toml
-from context_agent._support.validation import explain
+from context_agent._support.validation import explain, validate_plain
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError
 from context_agent.eval import metrics
@@ -112,7 +112,7 @@ def load_prices(path: str | Path) -> PriceTable:
         ConfigError: If the file cannot be read or is not a price table. The message names the wrong field.
     """
     try:
-        content = _PriceFile.model_validate(read_toml(path))
+        content = validate_plain(TypeAdapter(_PriceFile), read_toml(path))
     except OSError as error:
         raise ConfigError(
             f"cannot read the prices in {path} ({error.strerror or error}). Pass a TOML file that exists."

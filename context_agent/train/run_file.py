@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from context_agent._support.small_files import parse_toml, read_toml
 from context_agent._support.suggest import closest, suggestion
-from context_agent._support.validation import explain
+from context_agent._support.validation import explain, problems, validate_plain
 from context_agent.errors import ConfigError
 from context_agent.train.config import RUN_ADAPTER, RunConfig
 
@@ -29,7 +29,8 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
         The run, with defaults filled in.
 
     Raises:
-        ConfigError: If the file cannot be read, or a key or value is invalid. The message names the file and the key.
+        ConfigError: If the file cannot be read, or a key or value is invalid. The message names the file and the key,
+            or the change with the invalid value.
     """
     path = Path(path)
     try:
@@ -40,7 +41,7 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
         raise ConfigError(f"the run file {path} is not valid TOML ({error}). Correct the file.") from error
     for key, value in (changes or {}).items():
         _change(data, key, value)
-    return parse_run(data, str(path))
+    return _parsed(data, str(path), changes or {})
 
 
 def _change(data: dict[str, Any], key: str, value: Any) -> None:
@@ -133,32 +134,59 @@ def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
     Raises:
         ConfigError: If a name is unknown or a value is invalid.
     """
-    _check_data(data, RunConfig, source)
+    return _parsed(data, source, {})
+
+
+def _parsed(data: Mapping[str, Any], source: str, changes: Mapping[str, Any]) -> RunConfig:
+    """Convert plain data that contains these changes to a run."""
     try:
-        return RUN_ADAPTER.validate_python(data)
+        _check_data(data, RunConfig)
+        return validate_plain(RUN_ADAPTER, data)
+    except _SettingError as error:
+        key = _change_of(error.name, changes)
+        raise ConfigError(f"{source if key is None else f'--set {key}'}: {error}") from None
     except ValidationError as error:
+        for name, problem in problems(error, error.error_count()):
+            if (key := _change_of(name, changes)) is not None:
+                part = "" if name == key else f"{name}: "
+                raise ConfigError(f"--set {key}: {part}{problem}; got {changes[key]!r}") from None
         raise ConfigError(f"{source}: {explain(error)}") from None
     except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+        named = [f" --set {key}" for key in changes if key in str(error) or f"[{key.partition('.')[0]}]" in str(error)]
+        raise ConfigError(f"{source}{' with' if named else ''}{','.join(named)}: {error}") from None
 
 
-def _check_data(data: Mapping[str, Any], table: Any, source: str, prefix: str = "") -> None:
-    """Raise `ConfigError` if the data has a name that the table does not have, or a number that is not finite.
+class _SettingError(ConfigError):
+    """The setting with this dotted name cannot work."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def _change_of(name: str, changes: Mapping[str, Any]) -> str | None:
+    """Return the key of the change that set the setting with this name. If none did, return None."""
+    return next((key for key in changes if f"{name}.".startswith(f"{key}.")), None)
+
+
+def _check_data(data: Mapping[str, Any], table: Any, prefix: str = "") -> None:
+    """Raise `_SettingError` if the data has a name that the table does not have, or a number that is not finite.
 
     Tables are checked at any depth.
     """
     hints = typing.get_type_hints(table)
     for name, value in data.items():
+        whole = f"{prefix}{name}"
         if name not in hints:
-            what = f"table [{prefix}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
+            what = f"table [{whole}]" if isinstance(value, Mapping) else f"key {name!r}"
             location = f" in [{prefix.rstrip('.')}]" if prefix and not isinstance(value, Mapping) else ""
-            raise ConfigError(f"{source}: unknown {what}{location}. {suggestion(name, hints)}")
+            raise _SettingError(whole, f"unknown {what}{location}. {suggestion(name, hints)}")
         inner = _table_in(hints[name])
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, float) and not math.isfinite(each):
-                raise ConfigError(f"{source}: {prefix}{name} must be a finite number; got {each}")
+                raise _SettingError(whole, f"{whole} must be a finite number; got {each}")
             if inner is not None and isinstance(each, Mapping):
-                _check_data(each, inner, source, f"{prefix}{name}.")
+                _check_data(each, inner, f"{whole}.")
 
 
 def _table_in(annotation: Any) -> Any:

@@ -58,11 +58,33 @@ def test_changes_override_a_file_and_make_its_missing_tables(tmp_path: Path) -> 
     assert (run.rollouts.groups, run.rollouts.rollouts, run.seed) == (16, 2, 3)
     assert run.model.lora is not None
     assert run.model.lora.rank == 16
-    with pytest.raises(ConfigError, match=r"rollouts\.groups: Input should be a valid integer"):
-        read_run(path, parse_changes(["rollouts.groups=many"]))
     path.write_text('model = "m"\n')
     with pytest.raises(ConfigError, match=r"cannot set model\.name, because model is a value, not a table"):
         read_run(path, parse_changes(["model.name=m"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("rollouts.groups=many", "--set rollouts.groups: Input should be a valid integer; got 'many'"),
+        ("seed=true", "--set seed: Input should be a valid integer; got True"),
+        ("minutes=inf", "--set minutes: minutes must be a finite number; got inf"),
+        ("curriculum.stages=[{until = 1, hop = 1}]", "--set curriculum.stages: unknown key 'hop'"),
+        ("curriculum.stages=[{until = 'x'}]", "--set curriculum.stages: curriculum.stages.0.until: "),
+        ("rollouts.demonstrations=1", "run.toml with --set rollouts.demonstrations: rollouts.demonstrations = 1 needs"),
+    ],
+)
+def test_an_invalid_change_is_blamed_and_not_the_file(tmp_path: Path, change: str, told: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('[model]\nname = "m"\n[data]\n')
+    with pytest.raises(ConfigError) as raised:
+        read_run(path, parse_changes(["threads=1", change]))
+    assert told in str(raised.value)
+    assert "threads" not in str(raised.value)
+    assert (str(path) in str(raised.value)) == ("run.toml" in told)
+    path.write_text('minutes = "2"\n[model]\nname = "m"\n[data]\n')
+    with pytest.raises(ConfigError, match=r"run\.toml: minutes: Input should be a valid number"):
+        read_run(path, parse_changes(["threads=1"]))
 
 
 LEAST: dict[str, Any] = {"model": {"name": "m"}, "data": {}}

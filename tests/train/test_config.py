@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,31 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
 def test_invalid_settings_are_refused_by_name(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_run(LEAST | change)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[optimizer]\nwarmup = true", "optimizer.warmup"),
+        ("[optimizer]\nlearning_rate = true", "optimizer.learning_rate"),
+        ("[sft]\nepochs = '2'", "sft.epochs"),
+        ("[sft]\nepochs = 2.0", "sft.epochs"),
+        ("[parl]\nparallel = '0.5'", "parl.parallel"),
+        ("[curriculum]\nstages = [{until = '1', hops = 2}]", "curriculum.stages.0.until"),
+        ("[loss]\nrouter_replay = 1", "loss.router_replay"),
+        ("[loss]\nrouter_replay = 'yes'", "loss.router_replay"),
+        ("[engine]\nbase_url = 2024-01-01", "engine.base_url"),
+    ],
+)
+def test_no_value_changes_its_type(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(f'seed = 1\n[model]\nname = "m"\n[data]\n{text}\n')
+    with pytest.raises(ConfigError, match=re.escape(f"{path}: {key}")):
+        read_run(path)
+
+
+def test_a_whole_number_is_a_number() -> None:
+    assert parse_run(LEAST | {"minutes": 2, "optimizer": {"learning_rate": 1}}).minutes == 2.0
 
 
 def test_a_judge_may_be_the_only_gain_where_that_is_meant() -> None:

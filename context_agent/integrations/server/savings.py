@@ -18,11 +18,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from context_agent._support.atomic_files import replace_file
 from context_agent._support.small_files import parse_toml, read_toml
-from context_agent._support.validation import explain
+from context_agent._support.validation import explain, validate_plain
 from context_agent.errors import ConfigError
 from context_agent.pruning.report import PruneReport
 from context_agent.web.page import escape, page
@@ -72,8 +72,8 @@ class PriceTable(BaseModel):
         try:
             if file is None:
                 text = (files("context_agent.integrations.server") / "prices.toml").read_text(encoding="utf-8")
-                return cls.model_validate(parse_toml(text))
-            return cls.model_validate(read_toml(file))
+                return validate_plain(TypeAdapter(cls), parse_toml(text))
+            return validate_plain(TypeAdapter(cls), read_toml(file))
         except OSError as error:
             raise ConfigError(
                 f"cannot read the prices in {name} ({error.strerror}). Pass an existing TOML file with --prices."

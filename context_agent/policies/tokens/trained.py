@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError, with_config
 
 from context_agent._support.small_files import read_json
-from context_agent._support.validation import explain
+from context_agent._support.validation import explain, validate_plain
 from context_agent.errors import ConfigError
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, MODEL_CONFIG
 
@@ -100,7 +100,7 @@ def _described(folder: Path, *, is_adapter: bool) -> PolicyDescription:
     """Read `policy.json`. If there is none, describe the model by its own configuration."""
     if (folder / POLICY_FILE).is_file():
         try:
-            return _DESCRIPTION.validate_python(_read(folder / POLICY_FILE))
+            return validate_plain(_DESCRIPTION, _read(folder / POLICY_FILE))
         except ValidationError as error:
             raise ConfigError(
                 f"{folder / POLICY_FILE} does not describe a policy ({explain(error)}). Name another folder."

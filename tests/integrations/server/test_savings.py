@@ -108,6 +108,8 @@ PRUNE_REPORT = ContextPruner(300, strategy="bm25").prune(conversation(4)).report
         ('[models]\n"m" = { input = -1, cached = 0 }', "models.m.input"),
         ('[models]\n"m" = { input = nan, cached = 0 }', "models.m.input"),
         ('[models]\n"m" = { input = 1, cache = 0 }', "models.m.cache"),
+        ('[models]\n"m" = { input = true, cached = 0 }', "models.m.input"),
+        ('[models]\n"m" = { input = "1", cached = 0 }', "models.m.input"),
         ("models", "not valid TOML"),
     ],
 )

@@ -18,7 +18,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from context_agent._support.small_files import read_toml
+from context_agent._support.validation import explain, validate_plain
 from context_agent.errors import ConfigError
 
 
@@ -143,7 +146,7 @@ def _criterion(row: Mapping[str, Any]) -> Criterion:
     names = [field.name for field in fields(Criterion)]
     if unknown := [key for key in row if key not in names]:
         raise ConfigError(f"a criterion has the unknown key {unknown[0]!r}. Choose from {', '.join(names)}.")
-    for name in ("low", "high"):
-        if not isinstance(row.get(name, 0), int):
-            raise ConfigError(f"{name} of a criterion must be a whole number; got {row[name]!r}")
-    return Criterion(**row)
+    try:
+        return validate_plain(TypeAdapter(Criterion), row)
+    except ValidationError as error:
+        raise ConfigError(f"a criterion cannot be read ({explain(error)})") from None
