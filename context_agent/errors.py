@@ -27,12 +27,13 @@ A model's mistake inside an episode is never an exception. It becomes a tool res
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 _DOUBLE_STOP = re.compile(r"(?<!\.)(?:([.?!])\.(?=\s|$)|\.(?=\)\.(?:\s|$)))")
+_SENTENCE_END = re.compile(r"(?<=[\w)\]'\"`])\. (?=[A-Z])")
 
 
 def single_stops(text: str) -> str:
@@ -41,6 +42,11 @@ def single_stops(text: str) -> str:
     A message that ends with a full stop may be a part of another message, as in `f"{error}. Pass --model."`.
     """
     return _DOUBLE_STOP.sub(r"\1", text)
+
+
+def without_remedies(texts: Iterable[str]) -> str:
+    """Return the first sentence of each message, as one text. The message that contains it has its own remedy."""
+    return "; ".join(_SENTENCE_END.split(text, maxsplit=1)[0].removesuffix(".") for text in texts)
 
 
 class ContextAgentError(Exception):

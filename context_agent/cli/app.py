@@ -1,11 +1,13 @@
 """The commands of `ctx1`, and the handling of their errors.
 
 Exit code 0 means that the work is done, and 1 that it failed for some or all questions. Exit code 2 means wrong usage,
-such as an unknown option or an invalid config file. Exit code 130 means that the user interrupted the command.
+such as an unknown option, an invalid config file, or an input file that does not exist. Exit code 130 means that the
+user interrupted the command.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -33,6 +35,17 @@ from context_agent.errors import ConfigError, ContextAgentError, EmbedderError
 from context_agent.version import __version__
 
 FAILED, MISUSED = 1, 2
+_OS_REMEDIES = {
+    errno.ENOTDIR: "A part of the path is a file. Pass another path.",
+    errno.EISDIR: "The path is a folder. Pass the path of a file.",
+    errno.EACCES: "Allow this user to use the path, or pass another one.",
+    errno.EPERM: "Allow this user to use the path, or pass another one.",
+    errno.EROFS: "Pass a path that can be written.",
+    errno.ENOSPC: "Free some space on the disk, or pass a path on another one.",
+    errno.EDQUOT: "Free some space on the disk, or pass a path on another one.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n).",
+}
+"""What to do about an error of the operating system that no command explains."""
 
 START = """ctx1 searches your own documents in several steps.
 
@@ -263,7 +276,8 @@ def _print_error(error: Exception, *, debug: bool) -> int:
         hint = " To search by words alone, pass --embedder none." if isinstance(error, EmbedderError) else ""
         output.note(f"{error}.{hint}" if hint else str(error))
     elif isinstance(error, OSError) and error.strerror:
-        output.note(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
+        place = f": {error.filename}" if error.filename else ""
+        output.note(f"{error.strerror}{place}. {_OS_REMEDIES.get(error.errno or 0, 'Check the path.')}")
     else:
         hint = "" if debug else ". To see the traceback, pass --debug."
         output.note(f"unexpected {type(error).__name__}: {error}{hint}")

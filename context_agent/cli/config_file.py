@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from cyclopts import Token
+from cyclopts import Parameter, Token
 
 from context_agent._support.small_files import read_toml
-from context_agent._support.suggest import closest
+from context_agent._support.suggest import suggestion
 from context_agent.cli.help import commands_of
 from context_agent.errors import ConfigError
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cyclopts.argument import Argument, ArgumentCollection
 
 NOT_IN_FILE = {"--config", "--debug"}
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
 
 
 def apply_config_file(command: App, words: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -91,7 +92,10 @@ def _every_command(group: App) -> Iterator[App]:
 
 
 def _options_of(command: App) -> dict[str, Argument]:
-    return {} if command.default_command is None else _options(command.assemble_argument_collection())
+    """Return the options of a command that a file may set. Outside a run, cyclopts would add negative flags."""
+    if command.default_command is None:
+        return {}
+    return _options(command.assemble_argument_collection(default_parameter=Parameter(negative=())))
 
 
 def _options(arguments: ArgumentCollection) -> dict[str, Argument]:
@@ -107,7 +111,7 @@ def _check_tables(data: Mapping[str, Any], group: App, path: str, at: str = "") 
             continue
         commands = commands_of(group)
         if name not in commands:
-            raise ConfigError(f"{path}: unknown table [{at}{name}]{_nearest(name, commands)}")
+            raise ConfigError(f"{path}: unknown table [{at}{name}]. {suggestion(name, commands)}")
         command = commands[name]
         _check_keys(_plain(table), _options_of(command), path, f" in [{at}{name}]")
         _check_tables(table, command, path, f"{at}{name}.")
@@ -117,23 +121,48 @@ def _check_keys(keys: Iterable[str], options: Iterable[str], path: str, table: s
     names = set(options)
     for key in keys:
         if key not in names:
-            raise ConfigError(f"{path}: unknown key {key!r}{table}{_nearest(key, names)}")
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    near = closest(name, names)
-    return f". Did you mean {near!r}?" if near else ""
+            raise ConfigError(f"{path}: unknown key {key!r}{table}. {suggestion(key, names)}")
 
 
 def _check_type(key: str, value: Any, argument: Argument, path: Path) -> None:
-    """Refuse a number for a switch, a switch for a number, and a list for an option that is not repeated.
+    """Raise `ConfigError` if the value or an item of its list has another type than the option.
 
-    The items of a list must not be lists, tables or switches.
+    A whole number is also a number. A text never stands for a number, nor a number for a text.
     """
-    if argument.is_flag() != isinstance(value, bool):
-        expected = "true or false" if argument.is_flag() else "a value, not true or false"
-        raise ConfigError(f"{path}: {key} must be {expected}; got {value!r}")
+    types = _types_of(argument)
     if isinstance(value, list) and not argument.token_count()[1]:
         raise ConfigError(f"{path}: {key} must be one value, not a list; got {value!r}")
-    if isinstance(value, list) and any(isinstance(item, bool | list | dict) for item in value):
-        raise ConfigError(f"{path}: {key} must be a list of texts or numbers; got {value!r}")
+    for item in value if isinstance(value, list) else [value]:
+        if type(item) not in types:
+            quoted = f' To pass it as text, write {key} = "{item}".' if str in types and _is_number(item) else ""
+            expected = " or ".join(_TYPE_NAMES[kind] for kind in types if kind is not int or float not in types)
+            raise ConfigError(f"{path}: {key} must be {expected}; got {_toml(item)}{'.' if quoted else ''}{quoted}")
+
+
+def _types_of(argument: Argument) -> list[type]:
+    """Return the types of TOML that a value of this option may have."""
+    if argument.is_flag():
+        return [bool]
+    if argument.parameter.converter is not None:
+        return [str]
+    hints = set(_members(argument.hint))
+    return [kind for kind in (int, float) if hints & {kind, float}] + ([str] if hints - {int, float} else [])
+
+
+def _members(hint: Any) -> Iterator[Any]:
+    """Yield the types in a union or tuple, and in unions and tuples in it."""
+    inner = [part for part in get_args(hint) if part not in {type(None), ...}]
+    if get_origin(hint) is Literal or not inner:
+        yield hint
+    else:
+        for part in inner:
+            yield from _members(part)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _toml(value: Any) -> str:
+    """Return the value as it stands in a TOML file."""
+    return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, str) else str(value)

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from context_agent.cli import options, output
 from context_agent.cli.invocation import is_set
-from context_agent.cli.parameters import COUNT, FILE, FOLDER, CommonOptions, essential, options_in
+from context_agent.cli.parameters import COUNT, EXISTING_FILE, FOLDER, CommonOptions, essential, options_in
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class DataOptions:
     """Folder that contains musique/, 2wiki/ and hotpotqa/."""
     corpus: Annotated[tuple[Path, ...], Parameter(metavar="PATH")] = ()
     """Your own documents, as `ctx1 index` reads them; repeatable."""
-    questions: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl")] = None
+    questions: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.jsonl")] = None
     """Your own questions with gold documents, about --corpus or the index of --path or --url."""
-    train_questions: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl")] = None
+    train_questions: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.jsonl")] = None
     """Training questions; --questions must not share their texts or ids."""
     limit: Annotated[int | None, COUNT] = None
     """Use only the first N questions of each set."""
@@ -67,7 +67,7 @@ class SystemOptions:
     """Number of documents per answer."""
     reference: Annotated[str | None, Parameter(metavar="SYSTEM", show_default="the first one-shot system")] = None
     """System that the others are compared with."""
-    prices: Annotated[Path | None, FILE, Parameter(metavar="FILE.toml")] = None
+    prices: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.toml")] = None
     """Token prices by model, for the costs in the report."""
     concurrency: Annotated[
         int | None, COUNT, Parameter(show_default=f"one per core; {MODEL_CONCURRENCY} for a language model")

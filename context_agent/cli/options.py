@@ -126,7 +126,7 @@ WindowOption = Annotated[
 SeedOption = Annotated[int, Parameter(help="Random seed. Equal seeds give equal results.", metavar="N")]
 WeightsOption = Annotated[
     Path | None,
-    FILE,
+    EXISTING_FILE,
     Parameter(
         help="Weights of the bridge policy, as `ctx1 train bridge` writes them.",
         show_default="the weights in the package",
@@ -150,7 +150,7 @@ SaveOption = Annotated[
 ]
 RunFile = Annotated[
     Path,
-    FILE,
+    EXISTING_FILE,
     Parameter(
         help="Run file with the settings; the repository has examples in configs/.", name="--run", metavar="FILE.toml"
     ),
@@ -211,13 +211,13 @@ def worker_pool(
 class PruneOptions:
     """The options for pruning the conversations of agents."""
 
-    budget: Annotated[str, Parameter(metavar="N")] = "8000"
+    budget: Annotated[int | str, Parameter(metavar="N")] = 8000
     """Tokens of tool results to keep, or the share of them, e.g. 25%."""
     strategy: Literal["reader", "age", "random", "bm25", "embedding", "none"] = "reader"
     """How passages are judged."""
     effort: Literal["careful", "fast"] = "careful"
     """How the strategy reader judges. With fast, it judges by words alone."""
-    adapted: Annotated[Path | None, FILE, Parameter(metavar="FILE.safetensors")] = None
+    adapted: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.safetensors")] = None
     """Weights for the strategy reader, as `ctx1 train pruner` writes them."""
     turns: Annotated[float, NOT_NEGATIVE] = 10
     """Expected number of further requests."""
@@ -306,9 +306,8 @@ class IndexOptions:
     def remedy(self) -> str:
         """The advice for a user whose index does not exist."""
         location = f"--url {self.url}" if self.url else f"--path {self.path}"
-        check = "Check that the server runs. " if self.url else ""
         collection = f" --collection {self.collection}" if self.collection else ""
-        return f"{check}To make this index: ctx1 index SOURCE {location}{collection}"
+        return f"To make this index: ctx1 index SOURCE {location}{collection}"
 
 
 @options_in("Retrieval")
@@ -347,12 +346,16 @@ class CorpusOptions(IndexOptions):
         If another program made the collection and its embedder is unknown, the corpus is searched by words alone. A
         note says so.
         """
+        from context_agent.retrieval.chroma.database import MissingCollectionError
+
         try:
             corpus = self._open(self.opening.embedder, cache)
         except UnknownEmbedderError as error:
             corpus = self._open(NO_VECTORS, cache)
             output.note(f"{error}. Until then, BM25 and grep search it without its vectors.")
         except CorpusNotFoundError as error:
+            if self.url is not None and not isinstance(error, MissingCollectionError):
+                raise  # The server does not answer, so it cannot make an index either.
             raise CorpusNotFoundError(f"{error}. {self.remedy}") from error
         for notice in corpus.notices:
             output.note(f"{notice}.")

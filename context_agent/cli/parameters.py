@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import CoercionError, Group, Parameter, validators
 
@@ -32,10 +32,6 @@ POSITIVE = Parameter(validator=validators.Number(gt=0, lt=math.inf), metavar="X"
 NOT_NEGATIVE = Parameter(validator=validators.Number(gte=0, lt=math.inf), metavar="X")
 SECONDS = Parameter(validator=validators.Number(gt=0), metavar="SECONDS")
 PORT = Parameter(validator=validators.Number(gte=0, lte=65_535), metavar="N")
-FILE = Parameter(validator=validators.Path(dir_okay=False), metavar="FILE")
-FOLDER = Parameter(validator=validators.Path(file_okay=False), metavar="FOLDER")
-EXISTING_FILE = Parameter(validator=validators.Path(exists=True, dir_okay=False), metavar="FILE")
-EXISTING_FOLDER = Parameter(validator=validators.Path(exists=True, file_okay=False), metavar="FOLDER")
 REQUIRED = Parameter(required=True)
 """A repeated argument that needs at least one value."""
 _OPTION = re.compile(r"--?\w[\w-]*")
@@ -55,6 +51,44 @@ GENERAL = Group("General", sort_key=2)
 def options_in(heading: str | Group) -> Parameter:
     """Return a decorator for a dataclass whose fields are options under this heading."""
     return Parameter(name="*", group=section(heading) if isinstance(heading, str) else heading)
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """A check of a path, before the command does any work.
+
+    Attributes:
+        kind: What the path may name, if it exists: a file, a folder, or either (`path`).
+        exists: True if the path must exist. The path of an output must not be below a file.
+        stdin: True if `-` is standard input.
+    """
+
+    kind: Literal["file", "folder", "path"]
+    exists: bool = False
+    stdin: bool = False
+
+    def __call__(self, _: Any, value: Any) -> None:
+        """Check each path of the value.
+
+        Raises:
+            ValueError: If a path breaks the rule.
+        """
+        for path in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(path, Path) and not (self.stdin and str(path) == "-"):
+                self._check(path)
+
+    def _check(self, path: Path) -> None:
+        other = "an existing" if self.exists else "another"
+        kind = "file or folder" if self.kind == "path" else self.kind
+        if self.kind == "file" and path.is_dir():
+            raise ValueError(f'"{path}" is a folder, not a file. Pass {other} file.')
+        if self.kind == "folder" and path.exists() and not path.is_dir():
+            raise ValueError(f'"{path}" is a file, not a folder. Pass {other} folder.')
+        if self.exists and not path.exists():
+            raise ValueError(f'"{path}" does not exist. Pass an existing {kind}.')
+        below = next((parent for parent in path.parents if parent.exists()), None)
+        if below is not None and not below.is_dir():
+            raise ValueError(f'"{below}" is a file, so it cannot contain "{path}". Pass another path.')
 
 
 def _refuse_option(_: Any, value: Any) -> None:
@@ -84,6 +118,16 @@ def refuse_fractions(_: App, __: tuple[str, ...], arguments: ArgumentCollection)
 
 DASH = Parameter(allow_leading_hyphen=True, validator=_refuse_option)
 """An argument that may be `-`, for standard input. cyclopts would take it for an option."""
+FILE = Parameter(validator=PathRule("file"), metavar="FILE")
+FOLDER = Parameter(validator=PathRule("folder"), metavar="FOLDER")
+EXISTING_FILE = Parameter(validator=PathRule("file", exists=True), metavar="FILE")
+EXISTING_FOLDER = Parameter(validator=PathRule("folder", exists=True), metavar="FOLDER")
+EXISTING_PATH = Parameter(validator=PathRule("path", exists=True))
+"""An input that is a file or a folder."""
+INPUT_FILE = Parameter(allow_leading_hyphen=True, validator=(_refuse_option, PathRule("file", exists=True, stdin=True)))
+"""An argument that is an input file, or `-` for standard input."""
+INPUT_FILE_VALUE = Parameter(allow_leading_hyphen=True, validator=PathRule("file", exists=True, stdin=True))
+"""An option whose value is an input file, or `-` for standard input."""
 DASH_VALUE = Parameter(allow_leading_hyphen=True)
 """An option whose value may be `-` or start with it."""
 

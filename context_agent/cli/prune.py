@@ -24,9 +24,9 @@ from context_agent.cli.options import PruneOptions, SavingsOptions
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
-    DASH,
     DASH_VALUE,
     FILE,
+    INPUT_FILE,
     NOT_NEGATIVE,
     PORT,
     SECONDS,
@@ -50,7 +50,7 @@ SHOWN = 12
 
 
 def prune(
-    file: Annotated[Path, DASH],
+    file: Annotated[Path, INPUT_FILE],
     /,
     *,
     task: Annotated[str | None, DASH_VALUE, Parameter(show_default="the last message of the user")] = None,

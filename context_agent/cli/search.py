@@ -24,7 +24,7 @@ from context_agent.cli import options, output
 from context_agent.cli.parameters import (
     COUNT,
     DASH,
-    DASH_VALUE,
+    INPUT_FILE_VALUE,
     OWN,
     SECONDS,
     CommonOptions,
@@ -76,7 +76,7 @@ class ShowOptions:
 class BatchOptions:
     """Questions from a file."""
 
-    questions: Annotated[Path | None, DASH_VALUE, Parameter(metavar="FILE.jsonl")] = None
+    questions: Annotated[Path | None, INPUT_FILE_VALUE, Parameter(metavar="FILE.jsonl")] = None
     """Answer a file of lines like {"id": "q1", "question": "..."} (- for stdin)."""
     concurrency: Annotated[int, COUNT] = 8
     """Number of questions at the same time."""

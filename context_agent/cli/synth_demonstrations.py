@@ -19,10 +19,11 @@ from context_agent.cli import options, output
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
-    DASH,
     EXISTING_FOLDER,
+    EXISTING_PATH,
     FILE,
     FOLDER,
+    INPUT_FILE,
     REQUIRED,
     SHARE,
     CommonOptions,
@@ -140,7 +141,7 @@ class FilterOptions:
 
 
 def trajectories(
-    tasks: Annotated[Path, DASH],
+    tasks: Annotated[Path, INPUT_FILE],
     /,
     *,
     out: Annotated[Path, FOLDER],
@@ -254,7 +255,7 @@ class ReplayOptions:
 
 
 def replay_check(
-    *paths: Annotated[Path, REQUIRED],
+    *paths: Annotated[Path, EXISTING_PATH, REQUIRED],
     out: Annotated[Path | None, FOLDER] = None,
     replay: ReplayOptions = ReplayOptions(),
     index: options.CorpusOptions = options.CorpusOptions(),
@@ -337,7 +338,7 @@ class SelectionOptions:
 
 
 def from_feedback(
-    log: Annotated[Path, DASH],
+    log: Annotated[Path, INPUT_FILE],
     /,
     *,
     trajectories: Annotated[Path, EXISTING_FOLDER],

@@ -21,12 +21,13 @@ from context_agent.cli import options, output
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
-    DASH,
     DASH_VALUE,
     EXISTING_FILE,
     EXISTING_FOLDER,
+    EXISTING_PATH,
     FILE,
     FOLDER,
+    INPUT_FILE,
     POSITIVE_SHARE,
     REQUIRED,
     CommonOptions,
@@ -70,7 +71,7 @@ class AttemptOptions:
 
 @essential("out likeness keep_duplicates concurrency base_url model path url collection")
 def filter_tasks(
-    tasks: Annotated[Path, DASH],
+    tasks: Annotated[Path, INPUT_FILE],
     /,
     *,
     out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
@@ -198,7 +199,7 @@ class JudgmentOptions:
 
 
 def review(
-    tasks: Annotated[Path, DASH],
+    tasks: Annotated[Path, INPUT_FILE],
     /,
     *more: Annotated[Path, EXISTING_FILE],
     out: Annotated[Path, FILE],
@@ -352,7 +353,7 @@ class CardOptions:
 
 
 def split(
-    *tasks: Annotated[Path, DASH, REQUIRED],
+    *tasks: Annotated[Path, INPUT_FILE, REQUIRED],
     out: Annotated[Path, FOLDER],
     name: Annotated[str | None, Parameter(metavar="SET", show_default="the folder's name")] = None,
     shares: Annotated[str, Parameter(metavar="SPLIT=SHARE,…")] = "train=.8,dev=.1,test=.1",
@@ -528,7 +529,7 @@ def _split_text(report: dict[str, Any], out: Path) -> str:
 
 
 def export(
-    tasks: Path,
+    tasks: Annotated[Path, EXISTING_PATH],
     /,
     *,
     to: Literal["parquet", "datasets"] = "parquet",

@@ -14,13 +14,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from context_agent.cli import options, output
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
+    EXISTING_FILE,
     EXISTING_FOLDER,
+    EXISTING_PATH,
     FILE,
     FOLDER,
     OWN,
@@ -73,7 +75,7 @@ class RunFileOptions:
     """Resume from the newest checkpoint in the output folder. rollouts.steps and sft.epochs may be raised."""
     dry_run: bool = False
     """Print the settings and the estimated memory and cost. Needs no GPU."""
-    model_config: Annotated[Path | None, FILE, Parameter(metavar="config.json")] = None
+    model_config: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="config.json")] = None
     """config.json of a model that the estimate does not know."""
 
     def load(self, kind: RunKind) -> RunConfig:
@@ -207,7 +209,7 @@ def _estimate(config: RunConfig, kind: RunKind, model_config: Path | None, *, as
 
 
 def judge_check(
-    *trajectories: Annotated[Path, Parameter(validator=validators.Path(exists=True))],
+    *trajectories: Annotated[Path, EXISTING_PATH],
     run_file: options.RunFile,
     changes: options.SetOption = (),
     out: Annotated[Path, FILE] = Path("judge.json"),
@@ -293,7 +295,7 @@ PERCENT = 100
 def bridge(
     *pairs: Annotated[str, REQUIRED],
     out: Annotated[Path, FILE, Parameter(metavar="FILE.safetensors")],
-    weights: Annotated[Path | None, FILE, Parameter(show_default="the weights in the package")] = None,
+    weights: Annotated[Path | None, EXISTING_FILE, Parameter(show_default="the weights in the package")] = None,
     windows: Annotated[tuple[int, ...], Parameter(name="--window", metavar="N", show_default="the policy's own")] = (),
     rounds: Annotated[int, COUNT] = 2,
     epochs: Annotated[int | None, COUNT, Parameter(show_default="the recipe's")] = None,
@@ -414,7 +416,7 @@ def _to_json(trained: TrainedBridge, out: Path) -> dict[str, Any]:
 
 
 def pruner(
-    *records: Annotated[Path, REQUIRED],
+    *records: Annotated[Path, EXISTING_FILE, REQUIRED],
     out: Annotated[Path, FILE, Parameter(metavar="FILE.safetensors")],
     common: CommonOptions = CommonOptions(),
 ) -> int:

@@ -17,9 +17,17 @@ from cyclopts.validators import Number
 
 from context_agent.cli import output
 from context_agent.cli.options import PruneOptions
-from context_agent.cli.parameters import DASH_VALUE, EXISTING_FOLDER, FILE, REQUIRED, CommonOptions
+from context_agent.cli.parameters import (
+    DASH_VALUE,
+    EXISTING_FILE,
+    EXISTING_FOLDER,
+    EXISTING_PATH,
+    INPUT_FILE_VALUE,
+    REQUIRED,
+    CommonOptions,
+)
 from context_agent.cli.prune import read_conversation
-from context_agent.errors import ConfigError, DataError
+from context_agent.errors import ConfigError, DataError, without_remedies
 
 if TYPE_CHECKING:
     from context_agent.integrations.feedback import FeedbackLog
@@ -34,14 +42,14 @@ MAX_NAMES = 4
 
 
 def view(
-    *paths: Annotated[Path, REQUIRED],
+    *paths: Annotated[Path, EXISTING_PATH, REQUIRED],
     out: Annotated[
         Path | None,
         DASH_VALUE,
         Parameter(metavar="FILE.html", show_default=f"FILE.html for FILE.jsonl, {PAGE_NAME} in a folder"),
     ] = None,
     open_browser: Annotated[bool, Parameter(name="--open")] = False,
-    gold: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl")] = None,
+    gold: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.jsonl")] = None,
     text: bool = False,
     pruning: PruneOptions = PruneOptions(),
     common: CommonOptions = CommonOptions(),
@@ -126,8 +134,8 @@ def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
     data = view_data(files, questions, problems=problems)
     if not data.rows:
         raise DataError(
-            f"no trajectory could be shown ({'; '.join(data.problems[:3])}). Record some with `ctx1 search --save "
-            "FOLDER`."
+            f"no trajectory could be shown ({without_remedies(data.problems[:3])}). Record some with `ctx1 search "
+            "--save FOLDER`."
         )
     return data
 
@@ -170,7 +178,7 @@ def feedback(
     identifier: Annotated[
         str | None, Parameter(name="--id", metavar="ID", show_default="a hash of its content")
     ] = None,
-    file: Annotated[Path | None, DASH_VALUE, Parameter(metavar="FILE.jsonl")] = None,
+    file: Annotated[Path | None, INPUT_FILE_VALUE, Parameter(metavar="FILE.jsonl")] = None,
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Judge the result of a search.

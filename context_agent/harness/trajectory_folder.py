@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from context_agent._support.small_files import MAX_BYTES, parse_json
-from context_agent.errors import ConfigError, DataError, TrajectoryError
+from context_agent.errors import ConfigError, DataError, TrajectoryError, without_remedies
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import TRAJECTORY_SUFFIX, read
 
@@ -155,8 +155,10 @@ def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
 
 def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
     names = ", ".join(str(path) for path in paths)
+    if len(files.problems) == 1 and not files.ignored:
+        return files.problems[0]
     reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
-    listed = "; ".join(reason.removesuffix(".") for reason in reasons[:3])
+    listed = without_remedies(reasons[:3])
     more = f"; {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return (
         f"there is no trajectory in {names} ({listed}{more}). Write some with `ctx1 search --save FOLDER` or "

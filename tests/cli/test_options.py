@@ -1,14 +1,21 @@
-"""Options have the defaults of the settings that they fill.
+"""Options have the defaults of the settings that they fill, and paths are checked before a command works.
 
 The defaults are written twice because help must not import the modules of the settings.
 """
 
 from dataclasses import asdict, fields
+from functools import partial
+from pathlib import Path
+from typing import get_args
 
 import pytest
+from cyclopts import Parameter
 
+from context_agent.cli.app import cli, run_guarded
+from context_agent.cli.help import commands_of
 from context_agent.cli.index import ReadOptions
 from context_agent.cli.options import LimitOptions, PolicyOptions
+from context_agent.cli.parameters import PathRule
 from context_agent.cli.serve import CapacityOptions
 from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
 from context_agent.cli.synth_tasks import WriterOptions
@@ -35,6 +42,86 @@ def test_defaults_are_those_of_the_settings(options, settings):
     names = {field.name for field in fields(options)} & {field.name for field in fields(settings)}
     assert len(names) >= 4
     assert {name: getattr(options, name) for name in names} == {name: asdict(settings)[name] for name in names}
+
+
+OUTPUTS = {"--out", "--replies", "--report", "--restores"}
+"""Options whose file a command writes."""
+OWN_ERRORS = {"--config", "--corpus"}
+"""--config is read before the others are checked. --corpus takes what `ctx1 index` takes, and is read as late."""
+
+
+def _paths(group=cli, words=()):
+    """Yield each parameter that is a path, with the words that name its command."""
+    for name, command in commands_of(group).items():
+        yield from _paths(command, (*words, name))
+        if command.default_command is not None:
+            for argument in command.assemble_argument_collection(default_parameter=Parameter(negative=())):
+                if Path in {argument.hint, *get_args(argument.hint)}:
+                    yield (*words, name, argument.names[0]), argument
+
+
+def _problem(argument, path):
+    """Return what the rule for a parameter's path says about this path."""
+    rules = argument.parameter.validator
+    rules = rules if isinstance(rules, tuple) else (rules,)
+    with pytest.raises(ValueError, match="Pass ") as raised:
+        next(rule for rule in rules if isinstance(rule, PathRule))(argument.hint, path)
+    return str(raised.value)
+
+
+def test_a_missing_input_file_is_wrong_usage_in_every_command(tmp_path):
+    inputs = {
+        name: argument
+        for name, argument in _paths()
+        if name[-1] not in OUTPUTS | OWN_ERRORS and argument.parameter.metavar != "FOLDER"
+    }
+    assert {("search", "--questions"), ("eval", "--prices"), ("prune", "FILE"), ("train", "sft", "--run")} <= set(
+        inputs
+    )
+    assert len(inputs) >= 40
+    for name, argument in inputs.items():
+        assert "does not exist. Pass an existing file" in _problem(argument, tmp_path / "nowhere"), name
+
+
+def test_no_output_is_below_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    outputs = [argument for name, argument in _paths() if name[-1] in OUTPUTS | {"--save", "--cache"}]
+    assert len(outputs) >= 20
+    for argument in outputs:
+        if argument.parameter.metavar != "FILE.html":  # or -, for standard output
+            assert "is a file, so it cannot contain" in _problem(argument, tmp_path / "file" / "a" / "b"), (
+                argument.names
+            )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "search --questions nope.jsonl",
+        "eval --path . --questions nope.jsonl --out o",
+        "search x --weights nope.safetensors",
+        "view nope.jsonl",
+        "prune nope.json",
+        "synth filter nope.jsonl --out o.jsonl",
+        "train sft --run nope.toml",
+        "search x --config nope.toml",
+        "search x --save file/below",
+        "search x --save file",
+    ],
+)
+def test_a_wrong_path_is_told_with_a_remedy_and_exits_2(inside, tmp_path, line):
+    (tmp_path / "file").touch()
+    process = inside(*line.split())
+    assert process.returncode == 2
+    assert "Pass an" in process.stderr
+    assert len(process.stderr.splitlines()) == 1
+
+
+def test_an_error_of_the_system_has_a_remedy(capsys):
+    assert run_guarded(partial(open, "/nowhere/at/all"), debug=False) == 1
+    assert capsys.readouterr().err == "ctx1: No such file or directory: /nowhere/at/all. Check the path.\n"
+    assert run_guarded(partial(open, "/"), debug=False) == 1
+    assert capsys.readouterr().err.endswith(": /. The path is a folder. Pass the path of a file.\n")
 
 
 def test_defaults_under_other_names():

@@ -127,8 +127,8 @@ def test_an_empty_file_comes_to_nothing_and_a_missing_one_is_told(inside, tmp_pa
     assert filter_run.returncode == 0
     assert "0 of 0 tasks kept" in filter_run.stdout
     filter_run = inside("synth", "filter", "none.jsonl", "--path", corpus, "--out", "kept.jsonl")
-    assert filter_run.returncode == 1
-    assert "none.jsonl cannot be read" in filter_run.stderr
+    assert filter_run.returncode == 2
+    assert '"none.jsonl" does not exist. Pass an existing file.' in filter_run.stderr
 
 
 @pytest.fixture

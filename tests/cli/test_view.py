@@ -136,8 +136,8 @@ def test_a_bad_row_of_the_gold_file_is_told(inside, runs, gold):
     ("arguments", "code", "reason"),
     [
         (["empty"], 1, "no trajectory in empty (no files)"),
-        (["nowhere"], 1, "nowhere does not exist"),
-        (["runs", "--gold", "nowhere.jsonl"], 1, "nowhere.jsonl cannot be read"),
+        (["nowhere"], 2, '"nowhere" does not exist. Pass an existing file or folder.'),
+        (["runs", "--gold", "nowhere.jsonl"], 2, '"nowhere.jsonl" does not exist. Pass an existing file.'),
         (["runs", "--text", "--out", "x.html"], 2, "--text prints on the terminal, so it cannot be combined with"),
         (["runs", "--json", "--out", "-"], 2, "--out - writes the page to stdout"),
         ([], 2, "PATH"),
@@ -228,3 +228,15 @@ def test_what_cannot_be_judged(inside, found):
     assert (nothing.returncode, "the judgment is empty" in nothing.stderr) == (2, True)
     neither = inside("feedback", "--trajectories", "kept", "--rating", 3)
     assert (neither.returncode, "one TRAJECTORY" in neither.stderr) == (2, True)
+
+
+def test_a_file_that_is_no_trajectory_is_told_with_one_remedy(inside, tmp_path):
+    for name in ("one.jsonl", "two.jsonl"):
+        (tmp_path / name).write_text("hello\n")
+    process = inside("view", "one.jsonl")
+    assert process.returncode == 1
+    assert process.stderr.startswith("ctx1: one.jsonl: the first line is not a trajectory header (")
+    assert process.stderr.count("--save") == 1
+    process = inside("view", "one.jsonl", "two.jsonl")
+    assert process.stderr.count("the first line is not a trajectory header") == 2
+    assert process.stderr.count("--save") == 1
