@@ -86,9 +86,22 @@ class PriceTable(BaseModel):
             raise ConfigError(f"{name} is not valid TOML ({error}). Correct the file.") from error
 
     def price(self, model: str) -> ModelPrice | None:
-        """Return the price under the longest key that occurs in the model's name. If no key does, return None."""
-        found = [name for name in self.models if re.search(rf"(?<![a-z0-9]){re.escape(name.lower())}", model.lower())]
+        """Return the price under the longest key that occurs in the model's name. If no key does, return None.
+
+        A key that ends in a version number does not occur where the number goes on, because a newer version often has
+        another price.
+        """
+        found = [name for name in self.models if re.search(_key_pattern(name.lower()), model.lower())]
         return self.models[max(found, key=len)] if found else None
+
+
+def _key_pattern(key: str) -> str:
+    """Return the pattern of a key in a model's name: a whole word, and the whole of a version such as 5 or 4-6.
+
+    A date such as 20250807 or 2025-08-07 may follow the version.
+    """
+    whole_version = r"(?!\.?\d|-\d{1,2}(?![\da-z]))" if key[-1:].isdigit() else ""
+    return rf"(?<![a-z0-9]){re.escape(key)}{whole_version}"
 
 
 @dataclass(frozen=True, slots=True)

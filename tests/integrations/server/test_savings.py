@@ -50,6 +50,16 @@ def test_a_model_is_found_by_the_longest_name_that_its_own_contains() -> None:
     assert table.price("us.anthropic.claude-opus-4-5-20251101-v1:0") == table.models["claude-opus-4-5"]
     assert table.price("openai/GPT-5-mini-2025-08-07") == table.models["gpt-5-mini"]
     assert table.price("foo3") is None
+    assert table.price("claude-opus-4-20250514") == table.models["claude-opus-4"]
+    assert table.price("claude-opus-4-6") == table.models["claude-opus-4-6"]
+    assert table.price("gpt-5.2-2025-12-11") == table.models["gpt-5.2"]
+    assert table.price("gpt-5-codex") == table.models["gpt-5"]
+    assert PriceTable(models={"tiny": table.models["o3"]}).price("tiny-2") == table.models["o3"]
+
+
+@pytest.mark.parametrize("model", ["gpt-5.9", "gpt-55", "claude-opus-4-9", "claude-opus-4-9-20270101", "o33"])
+def test_a_newer_version_has_no_price_of_an_older_one(model: str) -> None:
+    assert PriceTable.read().price(model) is None
     assert model_in_path("/v1beta/models/gemini-2.5-pro:generateContent") == "gemini-2.5-pro"
     assert model_in_path("/model/anthropic.claude-sonnet-4/converse") == "anthropic.claude-sonnet-4"
     assert model_in_path(CHAT) == ""
