@@ -67,21 +67,27 @@ def load(
     options = options or LoadOptions()
     report = report if report is not None else LoadReport()
     register = _Register(report)
+    users: dict[str, dict[str, str]] = {}
     for source in expand(sources, report, readers, ignore=not options.no_ignore):
-        for document in _read(source, options, report, readers):
+        for document in _read(source, options, report, readers, users):
             if admitted := register.admit(document, source):
                 report.documents += 1
                 yield admitted
 
 
 def _read(
-    source: SourceFile, options: LoadOptions, report: LoadReport, readers: Mapping[str, Reader]
+    source: SourceFile,
+    options: LoadOptions,
+    report: LoadReport,
+    readers: Mapping[str, Reader],
+    users: dict[str, dict[str, str]],
 ) -> Iterator[Document]:
     """Yield one source's documents. A failure becomes a notice, after the documents that were read before it."""
     before, count = len(report.notices) + report.unlisted, 0
     try:
         with opened(source) as stream:
-            reading = Reading(source.name, source.path, stream, options, report, found=source.folder is not None)
+            found = source.folder is not None
+            reading = Reading(source.name, source.path, stream, options, report, found=found, users=users)
             for document in readers.get(source.extension, read_any)(reading):
                 count += 1
                 dated = replace(document, metadata=with_day(document.metadata))

@@ -28,7 +28,8 @@ MOST_TURNS = 20_000
 """The most turns that are chunked on their own. Further turns are chunked like any text."""
 MOST_PARTS = 1_000
 """The most parts of a message that are read."""
-
+SLACK_USERS = ("users.json", "org_users.json")
+"""The files of a Slack export that list the users. They lie next to the folders of the channels."""
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _SLACK_MENTION = re.compile(r"<@(?P<user>[A-Z0-9]{1,20})(?:\|(?P<name>[^<>|\n]{1,100}))?>")
@@ -108,7 +109,9 @@ def read_conversation(reading: Reading, value: Any, number: int | None = None) -
         name = "" if number is None else str(number)
         if _is_slack(value[0]):
             channel, day = PurePath(reading.path).parent.name, PurePath(reading.path).stem
-            return conversation(reading, _slack_turns(value), f"#{channel} {day}" if channel else day, name)
+            users = reading.users.get(str(PurePath(reading.path).parent.parent), {})
+            turns = _slack_turns(value, users)
+            return conversation(reading, turns, f"#{channel} {day}" if channel else day, name)
         return conversation(reading, _role_turns(value), name=name)
     title = next((value[key] for key in ("title", "name") if isinstance(value.get(key), str)), "")
     ids = (value.get(key) for key in ("uuid", "conversation_id", "id"))
@@ -120,6 +123,18 @@ def read_conversation(reading: Reading, value: Any, number: int | None = None) -
     else:
         turns = _role_turns(value["messages"])
     return conversation(reading, turns, title, name)
+
+
+def remember_users(reading: Reading, records: Iterable[Mapping[str, Any]]) -> None:
+    """If these are the users of a Slack export, keep their names for the channels, whose folders are read later."""
+    if PurePath(reading.path).name not in SLACK_USERS:
+        return
+    users = reading.users.setdefault(str(PurePath(reading.path).parent), {})
+    for record in records:
+        user = _string(record.get("id"))
+        name = _first_name(record.get("profile"), record.get("real_name"), record.get("name"))
+        if user and name:
+            users[user] = name[:LONGEST_SPEAKER]
 
 
 def _is_slack(message: Mapping[str, Any]) -> bool:
@@ -165,11 +180,16 @@ def _chatgpt_turns(mapping: Mapping[str, Any], current: object) -> Iterator[Turn
             yield Turn(_string(role), _moment(message.get("create_time")), text)
 
 
-def _slack_turns(messages: Iterable[object]) -> Iterator[Turn]:
-    """Yield the turns of a day. If a message of the day has a user's name, the name replaces the user's id."""
+def _slack_turns(messages: Iterable[object], users: Mapping[str, str]) -> Iterator[Turn]:
+    """Yield the turns of a day. Names replace the ids of users.
+
+    Args:
+        messages: The messages of the day. A user's name in a message takes precedence for the whole day.
+        users: The names of the workspace's users by their ids.
+    """
     found = [message for message in messages if isinstance(message, dict)]
     authors = ((_string(message.get("user")), _slack_name(message)) for message in found)
-    names = {user: name for user, name in authors if user and name}
+    names = {**users, **{user: name for user, name in authors if user and name}}
 
     def mentioned(mention: re.Match[str]) -> str:
         name = names.get(mention["user"]) or mention["name"]
@@ -183,9 +203,13 @@ def _slack_turns(messages: Iterable[object]) -> Iterator[Turn]:
 
 def _slack_name(message: Mapping[str, Any]) -> str:
     """Return the name of a message's author, or "" if the message has only the user's id."""
-    profile = message.get("user_profile")
+    return _first_name(message.get("user_profile"), message.get("username"))
+
+
+def _first_name(profile: object, *others: object) -> str:
+    """Return the name in a profile of Slack, or else the first of the others. If there is none, return ""."""
     stated = profile if isinstance(profile, dict) else {}
-    candidates = (stated.get("display_name"), stated.get("real_name"), message.get("username"))
+    candidates = (stated.get("display_name"), stated.get("real_name"), *others)
     return next((name for name in candidates if isinstance(name, str) and name), "")
 
 

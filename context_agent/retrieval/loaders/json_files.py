@@ -12,7 +12,12 @@ from pathlib import PurePath
 from typing import Any
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.conversations import is_conversation, nothing_said, read_conversation
+from context_agent.retrieval.loaders.conversations import (
+    is_conversation,
+    nothing_said,
+    read_conversation,
+    remember_users,
+)
 from context_agent.retrieval.loaders.jsonl import read_jsonl
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.retrieval.loaders.rows import TEXT_KEYS, TEXT_PER_VALUE, from_row
@@ -68,6 +73,7 @@ def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
     elif isinstance(value, list) and any(map(is_conversation, value)):
         yield from _conversations(reading, value)
     elif isinstance(value, list) and value and all(isinstance(record, dict) for record in value):
+        remember_users(reading, value)
         for number, record in enumerate(value, start=1):
             yield from _record(reading, number, record)
     else:

@@ -35,6 +35,8 @@ class Reading:
         options: The options of the load.
         report: The report that gets the reader's notices.
         found: True for a file that was found in a folder, False for a source that the user named.
+        users: The names of the users of exported workspaces by their ids, by the folder of their list. All sources of a
+            load share them.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Reading:
     options: LoadOptions
     report: LoadReport
     found: bool = False
+    users: dict[str, dict[str, str]] = field(default_factory=dict)
     _noted: set[str] = field(default_factory=set)
 
     def skip(self, reason: str, line: int | None = None) -> None:

@@ -127,6 +127,40 @@ def test_users_of_a_slack_channel_have_the_names_that_any_message_of_the_day_tel
     assert "@Nora Pell and @tim and <@U4>: the saw is blunt." in document.text
 
 
+def test_the_users_of_a_slack_export_have_names_instead_of_ids(tmp_path: Path) -> None:
+    users = [
+        {"id": "U024BE7LH", "name": "npell", "profile": {"display_name": "", "real_name": "Nora Pell"}},
+        {"id": "U2", "name": "tim", "real_name": "Tim Ost", "profile": {"display_name": "timo"}},
+        {"id": "U3", "name": "carla"},
+        {"id": ["U4"], "profile": "none"},
+    ]
+    messages = [
+        {"type": "message", "user": "U024BE7LH", "ts": "1767323045.0", "text": "<@U2>, <@U3> and <@U4>: it is blunt."},
+        {"type": "message", "user": "U2", "ts": "1767323046.0", "text": "Sharp <@U024BE7LH>!"},
+        {
+            "type": "message",
+            "user": "U3",
+            "ts": "1767323047.0",
+            "text": "Yes",
+            "user_profile": {"real_name": "Carla D"},
+        },
+        {"type": "message", "user": "U4", "ts": "1767323048.0", "text": "No"},
+        {"type": "message", "subtype": "channel_name", "ts": "1767323049.0", "name": "saws", "text": "renamed"},
+    ]
+    write(tmp_path, "work/users.json", users)
+    write(tmp_path, "work/general/2026-01-02.json", messages)
+    write(tmp_path, "other/general/2026-01-02.json", messages)
+    documents, reasons = read(tmp_path)
+    assert reasons == []
+    texts = {document.id: document for document in documents}
+    day = texts["work/general/2026-01-02.json"]
+    titles = [title.removeprefix("#general 2026-01-02: ").partition(", 2026")[0] for title, _ in turns(day)]
+    assert titles == ["Nora Pell", "timo", "Carla D", "U4", "2026-01-02T03:04:09Z"]
+    assert "@timo, @Carla D and <@U4>: it is blunt." in day.text
+    assert "Sharp @Nora Pell!" in day.text
+    assert "<@U024BE7LH>" in texts["other/general/2026-01-02.json"].text, "another workspace's names"
+
+
 def test_messages_with_roles_are_a_conversation(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": [{"type": "text", "text": "1"}]}]
     for value in (messages, {"messages": messages}):
