@@ -15,7 +15,7 @@ from context_agent.errors import ConfigError
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.report import PruneReport
 from tests.support.conversations import rendered
-from tests.support.long_conversation import LONG, noises, search
+from tests.support.long_conversation import ALWAYS, LONG, noises, search
 
 MESSAGES = rendered("openai", LONG)
 
@@ -78,6 +78,16 @@ def test_after_a_no_the_same_prune_is_not_announced_again() -> None:
     outcomes = [pruner.prune(MESSAGES).report.outcome for _ in range(2)]
     assert outcomes == ["declined", "declined"]
     assert len(confirm.asked) == 1
+
+
+def test_after_a_yes_every_prune_is_announced() -> None:
+    confirm = Answers(True, True)
+    pruner = ContextPruner(300, strategy="bm25", confirm=confirm, prices=ALWAYS)
+    longer = rendered("openai", [*LONG, search(100, noises(100, 4)), search(101, "done")])
+    outcomes = [pruner.prune(messages).report.outcome for messages in (MESSAGES, longer)]
+    assert outcomes == ["pruned", "pruned"]
+    first, second = confirm.asked
+    assert second.freed < first.freed
 
 
 def test_a_negative_limit_is_refused() -> None:

@@ -27,11 +27,12 @@ def test_a_cold_cache_makes_a_prune_free(monkeypatch: pytest.MonkeyPatch) -> Non
     warm, cold = keeper(prices), keeper(prices)
     for one in (warm, cold):
         one.prune(short)
-    now += 299
+    now += 300
     assert warm.prune(longer).report.outcome == "does not pay"
-    now += 2
+    now += 1
     report = cold.prune(longer).report
     assert (report.outcome, report.loss) == ("pruned", 0.0)
+    assert report.savings == pytest.approx(report.freed * (prices.turns * prices.cached + prices.fresh))
 
 
 def test_writing_to_the_cache_has_a_price() -> None:

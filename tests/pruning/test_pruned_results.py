@@ -13,6 +13,8 @@ import pytest
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.pruned_results import DIGEST_BYTES, PrunedResults, ResultRecord, digest
 from context_agent.tokens import CharCounter
+from tests.support.conversations import rendered
+from tests.support.long_conversation import LONG, pruner
 
 LONG_NAME = "A heading of many words that names the part below it and all that this part has to say, "
 
@@ -109,6 +111,15 @@ def test_the_bytes_are_those_of_all_that_is_remembered(name: str) -> None:
     for _ in range(2):
         memory.count_memory(records)
         assert memory.memory == pytest.approx(held(memory, set()), rel=0.11), name
+
+
+def test_the_bytes_of_a_pruner_are_those_of_its_last_prune_or_restore() -> None:
+    keeper, messages = pruner(strategy="age"), rendered("openai", LONG)
+    pruned = keeper.prune(messages)
+    assert keeper.memory == pytest.approx(held(keeper._results, set()), rel=0.11)
+    before = keeper.memory
+    keeper.restore(pruned.messages, [item.id for item in pruned.report.removed])
+    assert keeper.memory < before, "what is restored needs no ids"
 
 
 def test_a_key_takes_the_bytes_that_are_counted_for_it() -> None:

@@ -111,6 +111,46 @@ def test_within_the_budget_nothing_happens_and_the_messages_are_the_same_objects
     assert all(a is b for a, b in zip(pruned.messages, messages, strict=True))
 
 
+def test_what_fits_exactly_is_within_the_budget() -> None:
+    messages = rendered("openai", LONG)
+    tokens = pruner(10_000).prune(messages).report.tokens_before
+    assert pruner(tokens).prune(messages).report.outcome == "within budget"
+    assert pruner(tokens - 1).prune(messages).report.outcome == "pruned"
+    # What remains has a size that a budget can be, too.
+    rest = pruner(strategy="age").prune(messages).report.tokens_after
+    report = pruner(rest, strategy="age").prune(messages).report
+    assert (report.outcome, report.tokens_after) == ("pruned", rest)
+
+
+def test_a_last_result_as_large_as_the_budget_stays_whole() -> None:
+    last = noises(900, 12)
+    messages = rendered("openai", [*LONG, search(100, last)])
+    for room, stays in ((0, True), (-1, False)):
+        pruned = pruner(CharCounter().count(last) + room, strategy="bm25").prune(messages)
+        assert (pruned.messages[-1]["content"] == last) is stays
+
+
+def test_passages_are_judged_by_the_three_latest_steps_and_by_the_room_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goals: list[Goal] = []
+
+    def judge(passages: list[Passage], goal: Goal) -> Any:
+        goals.append(goal)
+        assert all(passages[row].text in f"{error} {last}" for row in goal.staying)
+        assert goal.room == 301 // 2 + CharCounter().count(last) - sum(passages[row].tokens for row in goal.staying)
+        return np.array([1 / 3] * len(passages))
+
+    monkeypatch.setitem(JUDGES, "bm25", judge)
+    error, last = noise(70), noises(80, 6)
+    steps = [Turn("", f"I try step {number}.") for number in range(5)]
+    turns = [*LONG, search(7, error, is_error=True), *steps, Turn("", "So:", (Call("c8", {}, (last,)),))]
+    report = pruner(301, strategy="bm25").prune(rendered("anthropic", turns)).report
+    (goal,) = goals
+    assert [step.splitlines()[0] for step in goal.steps] == ["So:", "I try step 4.", "I try step 3."]
+    assert {item.score for item in report.removed} == {0.3333}
+
+
 def test_a_prune_happens_when_it_pays_and_then_in_one_batch() -> None:
     prices, turns, batches = Prices(turns=4), list(LONG[:1]), []
     keeper = pruner(400, prices=prices)
@@ -158,11 +198,11 @@ def test_errors_and_the_last_turn_stay() -> None:
 
 
 def test_of_errors_that_do_not_fit_together_the_largest_are_let_go() -> None:
-    errors = [noises(100, 40), noises(200, 20), noises(300, 3)]
+    errors = [noises(100, 20), noises(200, 40), noises(300, 3)]
     turns = [*LONG, *(search(50 + number, text, is_error=True) for number, text in enumerate(errors))]
     pruned = pruner(1_500, strategy="age").prune(rendered("anthropic", [*turns, search(90, "done")]))
     assert pruned.report.protected == {"error": 23, "last turn": 1}
-    assert [json.dumps(text) in json.dumps(pruned.messages) for text in errors] == [False, True, True]
+    assert [json.dumps(text) in json.dumps(pruned.messages) for text in errors] == [True, False, True]
 
 
 def test_beside_a_large_last_result_older_ones_keep_half_of_the_budget() -> None:
@@ -259,6 +299,29 @@ def test_a_passage_comes_back_when_the_agent_asks_for_it_in_words_or_in_a_call(k
     pruned_again = keeper.prune(rendered(kind, turns))
     assert (pruned_again.messages, pruned_again.report.restored) == (pruned.messages, ())
     assert before.report.restored == ()
+
+
+def test_what_a_request_to_restore_costs_is_not_held_against_the_next_prune() -> None:
+    """The server reads everything after a restored passage again, whether other passages go or not."""
+    keeper = pruner(strategy="age", prices=Prices())
+    assert keeper.prune(rendered("openai", LONG)).report.loss > 0
+    report = keeper.prune(rendered("openai", [*LONG[:2], Turn("", "I need restore: p2.")])).report
+    assert (report.outcome, report.restored, report.loss) == ("within budget", ("p2",), 0)
+    assert report.cached_lost > 0
+    asking = Turn("", "I need restore: p10, p3.")
+    longer = [*LONG, asking, *(search(100 + number, noises(100 + 10 * number, 4)) for number in range(3))]
+    report = keeper.prune(rendered("openai", longer)).report
+    assert report.outcome == "pruned"
+    assert report.restored == ("p3", "p10")
+    assert report.cached_lost > 0
+    assert report.loss == 0
+
+
+def test_the_report_says_how_large_the_results_were_before_any_prune() -> None:
+    keeper, messages = pruner(), rendered("openai", LONG)
+    first = keeper.prune(messages)
+    again = keeper.prune(first.messages).report
+    assert first.report.tokens_original == again.tokens_original == first.report.tokens_before > again.tokens_before
 
 
 def test_no_result_and_no_system_text_restores_and_an_id_in_a_request_is_never_given_away() -> None:
