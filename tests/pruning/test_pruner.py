@@ -71,6 +71,66 @@ def test_where_stubs_would_fill_the_budget_the_first_of_neighbors_names_them_all
     assert keeper.restore(pruned.messages, sizes) == messages
 
 
+def by_place(*removed_first: int) -> Any:
+    """A strategy by which these passages of noise go first, in this order, and then the earlier ones."""
+
+    def score(passages: list[Passage], task: str) -> list[float]:
+        numbers = [int(found[1]) if (found := re.search(r"region (\d+)", item.text)) else -1 for item in passages]
+        return [removed_first.index(n) - 1_000 if n in removed_first else n for n in numbers]
+
+    return score
+
+
+def stubs_of(messages: list[Any]) -> list[str]:
+    """The results, with three dots for each text that stays."""
+    texts = [message["content"] for message in messages if message["role"] == "tool"]
+    return [re.sub(r"(?s)(^|(?<=\]\n\n))(Item|Polar) .*", "...", text) for text in texts]
+
+
+def test_stubs_become_brief_as_a_conversation_grows() -> None:
+    """A stub that is brief stays as it is. What is removed beside it later names its own ids alone."""
+    order = [0, 1, 10, 12, 14, 15, 2, 11, 17, 13, 19, 20, 18]
+    keeper = pruner(260, strategy=by_place(*order))
+
+    def prune(count: int) -> list[str]:
+        turns = [*conversation(noises(0, 4), *(noise(number) for number in range(10, 10 + count))), search(90, "done")]
+        pruned = keeper.prune(rendered("openai", turns))
+        assert pruned.report.tokens_after <= 260
+        return stubs_of(pruned.messages)
+
+    assert prune(4)[:2] == ["[1 passage pruned, 34 tokens; restore: p1]\n\n...", "..."]
+    full = [f"[1 passage pruned, 35 tokens; restore: p{number}]" for number in range(4, 8)]
+    first = "[3 passages pruned, 102 tokens; restore: p1-p3]\n\n..."
+    assert prune(8)[:9] == [first, full[0], "...", full[1], "...", full[2], full[3], "...", "..."]
+    three = ["[3 results pruned, 105 tokens; restore: p4, p8, p5]", "p8", "p5"]
+    two = ["[2 results pruned, 70 tokens; restore: p6-p7]", "p7"]
+    assert prune(11)[:9] == ["[p1-p3 pruned]\n\n...", *three, "...", *two, "...", "[p9 pruned]"]
+    more = ["[3 results pruned, 105 tokens; restore: p13-p15]", "p14", "p15"]
+    assert prune(16)[:12] == ["[p1-p3, p10 pruned]", *three, "p11", *two, "p12", "[p9 pruned]", *more]
+
+
+def test_in_the_last_turn_no_stub_is_brief() -> None:
+    lines = [f"Line {n} is about the harbor office, its {n} pilots and their shifts there." for n in range(20)]
+    last = Turn("", "", (Call("c91", {"content": "\n\n".join(lines)}, (noises(950, 9),)),))
+    turns = [*conversation(*(noise(number) for number in range(9))), last]
+    pruned = pruner(260, strategy=by_place()).prune(rendered("openai", turns))
+    first, *_, result = stubs_of(pruned.messages)
+    assert first.startswith("[9 results pruned, ")
+    assert re.match(r"\[\d+ passages? pruned, \d+ tokens; restore: ", result)
+    (call,) = pruned.messages[-2]["tool_calls"]
+    content = json.loads(call["function"]["arguments"])["content"]
+    assert re.match(r"\[\d+ passages? pruned, \d+ tokens; restore: ", content)
+
+
+def test_if_brief_stubs_are_over_the_budget_the_next_prune_is_too() -> None:
+    turns = [*conversation(*(noise(n) for n in range(20))), search(60, FILM, is_error=True), search(90, "done")]
+    keeper = pruner(50, strategy="age")
+    messages = rendered("anthropic", turns)
+    first, second = keeper.prune(messages), keeper.prune(messages)
+    assert [first.report.outcome, second.report.outcome] == ["over budget", "over budget"]
+    assert second.messages == first.messages
+
+
 def test_what_a_user_quotes_beside_a_result_is_computed_again() -> None:
     """A result is not counted twice, and the same text in the words of the user is not left out."""
     lost = {}
