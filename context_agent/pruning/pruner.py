@@ -430,8 +430,7 @@ class _Prune:
             if not removed:
                 continue
             is_gone = len(removed) == len(record.passages)
-            stays = sum(passage.tokens for index, passage in enumerate(record.passages) if index not in removed)
-            overhead += tokens - stays if is_gone else FULL_STUBS.stub * len(runs(removed, record.share_stub))
+            overhead += tokens if is_gone else FULL_STUBS.stub * len(runs(removed, record.share_stub))
         return overhead
 
     def _least_relevant(

@@ -89,7 +89,7 @@ def stubs_of(messages: list[Any]) -> list[str]:
 
 def test_stubs_become_brief_as_a_conversation_grows() -> None:
     """A stub that is brief stays as it is. What is removed beside it later names its own ids alone."""
-    order = [0, 1, 10, 12, 14, 15, 2, 11, 17, 13, 19, 20, 18]
+    order = [0, 1, 10, 12, 14, 15, 2, 11, 17, 13, 19, 22, 23, 3, 16, 20]
     keeper = pruner(260, strategy=by_place(*order))
 
     def prune(count: int) -> list[str]:
@@ -105,8 +105,46 @@ def test_stubs_become_brief_as_a_conversation_grows() -> None:
     three = ["[3 results pruned, 105 tokens; restore: p4, p8, p5]", "p8", "p5"]
     two = ["[2 results pruned, 70 tokens; restore: p6-p7]", "p7"]
     assert prune(11)[:9] == ["[p1-p3 pruned]\n\n...", *three, "...", *two, "...", "[p9 pruned]"]
-    more = ["[3 results pruned, 105 tokens; restore: p13-p15]", "p14", "p15"]
-    assert prune(16)[:12] == ["[p1-p3, p10 pruned]", *three, "p11", *two, "p12", "[p9 pruned]", *more]
+    more = ["[2 results pruned, 70 tokens; restore: p14-p15]", "p15"]
+    older = ["[p1-p3, p10 pruned]", *three, "p11", *two, "p12", "[p9 pruned]"]
+    assert prune(16)[:15] == [*older, "...", "[p13 pruned]", "...", "...", *more]
+    assert prune(18)[:15] == [*older, "p16", "[p13 pruned]", "p17", "...", *more]
+
+
+def test_if_brief_stubs_make_room_nothing_else_goes() -> None:
+    turns = [*conversation(noises(0, 4), *(noise(number) for number in range(10, 18))), search(90, "done")]
+    keeper = pruner(260, strategy=by_place(0, 1, 10, 12, 14, 15, 2))
+    assert "1 passage pruned" in str(keeper.prune(rendered("openai", turns)).messages)
+    pruned = keeper.prune(rendered("openai", [*turns, search(91, "word " * 26), search(92, "fine")]))
+    assert (pruned.report.outcome, pruned.report.removed) == ("pruned", ())
+    assert "[p1-p3 pruned]" in str(pruned.messages)
+    assert "passages pruned" not in str(pruned.messages)
+
+
+def test_while_stubs_are_small_they_stay_full_and_more_goes() -> None:
+    turns = [*conversation(noises(0, 4), *(noise(number) for number in range(10, 14))), search(90, "done")]
+    keeper = pruner(260, strategy=by_place())
+    before = keeper.prune(rendered("openai", turns)).report.tokens_after
+    more = "x" * 4 * (261 - before)
+    pruned = keeper.prune(rendered("openai", [*turns, search(91, more), search(92, "")]))
+    assert pruned.report.outcome == "pruned"
+    assert pruned.messages[4]["content"].startswith("[2 passages pruned, 68 tokens; restore: p1-p2]")
+
+
+def test_the_frames_of_results_that_are_gone_count_as_stubs() -> None:
+    """Four stubs are small beside the budget, but not with the members around them. One text replaces all of it."""
+
+    def page(number: int) -> str:
+        rows = [{"title": f"T{row}", "text": noise(row)} for row in range(number, number + 6)]
+        frame = {"query": "the weather of all regions of the coast in the last weeks", "engine": "harbor", "page": 1}
+        return json.dumps(frame | {"results": rows})
+
+    turns = [*conversation(*(page(10 * number) for number in range(6))), search(90, "done")]
+    stubs = stubs_of(pruner(400, strategy=by_place()).prune(rendered("openai", turns)).messages)
+    assert re.fullmatch(r'"\[4 results pruned, [\d,]+ tokens; restore: p1-p24\]"', stubs[0])
+    assert stubs[1:4] == ['"p7-p12"', '"p13-p18"', '"p19-p24"']
+    frame = stubs_of(pruner(800, strategy=by_place()).prune(rendered("openai", turns)).messages)[0]
+    assert json.loads(frame)["results"] == ["[6 passages pruned, 246 tokens; restore: p1-p6]"]
 
 
 def test_in_the_last_turn_no_stub_is_brief() -> None:
@@ -147,6 +185,17 @@ def test_what_two_texts_share_at_the_start_is_still_in_the_cache(before: str, af
     shared = shared_prefix(before, after)
     assert before[:shared] == after[:shared]
     assert before[shared : shared + 1] != after[shared : shared + 1] or before == after
+
+
+def test_what_precedes_the_first_removed_passage_is_still_in_the_cache() -> None:
+    lost = []
+    for first in (0, 5):
+        turns = [*conversation(noises(0, 6)), search(90, "done")]
+        report = pruner(200, strategy=by_place(first)).prune(rendered("openai", turns)).report
+        assert (report.outcome, len(report.removed)) == ("pruned", 1)
+        lost.append(report.cached_lost)
+    assert lost[0] > 150
+    assert lost[1] < 30
 
 
 def test_json_stays_json() -> None:
