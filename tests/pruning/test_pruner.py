@@ -131,6 +131,18 @@ def test_while_stubs_are_small_they_stay_full_and_more_goes() -> None:
     assert pruned.messages[4]["content"].startswith("[2 passages pruned, 68 tokens; restore: p1-p2]")
 
 
+def test_if_stubs_are_longer_than_estimated_no_more_goes_than_must() -> None:
+    class StubsAreLong(CharCounter):
+        def count(self, text: str) -> int:
+            return text.count("x") + 30 * text.count("pruned")
+
+    turns = [*conversation(*("x" * 100 for _ in range(40))), search(90, "done")]
+    report = (
+        pruner(4_000 - 10 * (100 - 30), strategy="age", counter=StubsAreLong()).prune(rendered("openai", turns)).report
+    )
+    assert (report.outcome, len(report.removed)) == ("pruned", 10)
+
+
 def test_the_frames_of_results_that_are_gone_count_as_stubs() -> None:
     """Four stubs are small beside the budget, but not with the members around them. One text replaces all of it."""
 
