@@ -593,6 +593,6 @@ def _shared_prefix(before: str, after: str) -> int:
 
 def _opening(transcript: Transcript) -> bytes:
     """Return a digest of what users and the system wrote before the first result. It distinguishes conversations."""
-    first = next((index for index, content in enumerate(transcript.contents) if content.results), 0)
+    first = next((index for index, content in enumerate(transcript.contents) if content.results), None)
     opening = (content.text for content in transcript.contents[:first] if content.role != "assistant")
     return digest("\0".join(opening))

@@ -365,6 +365,16 @@ def test_a_large_argument_is_lost_from_the_cache_once() -> None:
     assert tokens < report.cached_lost < 1.5 * tokens
 
 
+def test_the_arguments_of_a_first_call_stay_pruned_when_its_result_comes() -> None:
+    messages = chat((written(0), "written"), ("{}", "done"))
+    keeper = pruner(100, strategy="age")
+    pruned = keeper.prune(messages[:2])
+    assert pruned.report.removed
+    later = keeper.prune(messages)
+    assert later.report.removed == ()
+    assert later.messages[:2] == pruned.messages
+
+
 def test_arguments_that_are_values_stay_values() -> None:
     messages: list[Any] = [{"role": "user", "content": TASK}]
     for n in range(4):
