@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -65,7 +66,8 @@ class SegmentBuilder:
     def __init__(self, folder: Path, dimension: int) -> None:
         self._folder, self._dimension = folder, dimension
         self._files: dict[str, IO[bytes]] = {
-            name: (folder / f"added.{name}").open("w+b") for name in (*TEXT_COLUMNS, "vectors")
+            name: TemporaryFile(dir=folder)  # noqa: SIM115 (`close` closes it)
+            for name in (*TEXT_COLUMNS, "vectors")
         }
         self._lengths = {name: array("q") for name in TEXT_COLUMNS}
         self._hashes = tuple(array("Q") for _ in SnapshotRow._fields)
@@ -90,9 +92,9 @@ class SegmentBuilder:
     def finish(self, name: str) -> None:
         """Write the segment."""
         columns = _Columns(
-            {column: np.array(lengths, dtype=np.int64) for column, lengths in self._lengths.items()},
+            {column: np.array(lengths) for column, lengths in self._lengths.items()},
             {column: self._blocks(column) for column in self._files},
-            np.concatenate([np.array(hashes, dtype="<u8") for hashes in self._hashes]),
+            np.concatenate([np.array(hashes) for hashes in self._hashes]),
             np.tile(np.arange(len(self), dtype="<i4"), len(self._hashes)),
         )
         _write_segment(self._folder / name, self._dimension, columns)
@@ -101,14 +103,13 @@ class SegmentBuilder:
         """Delete the temporary files of added rows."""
         for file in self._files.values():
             file.close()
-            Path(file.name).unlink(missing_ok=True)
 
     def _append(self, name: str, raw: bytes) -> None:
         self._lengths[name].append(self._files[name].write(raw + SEPARATOR))
 
     def _blocks(self, name: str) -> Iterator[bytes]:
         # A multiple of every vector's size, so that no vector is cut.
-        size = max(4 * self._dimension, 1) * max(1, BLOCK_BYTES // max(4 * self._dimension, 1))
+        size = BLOCK_BYTES - BLOCK_BYTES % max(4 * self._dimension, 1)
         self._files[name].seek(0)
         while block := self._files[name].read(size):
             yield block
@@ -152,7 +153,7 @@ def _copied(segments: Sequence[Segment], column: str) -> Iterator[bytes]:
 def _copied_vectors(segments: Sequence[Segment]) -> Iterator[bytes]:
     """Yield the remaining vectors, in blocks of whole vectors."""
     for segment in segments:
-        step = max(1, BLOCK_BYTES // max(1, 4 * segment.vectors.shape[1]))
+        step = BLOCK_BYTES // (4 * segment.vectors.shape[1])
         for first, end in segment.runs():
             for at in range(first, end, step):
                 yield segment.vectors[at : min(at + step, end)].tobytes()
@@ -182,7 +183,7 @@ def _write_segment(path: Path, dimension: int, columns: _Columns) -> None:
     norms: list[bytes] = []
 
     def starts(name: str) -> list[bytes]:
-        return [np.cumsum(np.concatenate([[offsets[name]], lengths[name]]), dtype="<i8").tobytes()]
+        return [np.cumsum(np.concatenate([[offsets[name]], lengths[name]])).tobytes()]
 
     def vectors() -> Iterator[bytes]:
         for block in columns.blocks["vectors"]:
@@ -227,4 +228,4 @@ def write_file(path: Path, blocks: Iterable[bytes]) -> None:
 
 def _json(metadata: Mapping[str, Any]) -> bytes:
     stored = {key: value for key, value in metadata.items() if value is not None}
-    return json.dumps(stored, ensure_ascii=True, separators=(",", ":")).encode()
+    return json.dumps(stored, separators=(",", ":")).encode()

@@ -25,7 +25,7 @@ import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -85,8 +85,8 @@ class Segment:
     lengths: NDArray[np.float32]
     hashes: memoryview
     hashed_rows: memoryview
-    removed: NDArray[np.int32] = field(default_factory=lambda: NO_ROWS)
-    graph: VectorGraph | None = None
+    removed: NDArray[np.int32]
+    graph: VectorGraph | None
 
     def __len__(self) -> int:
         """Return the number of remaining rows."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,17 @@ import pytest
 
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.index.grep import Pattern
+from context_agent.retrieval.index.segment_writer import write_file
 from context_agent.retrieval.index.segments import (
-    MAX_COLLISIONS,
+    ID_KINDS,
     SEGMENT_HEADER,
     SegmentSizes,
     SnapshotRow,
+    id_hash,
     load_segment,
 )
 from context_agent.retrieval.index.snapshot import Snapshot, load_snapshot, remove_others
+from context_agent.retrieval.index.vector_graph import graph_file
 from context_agent.retrieval.index.writer import SnapshotEntry, SnapshotWriter
 
 DIMENSION = 4
@@ -93,6 +98,55 @@ def test_segments_are_merged_before_they_are_many(tmp_path: Path) -> None:
     assert (len(emptied.rows), emptied.document_count, emptied.rows.segments) == (0, 0, ())
 
 
+@pytest.mark.parametrize(
+    ("added", "segments"), [((8, 2), [8, 2]), ((7, 2), [9]), ((20, 4, 1), [20, 4, 1]), ((19, 4, 1), [24])]
+)
+def test_a_segment_is_merged_if_it_has_less_than_four_times_the_rows_that_follow(
+    tmp_path: Path, added: tuple[int, ...], segments: list[int]
+) -> None:
+    snapshot, total = None, 0
+    for count in added:
+        snapshot, total = next_snapshot(tmp_path, snapshot, range(total, total + count)), total + count
+    assert snapshot is not None
+    assert [len(segment) for segment in snapshot.rows.segments] == segments
+
+
+def test_vectors_may_come_in_another_order_than_their_rows(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path, None, dimension=DIMENSION, space="cosine", language="en")
+    for number in range(3):
+        writer.add(entry(number))
+    for number in (2, 0, 1):
+        writer.put_vectors([entry(number).row.record], vector(number)[None])
+    check(writer.finish(), [0, 1, 2])
+
+
+def test_a_segment_is_written_in_blocks_of_whole_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("context_agent.retrieval.index.segment_writer.BLOCK_BYTES", 50)
+    snapshot = next_snapshot(tmp_path, next_snapshot(tmp_path, None, range(20)), range(20, 40), [7])
+    assert len(snapshot.rows.segments) == 1
+    check(snapshot, [number for number in range(40) if number != 7])
+
+
+def test_a_finished_snapshot_has_no_other_files_than_its_parts(tmp_path: Path) -> None:
+    snapshot = next_snapshot(tmp_path, None, range(3))
+    names = {path.name for path in snapshot.folder.iterdir()}
+    assert names == {"bm25", "segments.json", *(segment.name for segment in snapshot.rows.segments)}
+
+
+def test_a_file_of_a_snapshot_is_on_the_disk_before_anything_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes_when_synced, sync = [], os.fsync
+
+    def noting(handle: int) -> None:
+        sizes_when_synced.append(os.fstat(handle).st_size)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    write_file(tmp_path / "file", [b"two ", b"blocks"])
+    assert sizes_when_synced == [10]
+
+
 def test_removed_rows_free_their_space_once_they_are_many(tmp_path: Path) -> None:
     snapshot = next_snapshot(tmp_path, None, range(40))
     marked = next_snapshot(tmp_path, snapshot, [], range(8))
@@ -110,9 +164,12 @@ def test_a_record_may_be_removed_and_added_again_in_one_step(tmp_path: Path) -> 
 
 
 def test_a_lexical_snapshot_has_texts_and_words_alone(tmp_path: Path) -> None:
-    snapshot = next_snapshot(tmp_path, next_snapshot(tmp_path, None, range(20), vectors=False), [20], vectors=False)
-    assert (snapshot.vectors, snapshot.rows.text(20)) == (None, entry(20).text)
-    assert load_snapshot(tmp_path, snapshot.name) is None
+    snapshot = next_snapshot(tmp_path, None, range(3), vectors=False)
+    for _ in range(2):
+        assert (snapshot.vectors, snapshot.rows.text(2)) == (None, entry(2).text)
+        assert len(snapshot.rows.segments) == 1
+        assert load_snapshot(tmp_path, snapshot.name) is None
+        snapshot = next_snapshot(tmp_path, snapshot, [len(snapshot.rows)], vectors=False)
 
 
 def files(folder: Path) -> dict[int, int]:
@@ -162,9 +219,17 @@ def test_a_segment_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(CorpusCorruptError, match=r"damaged.bin is damaged.*Delete the folder"):
         load_segment(tmp_path, "damaged.bin", DIMENSION).row(0)
     (tmp_path / "damaged.bin").write_bytes(content)
-    (tmp_path / "damaged.removed").write_bytes(np.array([5], dtype="<i4").tobytes())
-    with pytest.raises(CorpusCorruptError, match="does not belong"):
-        load_segment(tmp_path, "damaged.bin", DIMENSION)
+    for removed in ([3], [1, 1], [-1]):
+        (tmp_path / "damaged.removed").write_bytes(np.array(removed, dtype="<i4").tobytes())
+        with pytest.raises(CorpusCorruptError, match="does not belong"):
+            load_segment(tmp_path, "damaged.bin", DIMENSION)
+
+
+def column_of(content: bytearray, column: str) -> np.ndarray:
+    """A column of a segment, which can be changed in place."""
+    sizes = SegmentSizes(*SEGMENT_HEADER.unpack(content[: SEGMENT_HEADER.size])[2:])
+    ((dtype, offset, count),) = (where for name, *where in sizes.columns() if name == column)
+    return np.frombuffer(content, dtype, count, offset)
 
 
 def test_rows_that_overlap_are_noticed_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,22 +237,55 @@ def test_rows_that_overlap_are_noticed_wherever_they_are(tmp_path: Path, monkeyp
     snapshot = next_snapshot(tmp_path, None, range(6))
     (segment,) = snapshot.rows.segments
     content = segment.path.read_bytes()
-    sizes = SegmentSizes(*SEGMENT_HEADER.unpack(content[: SEGMENT_HEADER.size])[2:])
-    (offset,) = (offset for name, _, offset, _ in sizes.columns() if name == "text_starts")
-    for row in range(1, 6):
+    for row, other in [*pairwise(range(6)), *((row, row - 1) for row in range(6, 0, -1))]:
         damaged = bytearray(content)
-        starts = np.frombuffer(damaged, "<i8", 7, offset)
-        starts[row] = starts[row - 1]
+        starts = column_of(damaged, "text_starts")
+        starts[other] = starts[row]
         (tmp_path / "damaged.bin").write_bytes(damaged)
         with pytest.raises(CorpusCorruptError, match="do not cover the column texts"):
             load_segment(tmp_path, "damaged.bin", DIMENSION)
 
 
+@pytest.mark.parametrize(
+    ("column", "position", "change"), [("id_starts", 0, 1), ("id_starts", -1, -1), ("hashed_rows", 0, -9)]
+)
+def test_a_segment_with_one_wrong_number_is_refused(tmp_path: Path, column: str, position: int, change: int) -> None:
+    (segment,) = next_snapshot(tmp_path, None, range(6)).rows.segments
+    damaged = bytearray(segment.path.read_bytes())
+    column_of(damaged, column)[position] += change
+    (tmp_path / "damaged.bin").write_bytes(damaged)
+    with pytest.raises(CorpusCorruptError, match="is damaged"):
+        load_segment(tmp_path, "damaged.bin", DIMENSION)
+
+
+def test_a_row_that_follows_the_last_one_is_refused(tmp_path: Path) -> None:
+    (segment,) = next_snapshot(tmp_path, None, range(6)).rows.segments
+    damaged = bytearray(segment.path.read_bytes())
+    numbers = column_of(damaged, "hashed_rows")
+    numbers[numbers == 5] = 6
+    (tmp_path / "damaged.bin").write_bytes(damaged)
+    with pytest.raises(CorpusCorruptError, match="rows that the segment does not have"):
+        load_segment(tmp_path, "damaged.bin", DIMENSION)
+
+
+def test_a_segment_has_a_graph_if_there_is_a_file_for_it(tmp_path: Path) -> None:
+    snapshot = next_snapshot(tmp_path, None, range(3))
+    (segment,) = snapshot.rows.segments
+    assert segment.graph is None
+    graph_file(segment.path).touch()
+    assert load_segment(snapshot.folder, segment.name, DIMENSION).graph is not None
+
+
+def test_an_id_has_the_hash_that_stored_segments_have() -> None:
+    hashes = [id_hash(kind, "1_0") for kind in ID_KINDS]
+    assert hashes == [2045124245895924948, 5034284037615436764, 5282262412586577717]
+
+
 def test_a_look_up_reads_past_sixteen_other_ids_with_the_same_hash_and_no_more(tmp_path: Path) -> None:
     (segment,) = next_snapshot(tmp_path, None, range(20)).rows.segments
     hashes = np.full(60, 2**64 - 1, dtype="<u8")
-    hashes[:MAX_COLLISIONS] = 7
+    hashes[:16] = 7
     assert list(replace(segment, hashes=hashes.data).find("chunk", "nobody", 7)) == []
-    hashes[MAX_COLLISIONS] = 7
+    hashes[16] = 7
     with pytest.raises(CorpusCorruptError, match="wrong hashes"):
         list(replace(segment, hashes=hashes.data).find("chunk", "nobody", 7))
