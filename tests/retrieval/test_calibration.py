@@ -1,7 +1,7 @@
 """Weights follow from how well each retriever finds related passages; only a broken one is silenced."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -61,6 +61,17 @@ class Skilled:
         return [(chunk_id, 1 / rank) for rank, chunk_id in enumerate(dict.fromkeys(ranking), start=1)][:k]
 
 
+class Fixed(Skilled):
+    """Returns these rankings, and nothing for other queries."""
+
+    def __init__(self, name: str, rankings: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(name, 0.0)
+        self.rankings = rankings
+
+    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+        return [(chunk_id, 1.0) for chunk_id in self.rankings.get(query, ())][:k]
+
+
 class Constant(Skilled):
     """Returns the same ranking for every query."""
 
@@ -104,6 +115,23 @@ def test_two_known_items_tell_a_broken_retriever_and_one_does_not() -> None:
     for count, weight in ((1, 1.0), (2, 0.0)):
         probes = Probes(PROBES.known_items[:count])
         assert weights_of(Skilled("good", 1), Skilled("dead", 0), probes=probes) == {"good": 1.0, "dead": weight}
+
+
+def test_a_retriever_works_if_it_finds_8_of_32_known_items() -> None:
+    for count, weight in ((0, 0.0), (7, 0.0), (8, MIN_WORKING_WEIGHT)):
+        found = {probe.query: [probe.source] for probe in PROBES.known_items[:count]}
+        assert weights_of(Skilled("good", 1), Fixed("some", found)) == {"good": 1.0, "some": weight}
+
+
+def test_a_retriever_that_ranks_each_known_item_behind_the_others_is_broken() -> None:
+    probes = Probes(PROBES.known_items[:2])
+    swapped = Fixed("swapped", {"own 0": [IDS[1], IDS[0]], "own 1": [IDS[0], IDS[1]]})
+    assert weights_of(Skilled("good", 1), swapped, probes=probes) == {"good": 1.0, "swapped": 0.0}
+
+
+def test_the_mean_reciprocal_rank_covers_both_kinds_of_related_probes() -> None:
+    naming = {probe.query: sorted(probe.relevant) for probe in PROBES.naming}
+    assert calibrate([Skilled("all", 1.0), Fixed("naming", naming)], PROBES).mrr == {"all": 1.0, "naming": 0.5}
 
 
 def test_without_probes_or_retrievers_nothing_is_measured() -> None:
@@ -171,6 +199,20 @@ def test_related_probes_hide_the_word_that_relates_the_chunks() -> None:
         assert len(describing.query.split()) < len(naming.query.split())
     assert all("2_0" not in probe.relevant for probe in probes.naming if probe.source == "0_0"), "a copy tells nothing"
     assert probes == probes_of_texts(TEXTS)
+
+
+@pytest.mark.parametrize(("count", "related"), [(1, 0), (2, 1), (8, 7), (9, 0)])
+def test_a_word_relates_chunks_if_2_to_8_of_them_have_it(count: int, related: int) -> None:
+    probes = probes_of_texts([f"Zanzibar number{number} other{number}." for number in range(count)])
+    assert [len(probe.relevant) for probe in probes.naming] == [related] * (count if related else 0)
+
+
+def test_only_the_part_of_a_compound_that_relates_the_chunks_is_hidden() -> None:
+    texts = ["Traders sell Zanzibar-made cloves.", "Old Zanzibar ships left.", "The weather was fine."]
+    assert [probe.query.split() for probe in probes_of_texts(texts).describing] == [
+        ["Traders", "sell", "-made", "cloves."],
+        ["Old", "ships", "left."],
+    ]
 
 
 def test_an_index_may_have_the_ids_of_the_chunks_or_its_own() -> None:
