@@ -20,7 +20,8 @@ LONG_NAME = "A heading of many words that names the part below it and all that t
 
 
 def result(text: str, number: int = 0, **options: Any) -> ResultText:
-    return ResultText(**{"message": number, "path": ("content",), "call_id": f"c{number}", "text": text} | options)
+    place: dict[str, Any] = {"message": number, "path": ("content",), "call_id": f"c{number}"}
+    return ResultText(text=text, **place | options)
 
 
 def paragraphs(count: int, words: int = 20) -> str:
