@@ -73,6 +73,31 @@ async def test_requests_are_pruned_and_checkpoints_stay_whole(is_async: bool) ->
     assert model.received[0][0].content == tool_results.QUESTION
 
 
+@tool(response_format="content_and_artifact")
+def look(topic: str) -> tuple[list[Any], dict[str, str]]:
+    """Look something up."""
+    return [{"type": "text", "text": tool_results.search(topic)}] * 2, {"topic": topic}
+
+
+def test_results_with_blocks_and_artifacts_keep_their_form_in_a_long_session() -> None:
+    numbers = range(2 * len(tool_results.TOPICS))
+    calls = [call("look", number, topic=tool_results.TOPICS[number // 2]) for number in numbers]
+    calls[3].content = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "I look."}]
+    model = ScriptedChat(script=[*calls, AIMessage("At six.")], received=[])
+    middleware = ContextPruningMiddleware(tool_results.BUDGET, **tool_results.OPTIONS)
+    agent = create_agent(model, [look], middleware=[middleware])
+    whole = {message.id: message for message in agent.invoke({"messages": [tool_results.QUESTION]})["messages"]}
+    sent = [message for message in model.received[-1] if isinstance(message, AIMessage | ToolMessage)]
+    pruned = [message for message in sent if message.content != whole[message.id].content]
+    assert len(pruned) >= len(numbers) // 2
+    for message in pruned:
+        before = whole[message.id]
+        assert isinstance(message, ToolMessage)
+        assert (message.artifact, message.tool_call_id) == (before.artifact, before.tool_call_id)
+        assert [part["type"] for part in message.content] == ["text", "text"]
+        assert all(part["text"].strip() for part in message.content)
+
+
 def test_an_option_that_does_not_exist_is_reported_at_once() -> None:
     with pytest.raises(ConfigError, match="nearest"):
         ContextPruningMiddleware(strategy="nearest")

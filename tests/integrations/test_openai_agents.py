@@ -10,7 +10,17 @@ import pytest
 
 pytest.importorskip("agents")
 
-from agents import Agent, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, function_tool
+from agents import (
+    Agent,
+    ModelResponse,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    ToolOutputFileContent,
+    ToolOutputText,
+    Usage,
+    function_tool,
+)
 from agents.models.interface import Model
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
@@ -65,6 +75,27 @@ async def test_model_input_is_pruned_and_the_session_stays_whole() -> None:
     assert len(last_texts) == len(full_texts)
     assert sum(map(len, last_texts)) < sum(map(len, full_texts)) / 2
     assert tool_results.ANSWER in str(model.received[len(full_texts)])
+
+
+async def test_results_of_several_parts_keep_their_form() -> None:
+    def look(topic: str) -> list[ToolOutputText | ToolOutputFileContent]:
+        """Look something up."""
+        return [ToolOutputText(text=tool_results.search(topic)), ToolOutputFileContent(file_data="aGk=", filename="a")]
+
+    calls = [call("look", number, topic=topic) for number, topic in enumerate(tool_results.TOPICS * 2)]
+    model, session = ScriptedModel(*calls, says("At six.")), SQLiteSession("parts")
+    pruning = ContextPruningFilter(tool_results.BUDGET, **tool_results.OPTIONS)
+    config = RunConfig(call_model_input_filter=pruning, tracing_disabled=True)
+    agent = Agent("harbour", model=model, tools=[function_tool(look)])
+    await Runner.run(agent, tool_results.QUESTION, run_config=config, session=session, max_turns=20)
+    whole, sent = outputs(await session.get_items()), outputs(model.received[-1])
+    assert len(sent) == len(whole) == len(calls)
+    pruned = [after for before, after in zip(whole, sent, strict=True) if before != after]
+    assert len(pruned) >= len(calls) // 2
+    for text, file in pruned:
+        assert text["type"] == "input_text"
+        assert text["text"].strip()
+        assert file["type"] == "input_file"
 
 
 async def test_the_search_agent_as_a_tool(agent: SearchAgent) -> None:
