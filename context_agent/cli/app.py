@@ -274,7 +274,7 @@ def _print_error(error: Exception, *, debug: bool) -> int:
         traceback.print_exception(error)
     if isinstance(error, ContextAgentError):
         hint = " To search by words alone, pass --embedder none." if isinstance(error, EmbedderError) else ""
-        output.note(f"{error}.{hint}" if hint else str(error))
+        output.note(" ".join(f"{error}.{hint}".split()) if hint else " ".join(str(error).split()))
     elif isinstance(error, OSError) and error.strerror:
         place = f": {error.filename}" if error.filename else ""
         output.note(f"{error.strerror}{place}. {_OS_REMEDIES.get(error.errno or 0, 'Check the path.')}")

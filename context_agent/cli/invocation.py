@@ -48,6 +48,14 @@ def record_invocation(_: App, words: tuple[str, ...], arguments: ArgumentCollect
     set_invocation(Invocation(" ".join(("ctx1", *words)), arguments, _TEXTS.get()))
 
 
+def given_flags(*fields: str) -> list[str]:
+    """Return the flags of those of these parameters that the command line sets. A config file does not count."""
+    invocation = current_invocation()
+    arguments = invocation.arguments if invocation else ()
+    found = (argument for argument in arguments if argument.field_info.name in fields)
+    return [argument.name for argument in found if any(token.source == "cli" for token in argument.tokens)]
+
+
 def is_set(*fields: str) -> bool:
     """Return True if one of these parameters got a value, on the command line or from a config file."""
     invocation = current_invocation()

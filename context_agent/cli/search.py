@@ -21,6 +21,7 @@ from cyclopts import Parameter
 
 from context_agent._support.question_files import JsonRow, question_id, question_text, read_rows
 from context_agent.cli import options, output
+from context_agent.cli.invocation import given_flags
 from context_agent.cli.parameters import (
     COUNT,
     DASH,
@@ -113,8 +114,12 @@ def search(
         raise ConfigError(
             "--quiet prints only ids, so it cannot be combined with --json or --steps. Remove one of them."
         )
-    if (question is None) == (batch.questions is None):
+    if question is None and batch.questions is None:
         raise ConfigError("there is no question. Pass one QUESTION in quotes, or a file of questions with --questions.")
+    if question is not None and batch.questions is not None:
+        raise ConfigError("QUESTION and --questions both name what to search. Remove one of them.")
+    if batch.questions is None and (given := given_flags("concurrency", "ordered", "processes", "ray")):
+        raise ConfigError(f"{given[0]} is for many questions. Remove it, or pass a file with --questions.")
     if engine is not None and index.named:
         raise ConfigError("--engine replaces an index. Remove --engine, or remove --path and --url.")
     source = SearchSource(agent, index, engine, ResultLimits(k, where), as_json=common.json, quiet=show.quiet)
@@ -312,6 +317,8 @@ def search_many(source: SearchSource, batch: BatchOptions) -> int:
     failed = answered = 0
     # Read before the first is asked: an interrupt could not end a read inside the event loop.
     rows = [_batch_row(row) for row in read_rows(str(batch.questions))]
+    if not rows:
+        output.note(f"{batch.questions} has no questions")
     with (
         output.progress("Searching", "questions") as advance,
         options.worker_pool(source, batch.processes, batch.ray, concurrency=batch.concurrency) as pool,

@@ -37,7 +37,7 @@ from context_agent.cli.parameters import (
     section,
 )
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback
+from context_agent.integrations.server.origins import LOOPBACK_NAMES, check_hosts, is_loopback
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -84,6 +84,9 @@ class AccessOptions:
         ),
     ] = ()
     """Host name that clients may use for this server in the Host header; repeatable."""
+
+    def __post_init__(self) -> None:
+        check_hosts(self.hosts)
 
     def token(self, host: str) -> str | None:
         """Return the token, or None if there is none.

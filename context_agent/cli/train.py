@@ -350,6 +350,9 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
     from context_agent._support.question_files import load_questions
     from context_agent.train.bridge.episodes import BridgeSource
 
+    for path in pairs:
+        if not Path(path).exists():
+            raise ConfigError(f"{path} does not exist. Pass existing files and folders.")
     sources = []
     for corpus, questions in zip(pairs[::2], pairs[1::2], strict=True):
         opened = _corpus(corpus, embedder, collection, stack)

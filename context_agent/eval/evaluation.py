@@ -212,12 +212,12 @@ def require_sound_data(
         if prepared.missing and not allow_missing_gold:
             problems.append(
                 f"{name}: {prepared.missing}. Index the complete corpus, or pass --allow-missing-gold to count them as "
-                "not found"
+                "not found."
             )
         if prepared.leaks and not allow_leaks:
-            problems.append(f"{name}: {prepared.leaks}. Correct the splits, or pass --allow-leaks to run anyway")
+            problems.append(f"{name}: {prepared.leaks}. Correct the splits, or pass --allow-leaks to run anyway.")
     if problems:
-        raise DataError("; ".join(problems))
+        raise DataError(" ".join(problems))
 
 
 def evaluate(

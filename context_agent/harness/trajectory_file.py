@@ -122,8 +122,8 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
         header = decode_header(parse_json(rows[0]))
     except (IndexError, *MALFORMED) as error:
         raise TrajectoryError(
-            f"{path}: the first line is not a trajectory header ({error}). Pass a trajectory file, such as one of "
-            "`ctx1 search --save FOLDER`."
+            f"{path}: the first line is not a trajectory header ({_reason(error)}). Pass a trajectory file, such as "
+            "one of `ctx1 search --save FOLDER`."
         ) from None
     events: list[Event] = []
     size = 0
@@ -135,8 +135,8 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
             if number == len(rows):
                 break
             raise TrajectoryError(
-                f"{path}, line {number}: the line is not a trajectory event ({error}). Restore the file, or record "
-                "the episode again."
+                f"{path}, line {number}: the line is not a trajectory event ({_reason(error)}). Restore the file, or "
+                "record the episode again."
             ) from None
         if size > MAX_RECORD_SIZE:
             raise TrajectoryError(
@@ -145,6 +145,16 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
             )
         events.append(event)
     return Trajectory(header, tuple(events))
+
+
+def _reason(error: Exception) -> str:
+    """Return why a line cannot be read. Python's own text names only the missing key or index."""
+    match error:
+        case KeyError(args=(str(name), *_)):
+            return f"it has no field {name!r}"
+        case IndexError():
+            return "the file is empty"
+    return str(error)
 
 
 def _size(event: Event) -> int:

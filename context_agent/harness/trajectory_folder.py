@@ -155,7 +155,7 @@ def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
 
 def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
     names = ", ".join(str(path) for path in paths)
-    if len(files.problems) == 1 and not files.ignored:
+    if len(paths) == 1 and paths[0].is_file() and files.problems:
         return files.problems[0]
     reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
     listed = without_remedies(reasons[:3])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from context_agent._support.suggest import suggestion
+from context_agent._support.suggest import closest, suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import Profile
@@ -144,7 +144,9 @@ def _with_server(kind: str, policy: Callable[..., Policy], options: dict[str, An
 def _check(kind: str, options: Mapping[str, Any], names: list[str]) -> None:
     for name in options:
         if name not in names:
-            raise ConfigError(f"the {kind} policy has no option {name!r}. {suggestion(name, names)}")
+            near = closest(name, names)
+            remedy = f"Did you mean {near!r}?" if near else "Remove it, or choose another policy."
+            raise ConfigError(f"the {kind} policy has no option {name!r}. {remedy}")
 
 
 Step = Action | Callable[[View], Action]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel, Rows, shipped_reader
-from context_agent._support.question_files import read_rows
+from context_agent._support.question_files import json_type, read_rows
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure, roc_auc
 from context_agent.policies.bridge.reader import read_odds
@@ -100,14 +100,13 @@ def _labeled(value: Any, location: str, problem: str) -> LabeledPassage:
     if problem:
         raise DataError(problem)
     if not isinstance(value, dict):
-        raise DataError(f"{location} must be an object with task and text; got {type(value).__name__}")
+        raise DataError(f"{location} must be an object with task and text; got {json_type(value)}")
     for name, kind in (("task", str), ("text", str), ("label", str), ("needed", bool)):
-        default = None if name in ("task", "text") else kind()
-        if not isinstance(value.get(name, default), kind):
-            raise DataError(
-                f"{location}: the field {name} must be a {'boolean' if kind is bool else 'string'}; got "
-                f"{type(value.get(name)).__name__}"
-            )
+        if name not in value and name in ("task", "text"):
+            raise DataError(f"{location}: the row has no field {name}. Add one.")
+        if not isinstance(value.get(name, kind()), kind):
+            expected = "boolean" if kind is bool else "string"
+            raise DataError(f"{location}: the field {name} must be a {expected}; got {json_type(value[name])}")
     text = value["text"]
     passage = Passage(text, 0, len(text), value.get("label", ""))
     return LabeledPassage(value["task"], passage, value.get("needed", True))

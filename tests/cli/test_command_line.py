@@ -55,9 +55,21 @@ def test_version(ctx1):
         ("--json search x", "--json must come after the name of a command"),
         ("search --founder", "unknown option --founder"),
         ("prune - --turns inf", "--turns. Must be < inf"),
+        ("search who --questions q.jsonl", "QUESTION and --questions both name what to search"),
+        ("search who --ray", "--ray is for many questions. Remove it"),
+        ("search who --concurrency 2", "--concurrency is for many questions"),
+        (
+            "serve --path . --allow-host https://a.org",
+            "a name without scheme and port, such as example.org; got 'https",
+        ),
+        ("proxy --upstream http://localhost:1 --allow-host a.org:80", "a name without scheme and port"),
+        ("mcp --path . --port 0 --allow-host a/b", "a name without scheme and port"),
+        ("index q.jsonl --path i --collection a!", "'a!' is not a valid name of a Chroma collection"),
+        ("train bridge nowhere q.jsonl --out w", "nowhere does not exist. Pass existing files and folders."),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
+def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, tmp_path, line, told):
+    (tmp_path / "q.jsonl").write_text('{"question": "Who?", "text": "Ada."}\n')
     process = inside(*line.split())
     assert process.returncode == 2
     assert told in process.stderr

@@ -19,6 +19,7 @@ from context_agent.cli.parameters import PathRule
 from context_agent.cli.serve import CapacityOptions
 from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
 from context_agent.cli.synth_tasks import WriterOptions
+from context_agent.errors import ConfigError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import NAMES
 from context_agent.integrations.server.settings import Settings
@@ -115,6 +116,21 @@ def test_a_wrong_path_is_told_with_a_remedy_and_exits_2(inside, tmp_path, line):
     assert process.returncode == 2
     assert "Pass an" in process.stderr
     assert len(process.stderr.splitlines()) == 1
+
+
+def test_options_for_many_questions_may_stand_in_a_config_file(inside, tmp_path):
+    (tmp_path / "c.toml").write_text("[search]\nconcurrency = 2\n")
+    process = inside("search", "who?", "--config", "c.toml")
+    assert process.returncode == 1
+    assert "does not exist" in process.stderr, "the index, which comes after the options"
+
+
+def test_an_error_with_several_lines_is_printed_as_one(capsys):
+    def fail():
+        raise ConfigError("cannot load it (no network.\nSee the page.\n)")
+
+    assert run_guarded(fail, debug=False) == 2
+    assert capsys.readouterr().err == "ctx1: cannot load it (no network. See the page. )\n"
 
 
 def test_an_error_of_the_system_has_a_remedy(capsys):

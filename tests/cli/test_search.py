@@ -190,6 +190,13 @@ def test_a_filter_that_no_index_can_use_is_refused_before_the_search(inside, dat
     assert reason in process.stderr
 
 
+def test_a_file_without_questions_is_told(inside, index, tmp_path):
+    (tmp_path / "empty.jsonl").touch()
+    process = inside("search", "--questions", "empty.jsonl", "--path", index)
+    assert process.returncode == 0
+    assert "empty.jsonl has no questions" in process.stderr
+
+
 def test_many_questions_as_text_are_a_line_each(inside, index):
     rows = json.dumps({"id": "a", "question": QUESTION}) + "\n"
     process = inside("search", "--questions", "-", "--path", index, stdin=rows)

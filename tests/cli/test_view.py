@@ -237,6 +237,10 @@ def test_a_file_that_is_no_trajectory_is_told_with_one_remedy(inside, tmp_path):
     assert process.returncode == 1
     assert process.stderr.startswith("ctx1: one.jsonl: the first line is not a trajectory header (")
     assert process.stderr.count("--save") == 1
+    (tmp_path / "empty.jsonl").touch()
+    assert "(the file is empty)" in inside("view", "empty.jsonl").stderr
+    (tmp_path / "row.jsonl").write_text('{"id": 1}\n')
+    assert "(it has no field 'kind')" in inside("view", "row.jsonl").stderr
     process = inside("view", "one.jsonl", "two.jsonl")
     assert process.stderr.count("the first line is not a trajectory header") == 2
     assert process.stderr.count("--save") == 1

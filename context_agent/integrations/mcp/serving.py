@@ -10,7 +10,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.integrations.mcp.server import server_on
-from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_foreign_page, is_loopback
+from context_agent.integrations.server.origins import LOOPBACK_NAMES, check_hosts, is_foreign_page, is_loopback
 from context_agent.integrations.server.process import serve
 from context_agent.integrations.server.service import Service
 
@@ -112,6 +112,7 @@ def application(
             another address than the loopback's accepts any name.
         origins: Origins of web pages that may call, such as `https://app.example`.
     """
+    check_hosts(hosts)
     names = [*LOOPBACK_NAMES, *hosts]
     pages = [*(f"http://{name}:*" for name in LOOPBACK_NAMES), *(origin.lower() for origin in origins)]
     security = TransportSecuritySettings(

@@ -9,11 +9,15 @@ The order of the checks is that of Go's `http.CrossOriginProtection` (Filippo Va
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from context_agent.errors import ConfigError
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 """Names that always mean this machine. If a page's own name was made to resolve to this machine, its requests have
 another name in the Host header."""
+_HOST_NAME = re.compile(r"\[[0-9a-fA-F:.]+\]|[\w.-]+")
 _SAME_ORIGIN = ("same-origin", "none")
 """Values of `Sec-Fetch-Site` for the server's own pages, and for an address that the user entered."""
 
@@ -60,6 +64,15 @@ def host_name(header: str) -> str:
     """Return the name in a Host header in lower case, without the port."""
     name, _, port = header.rpartition(":")
     return (name if name and port.isdigit() else header).lower()
+
+
+def check_hosts(names: Iterable[str]) -> None:
+    """Raise `ConfigError` for a name that no Host header can have, such as one with a port or a scheme."""
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise ConfigError(
+                f"an allowed host must be a name without scheme and port, such as example.org; got {name!r}"
+            )
 
 
 def is_loopback(host: str) -> bool:

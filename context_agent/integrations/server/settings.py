@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from context_agent.errors import ConfigError
+from context_agent.integrations.server.origins import check_hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Settings:
             corpus.
 
     Raises:
-        ConfigError: If a limit is too small to serve a request.
+        ConfigError: If a limit is too small to serve a request, or if no Host header can have one of the names.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -54,3 +55,4 @@ class Settings:
                 raise ConfigError(f"{name} must be at least 0; got {getattr(self, name)}")
         if self.deadline <= 0:
             raise ConfigError(f"deadline must be more than 0 seconds; got {self.deadline:g}")
+        check_hosts(self.hosts)

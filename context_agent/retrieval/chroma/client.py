@@ -70,10 +70,13 @@ def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
         except NotFoundError:
             names = [collection.name for collection in client.list_collections()]
         except ValueError as error:
-            raise ConfigError(
-                f"{name!r} is not a valid name of a Chroma collection ({error}). Pass another --collection."
-            ) from error
+            raise invalid_name(name, error) from error
     raise not_found(name, location, names)
+
+
+def invalid_name(name: str, error: Exception) -> ConfigError:
+    """Return the error for a name that Chroma refuses."""
+    return ConfigError(f"{name!r} is not a valid name of a Chroma collection ({error}). Pass another --collection.")
 
 
 @contextmanager

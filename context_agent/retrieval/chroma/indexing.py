@@ -36,7 +36,7 @@ from context_agent.errors import (
 )
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
-from context_agent.retrieval.chroma.client import chroma_errors, connect, disk_full, find, writing
+from context_agent.retrieval.chroma.client import chroma_errors, connect, disk_full, find, invalid_name, writing
 from context_agent.retrieval.chroma.client_source import ClientReader
 from context_agent.retrieval.chroma.collection import CollectionRecords, read_manifest, write_manifest
 from context_agent.retrieval.chroma.database import DATABASE_FILE, read_collection
@@ -560,9 +560,14 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
 
     A new collection gets the manifest `first`. An existing one must have the same embedder and dimension.
     """
-    collection = client.get_or_create_collection(
-        name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
-    )
+    from chromadb.errors import InvalidArgumentError
+
+    try:
+        collection = client.get_or_create_collection(
+            name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
+        )
+    except (InvalidArgumentError, ValueError) as error:
+        raise invalid_name(name, error) from error
     manifest, count = read_manifest(collection), collection.count()
     if manifest is None and count:
         raise CorpusError(
