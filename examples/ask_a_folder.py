@@ -24,4 +24,6 @@ def main(folder: Path, question: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), sys.argv[2])

@@ -35,4 +35,6 @@ def main(folder: Path, questions: Path, run: Path) -> None:
 
 
 if __name__ == "__main__":  # worker processes import this file
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     main(*map(Path, sys.argv[1:4]))

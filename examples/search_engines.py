@@ -59,4 +59,6 @@ def main(address: str, index: str, question: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     main(*sys.argv[1:4])

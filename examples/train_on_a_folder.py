@@ -42,4 +42,6 @@ def main(folder: Path, weights: Path, question: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

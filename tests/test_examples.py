@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,15 @@ def test_an_example_is_short_and_begins_with_the_command_that_runs_it(path: Path
     assert re.search(rf"^    (\w+=\w+ )?python examples/{path.name}", text.split('"""')[1], re.M)
     assert f"[{path.name}]({path.name})" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert f"def test_{path.stem}" in Path(__file__).read_text(encoding="utf-8"), "every example has a test here"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in sorted(EXAMPLES.glob("*.py")) if "len(sys.argv) !=" in path.read_text()]
+)
+def test_an_example_without_its_arguments_says_how_to_run_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    with pytest.raises(SystemExit, match=re.escape(f"python examples/{path.name} ")):
+        runpy.run_path(str(path), run_name="__main__")
 
 
 def test_search_code(tmp_path: Path) -> None:
