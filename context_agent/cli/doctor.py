@@ -16,7 +16,6 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -330,9 +329,12 @@ def _parsed(line: Sequence[str], file: Path | None) -> Invocation:
         group = " ".join(["ctx1", *words])
         raise ConfigError(f"{group} needs a subcommand. Choose from {', '.join(commands_of(apps[-1]))}.")
     outer = current_invocation()
-    # Its sources and questions are not settings.
-    with suppress(MissingArgumentError):
+    try:
         cli.parse_args([*line, *([] if file is None else ["--config", str(file)])])
+    except MissingArgumentError as error:
+        # Sources, questions and required options may be missing, but not the value of an option in the line.
+        if error.keyword is not None:
+            raise
     parsed = current_invocation()
     set_invocation(outer)
     assert parsed is not None

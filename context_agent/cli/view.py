@@ -204,8 +204,10 @@ def feedback(
     from context_agent.integrations.feedback import FeedbackLog, judgment
 
     log = FeedbackLog(trajectories)
-    if (trajectory is None) == (file is None):
+    if trajectory is None and file is None:
         raise ConfigError("there is no judgment. Pass one TRAJECTORY, or a file of judgments with --file.")
+    if trajectory is not None and file is not None:
+        raise ConfigError("TRAJECTORY and --file both name what to judge. Remove one of them.")
     if file is not None:
         return _add_file(log, file, as_json=common.json)
     verdict = judgment(

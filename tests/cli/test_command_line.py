@@ -56,6 +56,7 @@ def test_version(ctx1):
         ("search --founder", "unknown option --founder"),
         ("prune - --turns inf", "--turns. Must be < inf"),
         ("search who --questions q.jsonl", "QUESTION and --questions both name what to search"),
+        ("feedback a --trajectories . --file q.jsonl", "TRAJECTORY and --file both name what to judge"),
         ("search who --ray", "--ray is for many questions. Remove it"),
         ("search who --concurrency 2", "--concurrency is for many questions"),
         (

@@ -95,6 +95,7 @@ def test_an_address_is_shown_without_its_password(inside):
         ("config synth", "ctx1 synth needs a subcommand. Choose from tasks"),
         ("config search --k none", "--k"),
         ("config search --kk 3", "--kk"),
+        ("config search --k", "--k needs a value"),
         ("config search --config none.toml", "cannot read the config file none.toml"),
     ],
 )
