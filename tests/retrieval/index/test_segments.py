@@ -228,8 +228,9 @@ def test_a_segment_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 def column_of(content: bytearray, column: str) -> np.ndarray:
     """A column of a segment, which can be changed in place."""
     sizes = SegmentSizes(*SEGMENT_HEADER.unpack(content[: SEGMENT_HEADER.size])[2:])
-    ((dtype, offset, count),) = (where for name, *where in sizes.columns() if name == column)
-    return np.frombuffer(content, dtype, count, offset)
+    return next(
+        np.frombuffer(content, dtype, count, offset) for name, dtype, offset, count in sizes.columns() if name == column
+    )
 
 
 def test_rows_that_overlap_are_noticed_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
