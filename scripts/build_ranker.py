@@ -159,7 +159,6 @@ def collect(folder: Path, spec: str, options: argparse.Namespace) -> list[Ranked
         documents = [document for document in documents if document.id in few]
     corpus = MemoryCorpus(_chunks(documents), embedder=load_embedder(spec))
     scorer = Scorer.shipped()
-    assert scorer is not None
     reader = OnnxModel(options.reader, TOKENIZER_FILE, format=READER_FORMAT) if options.reader else None
     policy = BridgePolicy(Scorer.of(scorer.networks, None, scorer.head), effort="careful", reader=reader)
     grades, episodes = grades_of(folder), []
@@ -470,7 +469,6 @@ def compare(folder: Path, others: Sequence[Path]) -> None:
 def export(folder: Path, out: Path) -> None:
     """Write the shipped weights with new trees, and with a calibration that fits them."""
     scorer = Scorer.shipped()
-    assert scorer is not None
     episodes = load_episodes(folder)
     answered = [episode for episode in episodes if episode.kind == "answered"]
     folds = folds_of(answered)

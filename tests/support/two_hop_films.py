@@ -53,5 +53,4 @@ TRUSTING = ScoreCalibration(
 
 def calibrated(calibration: ScoreCalibration | None = TRUSTING) -> BridgePolicy:
     scorer = Scorer.shipped()
-    assert scorer is not None
     return BridgePolicy(Scorer.of(scorer.networks, calibration))

@@ -153,7 +153,7 @@ def forward(layers: Layers, inputs: Floats) -> Floats:
     for weight, bias in layers[:-1]:
         hidden = np.maximum(hidden @ weight + bias, 0)
     weight, bias = layers[-1]
-    return np.asarray((hidden @ weight + bias)[:, 0], dtype=np.float32)
+    return np.asarray((hidden @ weight + bias)[:, 0])
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,10 @@ class Scorer:
         return cls(networks, digest, calibration, head, ranker)
 
     @classmethod
-    def shipped(cls) -> Scorer | None:
-        """Return the weights that ship with the package. If there are none, return None."""
+    def shipped(cls) -> Scorer:
+        """Return the weights that ship with the package."""
         path = files("context_agent.policies.bridge") / SHIPPED
-        return cls.parse(path.read_bytes(), str(path)) if path.is_file() else None
+        return cls.parse(path.read_bytes(), str(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Scorer:
@@ -254,8 +254,7 @@ class Scorer:
 
 def _metadata(data: bytes) -> dict[str, str]:
     size = int.from_bytes(data[:8], "little")
-    metadata = parse_json(data[8 : 8 + size]).get("__metadata__", {})
-    return dict(metadata) if isinstance(metadata, dict) else {}
+    return dict(parse_json(data[8 : 8 + size]).get("__metadata__") or {})
 
 
 def _calibration(tensors: Mapping[str, Floats]) -> ScoreCalibration:

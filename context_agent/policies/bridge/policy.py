@@ -115,5 +115,5 @@ class BridgePolicy:
 
 
 @cache
-def _shipped() -> Scorer | None:
+def _shipped() -> Scorer:
     return Scorer.shipped()

@@ -23,7 +23,14 @@ from context_agent.policies.bridge.calibration import EVIDENCE, Evidence, ScoreC
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
-from context_agent.policies.bridge.networks import FEATURES, INPUTS, Network, RelevanceJudgment, Scaling
+from context_agent.policies.bridge.networks import (
+    FEATURES,
+    INPUTS,
+    Network,
+    RelevanceJudgment,
+    Scaling,
+    document_rows,
+)
 from context_agent.testing.embedders import HashEmbedder
 from tests.support.two_hop_films import TRUSTING, calibrated, world
 
@@ -77,7 +84,6 @@ def test_the_name_tells_the_weights_apart(tmp_path):
 
 def test_weights_with_another_ranker_have_another_name():
     shipped = Scorer.shipped()
-    assert shipped is not None
     parts = (shipped.networks, shipped.calibration, shipped.head)
     assert Scorer.of(*parts, shipped.ranker).digest != Scorer.of(*parts).digest
 
@@ -93,6 +99,19 @@ def test_what_is_no_weights_is_refused_with_its_name(tmp_path):
         BridgePolicy.load(tmp_path / "other")
 
 
+@pytest.mark.parametrize("notes", [{"format": "1", "inputs": FEATURES["inputs"]}, {"format": "2"}, {}, None])
+def test_weights_of_another_format_are_refused(tmp_path: Path, notes: dict[str, str] | None) -> None:
+    save_file({"a": np.zeros(2)}, tmp_path / "weights", notes)
+    with pytest.raises(ConfigError, match="was trained on other features"):
+        Scorer.load(tmp_path / "weights")
+
+
+def test_others_may_read_the_weights(tmp_path: Path) -> None:
+    made_scorer().save(tmp_path / "weights")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "weights").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_a_missing_input_counts_as_average_and_raises_a_flag():
     rows = np.array([[1, np.nan], [3, 4], [5, 8]], dtype=np.float32)
     scaling = Scaling.of(rows, np.zeros(2, np.float32))
@@ -101,6 +120,16 @@ def test_a_missing_input_counts_as_average_and_raises_a_flag():
     assert scaled[0, 1] == 0
     assert scaled[:, 2].tolist() == [1, 0, 0]
     assert np.isfinite(scaling(np.full((2, 2), np.nan, np.float32))).all()
+
+
+def test_the_scaling_is_the_mean_and_the_spread_of_the_values_that_are_there() -> None:
+    rows = np.array([[1, np.nan, np.nan], [3, 4, np.nan], [5, 8, 7]], dtype=np.float32)
+    scaling = Scaling.of(rows, np.zeros(3, np.float32))
+    np.testing.assert_allclose(scaling.mean, [3, 6, 7])
+    np.testing.assert_allclose(scaling.spread, [np.sqrt(8 / 3) + 0.001, 2.001, 0.001], rtol=1e-5)
+    assert scaling.optional.tolist() == [0, 1, 1]
+    far = scaling(np.array([[1e9, -1e9, 7]], np.float32))
+    assert far.tolist() == [[4, -4, 0, 0, 0]], "a value counts as at most four spreads from the mean"
 
 
 def test_an_optional_input_has_its_flag_even_where_training_never_missed_it():
@@ -115,7 +144,6 @@ def test_probabilities_are_probabilities():
 
 def test_the_shipped_weights_fit_the_features():
     scorer = Scorer.shipped()
-    assert scorer is not None
     assert set(scorer.networks) == set(INPUTS)
     for name, inputs in INPUTS.items():
         scores = scorer.networks[name](np.full((2, len(inputs)), np.nan, np.float32))
@@ -194,6 +222,16 @@ def judgment_of(question: str, scorer: Scorer | None) -> RelevanceJudgment:
     return RelevanceJudgment(notes, corpus, scorer, shipped_reader())
 
 
+def test_documents_are_ranked_by_their_best_passages_and_equal_ones_as_they_were_found() -> None:
+    notes = Notes.of("Who designed it?", WordWeights(MemoryCorpus([Document("1", "text")])))
+    for number in range(200):
+        passage = AnalyzedPassage("", f"Text {number}.")
+        notes.add(ChunkCandidate(f"{number}_0", str(number % 100), passage, 9, 0))
+    scores = np.full(200, 0.5, np.float32)
+    scores[[130, 30]] = 0.9, 0.1
+    assert document_rows(notes, scores) == [130, *(row for row in range(100) if row != 30)]
+
+
 def test_the_reader_changes_the_scores_and_not_those_without_it() -> None:
     judgment = judgment_of("Where was the designer of Orm Skerry Light born?", Scorer.shipped())
     scores = judgment.scores()
@@ -226,7 +264,6 @@ def test_a_calibration_survives_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", FEATURES)
 def test_weights_of_other_features_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     scorer = Scorer.shipped()
-    assert scorer is not None
     monkeypatch.setattr("context_agent.policies.bridge.networks.FEATURES", {**FEATURES, part: '["another", "feature"]'})
     scorer.save(tmp_path / "weights")
     monkeypatch.undo()
@@ -237,7 +274,6 @@ def test_weights_of_other_features_are_refused(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("part", ["evidence", "relevance", "stopping"])
 def test_a_calibration_that_does_not_fit_is_refused(tmp_path: Path, part: str) -> None:
     scorer = Scorer.shipped()
-    assert scorer is not None
     assert scorer.calibration is not None
     damaged = dataclasses.replace(scorer.calibration, **{part: np.zeros((1, 2), dtype=np.float32)})
     dataclasses.replace(scorer, calibration=damaged).save(tmp_path / "weights")
@@ -361,9 +397,10 @@ def test_probabilities_rise_with_the_confidence_and_the_score() -> None:
 def test_a_network_scales_its_inputs_and_keeps_their_signs() -> None:
     scaling = Scaling(*(np.array(part, np.float32) for part in ([1, -2], [2, 4], [0, 1])))
     hidden = np.array([[1, -1], [0.5, 2], [0.25, 0]], np.float32)
-    member = ((hidden, np.array([0.1, -0.1], np.float32)), (np.array([[1], [-3]], np.float32), np.zeros(1, np.float32)))
+    output = (np.array([[1], [-3]], np.float32), np.array([0.5], np.float32))
+    member = ((hidden, np.array([0.1, -0.1], np.float32)), output)
     network = Network(scaling, (member, member))
-    # Row 1: inputs (1, 2, flag 0), hidden (2.1, 2.9), logit 2.1 - 3 * 2.9. Row 2: (-1, 0, 1), (-0.65 -> 0, 0.9).
+    # Row 1: inputs (1, 2, flag 0), hidden (2.1, 2.9), logit 2.1 - 3 * 2.9 + 0.5. Row 2: (-1, 0, 1), (-0.65 -> 0, 0.9).
     rows = np.array([[3, 6], [-1, np.nan]], np.float32)
-    np.testing.assert_allclose(network.logits(rows), [2.1 - 3 * 2.9, -3 * 0.9], rtol=1e-5)
-    assert network(rows) == pytest.approx(1 / (1 + np.exp([6.6, 2.7])), rel=1e-4)
+    np.testing.assert_allclose(network.logits(rows), [2.1 - 3 * 2.9 + 0.5, -3 * 0.9 + 0.5], rtol=1e-5)
+    assert network(rows) == pytest.approx(1 / (1 + np.exp([6.1, 2.2])), rel=1e-4)

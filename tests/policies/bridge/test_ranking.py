@@ -128,7 +128,6 @@ def test_trees_that_do_not_fit_are_refused(name: str, value: float) -> None:
 
 def test_the_ranker_survives_a_file_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     shipped = Scorer.shipped()
-    assert shipped is not None
     assert shipped.ranker is not None
     shipped.save(tmp_path / "weights")
     loaded = Scorer.load(tmp_path / "weights")
@@ -144,7 +143,6 @@ def test_the_ranker_survives_a_file_and_a_damaged_one_is_refused(tmp_path: Path)
 
 def test_weights_without_trees_rank_by_the_networks(tmp_path: Path) -> None:
     shipped = Scorer.shipped()
-    assert shipped is not None
     Scorer.of(shipped.networks, shipped.calibration, shipped.head).save(tmp_path / "weights")
     loaded = Scorer.load(tmp_path / "weights")
     assert loaded.ranker is None

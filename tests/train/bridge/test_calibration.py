@@ -81,7 +81,6 @@ def test_separable_and_constant_data_have_a_model() -> None:
 def test_the_calibration_tells_questions_without_an_answer(films: BridgeSource) -> None:
     few = BridgeSource("films", films.corpus, films.questions[:8])
     shipped = Scorer.shipped()
-    assert shipped is not None
     policy = BridgePolicy(shipped, effort=Effort(searches=8))
     shares: list[float] = []
     episodes = assessed_episodes([few], dict.fromkeys(range(FOLDS), policy), lambda _, share: shares.append(share))
