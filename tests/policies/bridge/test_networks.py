@@ -6,7 +6,10 @@ Probabilities of the embedded policy: what they say, what they leave as it is, a
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,18 +22,21 @@ from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
 from context_agent._support.onnx import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.calibration import EVIDENCE, Evidence, ScoreCalibration, log_odds, sigmoid
+from context_agent.policies.bridge.calibration import EVIDENCE, STOPPING, Evidence, ScoreCalibration, log_odds, sigmoid
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
 from context_agent.policies.bridge.networks import (
     FEATURES,
     INPUTS,
+    Cosines,
     Network,
     RelevanceJudgment,
     Scaling,
     document_rows,
 )
+from context_agent.policies.bridge.ranking import RANKING, Trees
+from context_agent.retrieval.calibration import Calibration
 from context_agent.testing.embedders import HashEmbedder
 from tests.support.two_hop_films import TRUSTING, calibrated, world
 
@@ -79,6 +85,7 @@ def test_the_name_tells_the_weights_apart(tmp_path):
         made_scorer(seed).save(tmp_path / f"{seed}")
         names.add(BridgePolicy.load(tmp_path / f"{seed}").name)
     assert len(names) == 2
+    assert all(re.fullmatch("bridge@[0-9a-f]{8}", name) for name in names)
     assert BridgePolicy(untrained=True).name == "bridge@untrained"
 
 
@@ -208,16 +215,20 @@ def test_weights_without_a_calibration_rank_the_same_and_are_not_confident(films
     assert scored.confidence is not None
 
 
-def judgment_of(question: str, scorer: Scorer | None) -> RelevanceJudgment:
-    """The judgment of two passages that belong together, and of one beside them."""
-    passages = [
-        ("Orm Skerry Light", "The lighthouse was designed by Ketil Varga."),
-        ("Ketil Varga", "Ketil Varga was born in Brasko."),
-        ("Ferry", "The ferry leaves at noon."),
-    ]
+PASSAGES = (
+    ("Orm Skerry Light", "The lighthouse was designed by Ketil Varga."),
+    ("Ketil Varga", "Ketil Varga was born in Brasko."),
+    ("Ferry", "The ferry leaves at noon."),
+)
+
+
+def judgment_of(
+    question: str, scorer: Scorer | None, passages: Sequence[tuple[str, str]] = PASSAGES, seen: int | None = None
+) -> RelevanceJudgment:
+    """The judgment of the first passages of a corpus. Two of them belong together, and one is beside them."""
     corpus = MemoryCorpus([Document(str(number), text, title) for number, (title, text) in enumerate(passages)])
     notes = Notes.of(question, WordWeights(corpus))
-    for number, (title, text) in enumerate(passages):
+    for number, (title, text) in enumerate(passages[:seen]):
         notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage(title, text), 9, 0))
     return RelevanceJudgment(notes, corpus, scorer, shipped_reader())
 
@@ -248,6 +259,181 @@ def test_without_weights_the_reader_leaves_the_scores_as_they_are() -> None:
     scores = judgment.scores()
     np.testing.assert_array_equal(judgment.read(scores), scores)
     np.testing.assert_array_equal(judgment.combined_scores(), scores)
+
+
+def test_without_weights_a_passage_that_the_best_one_names_is_nearly_as_good() -> None:
+    others = [(f"Note {number}", f"Note {number} is about paper.") for number in range(20)]
+    question = "Where was the designer of Orm Skerry Light born?"
+    scores = judgment_of(question, None, [*PASSAGES, *others]).scores()
+    assert scores[:2].tolist() == pytest.approx([0.9, 0.85])
+    assert max(scores[2:]) < 0.1
+
+
+BY_ODDS = Trees(
+    feature=np.array([[RANKING.index("odds"), 0, 0]], np.int16),
+    threshold=np.zeros((1, 3), np.float32),
+    left=np.array([[1, 1, 2]], np.int16),
+    right=np.array([[2, 1, 2]], np.int16),
+    missing_left=np.zeros((1, 3), np.int8),
+    value=np.array([[0, -5, 5]], np.float32),
+    depth=1,
+)
+"""A ranker with log-odds of 5 for a candidate that the second network finds likely, and of -5 for others."""
+
+
+def scorer_with(**parts: Any) -> Scorer:
+    """The shipped weights with the ranker `BY_ODDS`, a calibration that always stops, and these parts."""
+    shipped = Scorer.shipped()
+    assert shipped.calibration is not None
+    always = np.array([[9.0, *[0] * len(STOPPING)]] * 2, np.float32)
+    calibration = dataclasses.replace(shipped.calibration, stopping=always)
+    return dataclasses.replace(shipped, **{"ranker": BY_ODDS, "calibration": calibration, **parts})
+
+
+@pytest.mark.parametrize(
+    ("question", "suffices"),
+    [
+        ("Where was Ketil Varga born?", True),
+        ("When did Ketil Varga die of hunger?", False),  # The best passage leaves most of it open.
+        ("when does the ferry leave", True),  # A question without names may stay open.
+    ],
+)
+def test_the_first_turn_suffices_if_the_best_passage_covers_a_question_with_names(
+    question: str, suffices: bool
+) -> None:
+    judgment = judgment_of(question, scorer_with())
+    assert judgment.suffices() == 0, "nothing is scored yet"
+    judgment.scores()
+    assert judgment.suffices() == pytest.approx(float(sigmoid(np.array(9.0))) if suffices else 0)
+
+
+def test_nothing_suffices_for_weights_that_cannot_tell() -> None:
+    trusting = ScoreCalibration(TRUSTING.evidence, TRUSTING.relevance)
+    for scorer in (scorer_with(calibration=None), scorer_with(calibration=trusting), scorer_with(ranker=None), None):
+        judgment = judgment_of("Where was Ketil Varga born?", scorer)
+        judgment.scores()
+        assert judgment.suffices() == 0
+
+
+def test_the_ranker_makes_the_final_scores_if_there_is_one() -> None:
+    question = "Where was Ketil Varga born?"
+    judgment = judgment_of(question, scorer_with())
+    assert len(judgment.ranking_scores(judgment.scores()[:0])) == 0
+    for scores in (judgment.ranking_scores(judgment.scores()), judgment.unread_scores()):
+        np.testing.assert_allclose(scores, sigmoid(np.array([-5, 5, -5])), rtol=1e-5)
+    for scorer in (scorer_with(ranker=None), None):
+        judgment = judgment_of(question, scorer)
+        scores = judgment.scores()
+        np.testing.assert_array_equal(judgment.ranking_scores(scores), scores)
+    judgment = judgment_of(question, scorer_with(ranker=None))
+    scores = judgment.scores()
+    np.testing.assert_array_equal(judgment.unread_scores(), scores)
+
+
+def known(judgment: RelevanceJudgment, *, read: bool = True) -> set[str]:
+    """The reader's inputs of the ranker that are known."""
+    rows = judgment.ranking_inputs(read=read)
+    return {name for name in ("combined", "read", "alone") if np.isfinite(rows[:, RANKING.index(name)]).any()}
+
+
+def test_the_ranker_and_the_evidence_see_what_the_reader_has_read() -> None:
+    judgment = judgment_of("Where was the designer of Orm Skerry Light born?", Scorer.shipped())
+    judgment.read_alone()
+    scores = judgment.scores()
+    position = EVIDENCE.index("read")
+    assert known(judgment) == set()
+    assert np.isnan(judgment.evidence(scores)[position])
+    judgment.read_alone()
+    assert known(judgment) == {"alone"}
+    alone = judgment.evidence(scores)[position]
+    assert np.isfinite(alone)
+    judgment.read(scores)
+    assert known(judgment) == {"combined", "read", "alone"}
+    assert judgment.evidence(scores)[position] > alone, "the better of both readings counts"
+    assert known(judgment, read=False) == set()
+    assert np.isnan(judgment.evidence(scores, read=False)[position])
+
+
+def test_a_head_corrects_both_readings() -> None:
+    head = Scorer.shipped().head
+    assert head is not None
+    raised = np.array([*head[:-1], head[-1] + 2], np.float32)
+    rows = []
+    for corrected in (head, raised):
+        judgment = judgment_of("Where was Ketil Varga born?", scorer_with(head=corrected))
+        judgment.read(judgment.scores())
+        judgment.read_alone()
+        rows.append(judgment.ranking_inputs()[:, [RANKING.index(name) for name in ("read", "alone")]])
+    np.testing.assert_allclose(rows[1], rows[0] + 2, rtol=1e-4)
+
+
+def test_without_candidates_nothing_is_scored_and_the_answer_is_missing() -> None:
+    judgment = judgment_of("Who?", scorer_with(), seen=0)
+    assert judgment.scores().shape == judgment.read(judgment.scores()).shape == (0,)
+    confidence, probabilities = judgment.calibrated(judgment.scores())
+    assert (confidence, len(probabilities)) == (0, 0)
+
+
+def test_without_a_calibration_the_scores_stay_and_the_confidence_is_unknown() -> None:
+    for scorer in (scorer_with(calibration=None), None):
+        judgment = judgment_of("Where was Ketil Varga born?", scorer)
+        scores = judgment.scores()
+        confidence, unchanged = judgment.calibrated(scores)
+        assert confidence is None
+        np.testing.assert_array_equal(unchanged, scores)
+
+
+@pytest.mark.parametrize(("weights", "trusted"), [({"dense": 0.6}, True), ({"dense": 0.0}, False), ({}, True)])
+def test_cosines_are_unknown_if_the_corpus_does_not_trust_its_vectors(
+    films: MemoryCorpus, weights: dict[str, float], trusted: bool
+) -> None:
+    class Calibrated:
+        calibration = Calibration({}, weights)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(films, name)
+
+    corpus = cast("MemoryCorpus", Calibrated())
+    notes = Notes.of("Who?", WordWeights(films))
+    cosines = Cosines(notes, corpus)
+    assert cosines.of("film").shape == (0,)
+    for document in ("f1", "d1"):
+        notes.add(ChunkCandidate(f"{document}_0", document, AnalyzedPassage("", "text"), 9, 0))
+        values = cosines.of("film")
+        assert np.isfinite(values).tolist() == [trusted] * len(notes)
+    if trusted:
+        np.testing.assert_allclose(values, films.similarity("film", ["f1_0", "d1_0"]), rtol=1e-6)
+
+
+def damaged(weights: Sequence[int], bias: Sequence[int], *, mean: int = 3, members: int = 1) -> Network:
+    """A network with three inputs, of which one may be missing, and two layers. The second layer has these shapes."""
+    scaling = Scaling(np.zeros(mean, np.float32), np.ones(3, np.float32), np.array([0, 0, 1], np.float32))
+    first = (np.ones((4, 2), np.float32), np.zeros(2, np.float32))
+    return Network(scaling, ((first, (np.ones(weights, np.float32), np.zeros(bias, np.float32))),) * members)
+
+
+@pytest.mark.parametrize(
+    ("network", "problem"),
+    [
+        (damaged((2, 1), (1,)), ""),
+        (damaged((2, 1), (1,), members=0), "must have members with 3 inputs"),
+        (damaged((2, 1), (1,), mean=4), "must have members with 3 inputs"),
+        (damaged((2,), ()), "does not fit the output of the layer before"),
+        (damaged((3, 1), (1,)), "does not fit the output of the layer before"),
+        (damaged((2, 1), (2,)), "does not fit the output of the layer before"),
+        (damaged((2, 0), (0,)), "has no output"),
+    ],
+)
+def test_a_network_whose_layers_do_not_fit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: Network, problem: str
+) -> None:
+    monkeypatch.setattr("context_agent.policies.bridge.networks.INPUTS", {"first": ("a", "b", "c")})
+    Scorer.of({"first": network}).save(tmp_path / "weights")
+    if problem:
+        with pytest.raises(ConfigError, match=problem):
+            Scorer.load(tmp_path / "weights")
+    else:
+        assert set(Scorer.load(tmp_path / "weights").networks) == {"first"}
 
 
 def test_a_calibration_survives_a_file(tmp_path: Path) -> None:
