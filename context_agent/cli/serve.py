@@ -23,6 +23,7 @@ from cyclopts import Parameter
 
 from context_agent.cli import INTERRUPTED, options, output
 from context_agent.cli.index import ChunkOptions, IndexRun, summary
+from context_agent.cli.invocation import given_flags
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
@@ -269,13 +270,16 @@ def mcp(
       prune      a conversation without the tool results that no longer matter
 
     An MCP client starts this command itself. Over stdio the server ends when the client closes stdin. The options under
-    Network, and --grace, apply to --http. Logs are JSON lines on stderr.
+    Network, and --grace, need --http. Logs are JSON lines on stderr.
 
     Args:
         http: Serve streamable HTTP at /mcp instead of stdio.
         port: Port; 0 for any free port.
         origins: Origin of web pages that may call the server, e.g. https://app.example; repeatable.
     """
+    over_network = ("host", "port", "hosts", "token_env", "no_token", "origins", "grace")
+    if not http and (given := given_flags(*over_network)):
+        raise ConfigError(f"{given[0]} is for a server over HTTP. Pass --http too, or remove {given[0]}.")
     # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
     with redirect_stdout(sys.stderr):
         from context_agent.integrations.mcp.serving import serve_http, serve_stdio

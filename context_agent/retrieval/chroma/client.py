@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MAX_REASON = 300
+"""The most characters of a server's answer in an error."""
 _MIN_FREE_BYTES = 8_000_000
 _DISK_FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
 """How SQLite, tantivy and Chroma report a full disk in errors without a number."""
@@ -112,9 +114,7 @@ def chroma_errors(location: Location) -> Iterator[None]:
         hint = "Restore it from a backup, or delete it and index again." if location.path else "See the server's log."
         raise CorpusCorruptError(f"Chroma cannot read {location} ({error}). {hint}") from error
     except httpx.HTTPError as error:
-        raise CorpusNotFoundError(
-            f"the Chroma server {location} does not answer ({error}). Check that it runs at this address."
-        ) from error
+        raise _no_server(location, error) from error
     except ChromaError as error:
         raise CorpusError(f"Chroma refused a request to {location} ({error})") from error
 
@@ -157,6 +157,18 @@ def _client_settings() -> Any:
     return cast("Any", Settings)(_env_file=None)
 
 
+def _no_server(location: Location, error: Exception) -> CorpusNotFoundError:
+    """Return the error for an address where no Chroma server answers."""
+    reason = " ".join(str(error).split())
+    if reason.startswith("<"):
+        return CorpusNotFoundError(
+            f"{location} is not a Chroma server, because it answers with a web page. Check the address and the port."
+        )
+    return CorpusNotFoundError(
+        f"the Chroma server {location} does not answer ({reason[:MAX_REASON]}). Check that it runs at this address."
+    )
+
+
 def _server(location: Location, url: str) -> ClientAPI:
     import chromadb
     from chromadb.config import DEFAULT_DATABASE, DEFAULT_TENANT
@@ -178,6 +190,4 @@ def _server(location: Location, url: str) -> ClientAPI:
                 database=location.database or DEFAULT_DATABASE,
             )
         except ValueError as error:
-            raise CorpusNotFoundError(
-                f"the Chroma server {location} does not answer ({error}). Check that it runs at this address."
-            ) from error
+            raise _no_server(location, error) from error

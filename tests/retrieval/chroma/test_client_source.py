@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import chromadb
@@ -18,6 +19,7 @@ from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
+from tests.support.http_server import serving
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +111,17 @@ def test_what_is_not_there(url: str, tmp_path: Path) -> None:
         ChromaCorpus.open(url="http://127.0.0.1:9", cache=tmp_path)
     with pytest.raises(ConfigError, match="http://localhost:8000"):
         ChromaCorpus.open(url="ftp://host", cache=tmp_path)
+
+
+def test_a_web_page_is_not_a_chroma_server(tmp_path: Path) -> None:
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+    with serving(Pages) as port, pytest.raises(CorpusNotFoundError) as raised:
+        ChromaCorpus.open(url=f"http://127.0.0.1:{port}", cache=tmp_path)
+    assert f"127.0.0.1:{port} is not a Chroma server" in str(raised.value)
+    assert "<" not in str(raised.value)
 
 
 def test_a_collection_that_its_owner_holds_open(url: str, tmp_path: Path) -> None:
