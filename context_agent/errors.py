@@ -44,9 +44,14 @@ def single_stops(text: str) -> str:
     return _DOUBLE_STOP.sub(r"\1", text)
 
 
-def without_remedies(texts: Iterable[str]) -> str:
-    """Return the first sentence of each message, as one text. The message that contains it has its own remedy."""
-    return "; ".join(_SENTENCE_END.split(text, maxsplit=1)[0].removesuffix(".") for text in texts)
+def joined_reasons(texts: Iterable[str], remedy: str) -> tuple[str, str]:
+    """Return the first sentences of several messages as one text, and the remedy for all of them.
+
+    If their other sentences are the same, these are the remedy. Otherwise it is `remedy`.
+    """
+    parts = [_SENTENCE_END.split(text, maxsplit=1) for text in texts]
+    remedies = {part[1] for part in parts if len(part) == 2}
+    return "; ".join(part[0].removesuffix(".") for part in parts), remedies.pop() if len(remedies) == 1 else remedy
 
 
 class ContextAgentError(Exception):

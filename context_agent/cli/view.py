@@ -27,7 +27,7 @@ from context_agent.cli.parameters import (
     CommonOptions,
 )
 from context_agent.cli.prune import read_conversation
-from context_agent.errors import ConfigError, DataError, without_remedies
+from context_agent.errors import ConfigError, DataError, joined_reasons
 
 if TYPE_CHECKING:
     from context_agent.integrations.feedback import FeedbackLog
@@ -133,10 +133,8 @@ def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
         files = read_all(paths, advance)
     data = view_data(files, questions, problems=problems)
     if not data.rows:
-        raise DataError(
-            f"no trajectory could be shown ({without_remedies(data.problems[:3])}). Record some with `ctx1 search "
-            "--save FOLDER`."
-        )
+        reasons, remedy = joined_reasons(data.problems[:3], "Record some with `ctx1 search --save FOLDER`.")
+        raise DataError(f"no trajectory could be shown ({reasons}). {remedy}")
     return data
 
 

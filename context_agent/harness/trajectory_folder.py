@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from context_agent._support.small_files import MAX_BYTES, parse_json
-from context_agent.errors import ConfigError, DataError, TrajectoryError, without_remedies
+from context_agent.errors import ConfigError, DataError, TrajectoryError, joined_reasons
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import TRAJECTORY_SUFFIX, read
 
@@ -158,9 +158,7 @@ def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
     if len(paths) == 1 and paths[0].is_file() and files.problems:
         return files.problems[0]
     reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
-    listed = without_remedies(reasons[:3])
+    remedy = "Write some with `ctx1 search --save FOLDER` or SearchAgent(trajectories=FOLDER)."
+    listed, remedy = joined_reasons(reasons[:3], remedy)
     more = f"; {len(reasons) - 3} more" if len(reasons) > 3 else ""
-    return (
-        f"there is no trajectory in {names} ({listed}{more}). Write some with `ctx1 search --save FOLDER` or "
-        "SearchAgent(trajectories=FOLDER)."
-    )
+    return f"there is no trajectory in {names} ({listed}{more}). {remedy}"

@@ -105,7 +105,7 @@ def test_files_still_being_written_are_read_as_far_as_they_go(folder):
     [
         ({}, "no files"),
         ({"a.txt": "x", "b.jsonl": "{}"}, "2 other files"),
-        ({"a.jsonl": '{"kind":"header"'}, r"a\.jsonl: .*[^.]\)\. Write some with"),
+        ({"a.jsonl": '{"kind":"header"'}, r"a\.jsonl: .*[^.]\)\. Pass a trajectory file"),
     ],
 )
 def test_without_any_trajectory_the_error_lists_the_reasons(tmp_path, files, reason):
