@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-from context_agent.text.words import STOP_WORDS, key
+from context_agent.text.words import CALENDAR_WORDS, STOP_WORDS, key
 
 _YEAR = re.compile(r" (?:1\d{3}|20[0-2]\d) ")
 _DATE = re.compile(r" (?:january|february|march|april|may|june|july|august|september|october|november|december) ")
@@ -353,7 +353,8 @@ class Novelty:
         """Return True if two texts with `shared` common shingles say the same about the subject of the question.
 
         If each of two versions of a page has words of the question that the other lacks, they do not say the same. If
-        their titles differ and the question asks for several documents, they do not say the same either.
+        their titles differ and the question asks for several documents, they do not say the same either. Nor do two
+        issues of one text, such as the reports of two quarters.
         """
         rows = (row, earlier)
         passage, compared = (self._notes.candidates[number].passage for number in rows)
@@ -362,8 +363,33 @@ class Novelty:
         least = CONTAINED_WITH_TITLE if passage.full_title == compared.full_title else CONTAINED
         if shared < least * min(len(self._contents[number].shingles) for number in rows):
             return False
+        if _are_issues(passage, compared):
+            return False
         keys, compared_keys = (_answering_keys(self._notes.question, text) for text in (passage, compared))
         return not (keys - compared_keys and compared_keys - keys)
+
+
+def _are_issues(first: AnalyzedPassage, second: AnalyzedPassage) -> bool:
+    """Return True if the passages are two issues of one text, such as the reports of two quarters.
+
+    Their titles differ only in numbers and months. Their texts have different numbers, besides those of the titles.
+    """
+    titles = [passage.full_title.split() for passage in (first, second)]
+    dates = [[word for word in title if _is_dating(word)] for title in titles]
+    names = [[word for word in title if not _is_dating(word)] for title in titles]
+    numbers, other_numbers = (
+        [word for word in passage.words if _has_digit(word) and word not in dates[0] + dates[1]]
+        for passage in (first, second)
+    )
+    return names[0] == names[1] and dates[0] != dates[1] and numbers != other_numbers
+
+
+def _is_dating(word: str) -> bool:
+    return _has_digit(word) or word in CALENDAR_WORDS
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdecimal, word))
 
 
 def _shingles(words: list[str]) -> frozenset[Shingle]:

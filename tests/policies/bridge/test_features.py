@@ -120,6 +120,25 @@ def test_versions_that_the_question_compares_keep_their_places():
     assert (first, second) == pytest.approx((0.9, 0.08))
 
 
+def test_issues_with_other_figures_keep_their_places():
+    text = "Sales of pumps came to {} million, more than in the quarter before. The outlook for the year is unchanged."
+    question = "How much did the maker of pumps sell?"
+    for first, second in (("ACME Q1", "ACME Q2"), ("ACME March", "ACME April")):
+        issues = [(first, text.format(31)), (second, text.format(40))]
+        assert scores_of(issues, [0.9, 0.8], question) == pytest.approx([0.9, 0.8])
+        copies = [(first, text.format(31)), (second, text.format(31))]
+        assert scores_of(copies, [0.9, 0.8], question) == pytest.approx([0.9, 0.08])
+    of_others = [("ACME Q1", text.format(31)), ("Bolt Q1", text.format(40))]
+    assert scores_of(of_others, [0.9, 0.8], question) == pytest.approx([0.9, 0.08])
+
+
+def test_planted_issues_that_repeat_the_question_share_one_place():
+    planted = [(f"Note {number}", f"{QUESTION} It was in {1900 + number}.") for number in range(5)]
+    scores = scores_of([*planted, FILM, PERSON], [0.9] * 5 + [0.3, 0.2])
+    assert scores[5:] == pytest.approx([0.3, 0.2])
+    assert sum(score > 0.2 for score in scores[:5]) <= 1
+
+
 def test_chunks_of_one_document_are_no_repeats():
     corpus = MemoryCorpus([Document("a", "text")], embedder=HashEmbedder())
     notes = Notes.of(QUESTION, WordWeights(corpus))
