@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-from context_agent.text.words import CALENDAR_WORDS, STOP_WORDS, key
+from context_agent.text.words import STOP_WORDS, key
 
 _YEAR = re.compile(r" (?:1\d{3}|20[0-2]\d) ")
 _DATE = re.compile(r" (?:january|february|march|april|may|june|july|august|september|october|november|december) ")
@@ -370,22 +370,15 @@ class Novelty:
 
 
 def _are_issues(first: AnalyzedPassage, second: AnalyzedPassage) -> bool:
-    """Return True if the passages are two issues of one text, such as the reports of two quarters.
+    """Return True if the passages are issues of one text, such as the reports of two quarters or two companies.
 
-    Their titles differ only in numbers and months. Their texts have different numbers, besides those of the titles.
+    Their titles differ, and their texts have different numbers, besides those of the titles.
     """
-    titles = [passage.full_title.split() for passage in (first, second)]
-    dates = [[word for word in title if _is_dating(word)] for title in titles]
-    names = [[word for word in title if not _is_dating(word)] for title in titles]
+    titles = {*first.title_words, *second.title_words}
     numbers, other_numbers = (
-        [word for word in passage.words if _has_digit(word) and word not in dates[0] + dates[1]]
-        for passage in (first, second)
+        [word for word in passage.words if _has_digit(word) and word not in titles] for passage in (first, second)
     )
-    return names[0] == names[1] and dates[0] != dates[1] and numbers != other_numbers
-
-
-def _is_dating(word: str) -> bool:
-    return _has_digit(word) or word in CALENDAR_WORDS
+    return first.full_title != second.full_title and numbers != other_numbers
 
 
 def _has_digit(word: str) -> bool:

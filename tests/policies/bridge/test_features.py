@@ -123,13 +123,11 @@ def test_versions_that_the_question_compares_keep_their_places():
 def test_issues_with_other_figures_keep_their_places():
     text = "Sales of pumps came to {} million, more than in the quarter before. The outlook for the year is unchanged."
     question = "How much did the maker of pumps sell?"
-    for first, second in (("ACME Q1", "ACME Q2"), ("ACME March", "ACME April")):
+    for first, second in (("ACME Q1", "ACME Q2"), ("ACME March", "ACME April"), ("ACME Q1", "Bolt Q1")):
         issues = [(first, text.format(31)), (second, text.format(40))]
         assert scores_of(issues, [0.9, 0.8], question) == pytest.approx([0.9, 0.8])
         copies = [(first, text.format(31)), (second, text.format(31))]
         assert scores_of(copies, [0.9, 0.8], question) == pytest.approx([0.9, 0.08])
-    of_others = [("ACME Q1", text.format(31)), ("Bolt Q1", text.format(40))]
-    assert scores_of(of_others, [0.9, 0.8], question) == pytest.approx([0.9, 0.08])
 
 
 def test_planted_issues_that_repeat_the_question_share_one_place():
