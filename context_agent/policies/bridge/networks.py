@@ -407,7 +407,7 @@ class RelevanceJudgment:
 
         It reads the candidates that the networks rank best, and the candidates that the search found first.
         """
-        if self._scorer is not None and len(self._odds):
+        if self._scorer is not None:
             self._readings.read_alone(asked_order(self.notes, self._odds))
 
     def combined_scores(self) -> Floats:

@@ -254,6 +254,13 @@ def test_the_reader_changes_the_scores_and_not_those_without_it() -> None:
     np.testing.assert_array_equal(judgment.unread_scores(), unread)
 
 
+def test_candidates_that_were_not_scored_are_scored_before_they_are_read() -> None:
+    scores = np.array([0.1, 0.2, 0.3], np.float32)
+    fresh, scored = (judgment_of("Where was Ketil Varga born?", Scorer.shipped()) for _ in range(2))
+    scored.scores()
+    np.testing.assert_array_equal(fresh.read(scores), scored.read(scores))
+
+
 def test_without_weights_the_reader_leaves_the_scores_as_they_are() -> None:
     judgment = judgment_of("Where was the designer of Orm Skerry Light born?", None)
     scores = judgment.scores()
@@ -338,7 +345,6 @@ def known(judgment: RelevanceJudgment, *, read: bool = True) -> set[str]:
 
 def test_the_ranker_and_the_evidence_see_what_the_reader_has_read() -> None:
     judgment = judgment_of("Where was the designer of Orm Skerry Light born?", Scorer.shipped())
-    judgment.read_alone()
     scores = judgment.scores()
     position = EVIDENCE.index("read")
     assert known(judgment) == set()

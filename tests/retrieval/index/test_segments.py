@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
@@ -125,6 +126,13 @@ def test_a_segment_is_written_in_blocks_of_whole_vectors(tmp_path: Path, monkeyp
     snapshot = next_snapshot(tmp_path, next_snapshot(tmp_path, None, range(20)), range(20, 40), [7])
     assert len(snapshot.rows.segments) == 1
     check(snapshot, [number for number in range(40) if number != 7])
+
+
+def test_added_rows_wait_beside_the_index_and_not_in_the_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    check(next_snapshot(tmp_path, None, range(3)), [0, 1, 2])
 
 
 def test_a_finished_snapshot_has_no_other_files_than_its_parts(tmp_path: Path) -> None:
