@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from context_agent import MemoryCorpus
+from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
 
 if TYPE_CHECKING:
     from tests.support.browser import Browser
+
+REAL_BOUND = default.SMALL_CORPUS_CHARACTERS
 
 # Haystack counts its runs on a server unless it is told not to; tests stay on this machine, their processes too.
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
@@ -50,6 +53,23 @@ def _restored_loggers() -> Iterator[None]:
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers, logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_by_default() -> Iterator[None]:
+    """Let indexes in this process have static vectors, which are made a hundred times as fast.
+
+    Other processes have the real default.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(default, "SMALL_CORPUS_CHARACTERS", 0)
+        yield
+
+
+@pytest.fixture
+def real_default_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a new index get the embedder that a user's index gets."""
+    monkeypatch.setattr(default, "SMALL_CORPUS_CHARACTERS", REAL_BOUND)
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,7 @@ class ChunkOptions:
         Parameter(
             help=f"Embedder of the chunks: {options.EMBEDDERS}",
             metavar="SPEC",
-            show_default="that of the index; static for a new one",
+            show_default=f"that of the index; for a new one, {options.DEFAULT_EMBEDDER}",
         ),
     ] = None
     chunk_size: Annotated[int | None, COUNT, Parameter(show_default="512")] = None
@@ -203,6 +203,8 @@ def _update_again(run: IndexRun, reported: set[Notice], *, as_json: bool) -> Non
 
 def _show(run: IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
     """Print the result of an update."""
+    if run.chunks.embedder is None and indexed.revision == 1 and indexed.added:
+        output.note(_chosen_embedder(indexed))
     if indexed.warning:
         output.note(indexed.warning)
     output.result({**asdict(run.read), **asdict(indexed)}, summary(run.read, indexed, run.index), as_json=as_json)
@@ -210,6 +212,18 @@ def _show(run: IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
         output.note(output.one_line(_missing(indexed)))
     if not as_json:
         output.echo(output.files_line(run.read))
+
+
+def _chosen_embedder(indexed: IndexReport) -> str:
+    """Return a line that names the embedder of a new index, the reason for it, and how to choose another one."""
+    from context_agent.retrieval.embedders import MINILM, STATIC
+
+    small = indexed.embedder.startswith(f"{MINILM}-")
+    spec, reason = (MINILM, "small and in English") if small else (STATIC, "large or not in English")
+    return (
+        f"embedder: {spec}, because the texts are {reason}. To choose another one, index into a new --path with "
+        "--embedder SPEC"
+    )
 
 
 def _missing(indexed: IndexReport) -> str:

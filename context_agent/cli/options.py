@@ -47,6 +47,8 @@ EMBEDDERS = (
     f"static, minilm, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. {MULTILINGUAL_EMBEDDER} knows "
     "50 languages. A URL gets an API key only if it ends in ?api_key_env=VARIABLE."
 )
+DEFAULT_EMBEDDER = "minilm for up to 600,000 characters of English, otherwise static"
+"""The choice of `default_embedder`, in words."""
 NO_VECTORS = "none"
 """The embedder that searches by words alone."""
 INDEX_FOLDER = Path(".ctx1")

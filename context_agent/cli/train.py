@@ -299,7 +299,7 @@ def bridge(
     windows: Annotated[tuple[int, ...], Parameter(name="--window", metavar="N", show_default="the policy's own")] = (),
     rounds: Annotated[int, COUNT] = 2,
     epochs: Annotated[int | None, COUNT, Parameter(show_default="the recipe's")] = None,
-    embedder: Annotated[str, Parameter(metavar="SPEC")] = "static",
+    embedder: Annotated[str | None, Parameter(metavar="SPEC", show_default=options.DEFAULT_EMBEDDER)] = None,
     collection: Annotated[str, Parameter(metavar="NAME")] = DEFAULT_COLLECTION,
     seed: options.SeedOption = 0,
     common: CommonOptions = CommonOptions(),
@@ -343,7 +343,7 @@ def bridge(
     return 0
 
 
-def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[BridgeSource]:
+def _open_sources(pairs: Sequence[str], embedder: str | None, collection: str, stack: ExitStack) -> list[BridgeSource]:
     """Return a source for each pair. Indexes stay open until the stack ends."""
     if len(pairs) % 2:
         raise ConfigError(f"the {len(pairs)} arguments are not pairs. After each CORPUS, pass its QUESTIONS.jsonl.")
@@ -360,17 +360,16 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
     return sources
 
 
-def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corpus:
+def _corpus(name: str, embedder: str | None, collection: str, stack: ExitStack) -> Corpus:
     """Return the index in the folder. Without an index, return the documents of the file or folder, in memory."""
     from context_agent.retrieval.chroma.database import DATABASE_FILE
-    from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
     from context_agent.retrieval.memory import MemoryCorpus
 
     if (Path(name) / DATABASE_FILE).exists():
         return stack.enter_context(options.CorpusOptions(Path(name), None, collection).open())
     output.note(f"reading {name}")
-    return MemoryCorpus(load(name), embedder=load_embedder(embedder))
+    return MemoryCorpus(load(name), embedder=embedder)
 
 
 def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:

@@ -29,6 +29,7 @@ from context_agent.pruning.messages import checked_messages, without_added_conte
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.report import Pruned
+from context_agent.retrieval.embedders import STATIC
 from context_agent.retrieval.engines.corpus import ASSUMED_SIZE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
@@ -91,7 +92,7 @@ def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
 
     A word counts as rare if it is rare in these chunks.
     """
-    actor = policy.open(question, MemoryCorpus(chunks, calibration=False), profile=default())
+    actor = policy.open(question, MemoryCorpus(chunks, embedder=STATIC, calibration=False), profile=default())
     for chunk in chunks:
         passage = AnalyzedPassage(chunk.title, chunk.text)
         actor.notes.add(ChunkCandidate(chunk.id, chunk.document_id, passage, chunk.tokens, hop=0))

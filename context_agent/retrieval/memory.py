@@ -21,6 +21,7 @@ from context_agent.retrieval.calibration import Calibration, Probes, calibrate, 
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
 from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
+from context_agent.retrieval.embedders.default import default_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.filters import Where, cached_by_filter, compile_where
 from context_agent.retrieval.fusion import gather, hits_of
@@ -68,10 +69,10 @@ class MemoryCorpus:
 
         Args:
             sources: Documents, which are chunked, or chunks, which stay unchanged.
-            embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. Defaults to
-                `static`.
+            embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. By default,
+                `default_embedder` chooses by the size and the language of the chunks.
             vectors: The vectors of the chunks, shape (chunks, d), of length 1. If they are given, the chunks are not
-                embedded.
+                embedded, and `embedder` defaults to `static`.
             reranker: A reranker that orders the fused hits again.
             chunk_size: The maximum number of tokens in a chunk. Defaults to 512.
             overlap: The number of tokens that a chunk repeats from the chunk before it.
@@ -88,7 +89,10 @@ class MemoryCorpus:
         """
         self._chunks = _chunks_of(sources, chunk_size, overlap, counter)
         self._rows = _rows_by_id(self._chunks)
-        self.embedder = as_embedder(STATIC if embedder is None else embedder)
+        if embedder is None:
+            texts = (chunk.indexed_text for chunk in self._chunks)
+            embedder = default_embedder(texts) if vectors is None else STATIC
+        self.embedder = as_embedder(embedder)
         """The embedder of queries."""
         self._embed_query = query_vectors(self.embedder)
         self._vectors = self._checked(vectors)

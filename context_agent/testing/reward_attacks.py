@@ -10,6 +10,7 @@ from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, Search
 from context_agent.eval.gold import gold_of
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import profile
+from context_agent.retrieval.embedders import STATIC
 from context_agent.swarm import Swarm
 from context_agent.synth_data.world.closed_world import make_world
 from context_agent.testing.actions import call, prune, rank, rank_all, restore, search, summarize
@@ -90,7 +91,7 @@ def make_small_world(every: int) -> SmallWorld:
     made = make_world(entities=150, seed=5, tasks=240, hops=(2, 4))
     documents = {document.id: document for document in made.documents}
     questions = [task.as_question for task in made.stream("train") if len(task.gold) > 1][::every]
-    return SmallWorld(MemoryCorpus(made.documents), documents, questions)
+    return SmallWorld(MemoryCorpus(made.documents, embedder=STATIC), documents, questions)
 
 
 def honest(game: SmallWorld, question: Question, missing: int = 0, padding: int = 0) -> list[Step]:

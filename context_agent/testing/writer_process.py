@@ -17,6 +17,7 @@ from typing import Any
 
 from context_agent import MemoryCorpus
 from context_agent._support.worker_pool import CallParent
+from context_agent.retrieval.embedders import STATIC
 from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.context import StageContext
 from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
@@ -69,7 +70,7 @@ def serving(folder: Path, *options: str) -> Iterator[Served]:
 @cache
 def corpus() -> MemoryCorpus:
     """Return a corpus of the scripted writer's documents."""
-    return MemoryCorpus(documents())
+    return MemoryCorpus(documents(), embedder=STATIC)
 
 
 @contextmanager

@@ -157,7 +157,8 @@ class DataConfig:
         url: Address of a Chroma server.
         documents: Files or folders of documents that are loaded into memory instead of an index.
         collection: Name of the collection.
-        embedder: Embedder of the index. None means the one that ships with the package.
+        embedder: Embedder of the index. None means the index's own. For `documents`, it means the one that
+            `default_embedder` chooses.
         reranker: Reranker of the searches.
         trajectories: Demonstrations: one or several folders of `ctx1 synth trajectories`.
         missing_gold: The treatment of questions that have gold outside the index. `refuse` stops the run, and `drop`

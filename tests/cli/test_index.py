@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support.ctx1_process import CTX1, PATIENCE
+from tests.support.ctx1_process import run as run_process
 
 
 def read_report(process):
@@ -23,6 +24,24 @@ def test_a_folder_is_indexed_and_a_second_time_nothing_is_added(inside, notes, t
     assert read_report(first)["added"] == read_report(first)["documents"] == read_report(first)["chunks"]
     second = inside("index", notes, "--path", "i", "--json")
     assert (read_report(second)["added"], read_report(second)["chunks"]) == (0, read_report(first)["chunks"])
+
+
+def test_a_new_index_of_a_few_english_notes_gets_minilm_and_the_command_says_so(notes, tmp_path):
+    first = run_process("index", notes, "--path", "i", "--json", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert read_report(first)["embedder"].startswith("minilm-")
+    assert "embedder: minilm" in first.stderr
+    assert "--embedder SPEC" in first.stderr
+    second = run_process("index", notes, "--path", "i", "--json", cwd=tmp_path)
+    assert read_report(second)["embedder"] == read_report(first)["embedder"]
+    assert "embedder:" not in second.stderr
+
+
+def test_a_new_index_says_that_its_vectors_are_static_unless_the_caller_named_them(inside, notes):
+    chosen = inside("index", notes, "--path", "i", "--json")
+    assert read_report(chosen)["embedder"].startswith("static-")
+    assert "embedder: static" in chosen.stderr
+    assert "embedder:" not in inside("index", notes, "--path", "j", "--embedder", "static").stderr
 
 
 def test_an_unreadable_file_is_reported_and_the_rest_is_indexed(inside, tmp_path):

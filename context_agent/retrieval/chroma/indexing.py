@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -53,7 +53,8 @@ from context_agent.retrieval.chroma.repair import UNFINISHED_MARK, remember_vect
 from context_agent.retrieval.chroma.stored_embedder import check_writable, stored_embedder
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, Span
 from context_agent.retrieval.document_checks import check_document
-from context_agent.retrieval.embedders import STATIC, as_embedder
+from context_agent.retrieval.embedders import as_embedder
+from context_agent.retrieval.embedders.default import default_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.index.bm25 import Bm25Retriever
 from context_agent.retrieval.index.layouts import OwnLayout, add_stored_vectors, build, current_snapshot, snapshot_entry
@@ -123,6 +124,7 @@ class IndexReport:
         resumed: The number of chunks that an interrupted run had stored.
         language: The language that the caller named, or the language of most texts (see `text.languages`).
         languages: The number of chunks in each language, the most frequent language first.
+        embedder: The name of the embedder, such as `minilm-384@1a2b3c4d`.
         warning: A warning if the embedder does not know the language of the texts, if a package for faster searches is
             missing, or if searches now read this collection in place of another one. Otherwise, it is empty.
         seconds: The duration of the run.
@@ -144,6 +146,7 @@ class IndexReport:
     resumed: int
     language: str
     languages: Mapping[str, int]
+    embedder: str
     warning: str
     seconds: float
     embedding_seconds: float
@@ -180,7 +183,8 @@ def index_documents(
         url: The address of a Chroma server. The lock then excludes only other processes on this machine.
         collection: The name of the collection.
         embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. It cannot change between
-            runs. By default, an existing index keeps its embedder, and a new index gets `static`.
+            runs. By default, an existing index keeps its embedder. For a new one, `default_embedder` chooses by the
+            size and the language of the documents.
         chunk_size: The maximum number of tokens in a chunk. Defaults to 512.
         overlap: The number of tokens that a chunk repeats from the chunk before it.
         counter: The token counter. Defaults to `HarmonyCounter`.
@@ -230,7 +234,9 @@ def index_documents(
         if location.path is not None:
             undo_unfinished(location.path)
         if embedder is None:
-            embedder = _stored_embedder(location, collection) or STATIC
+            embedder = _stored_embedder(location, collection)
+        if embedder is None:
+            embedder, documents = _chosen_embedder(documents)
         spec = embedder if isinstance(embedder, str) else ""
         embedder = as_embedder(embedder)
         repair_vectors(location, collection, cache, embedder)
@@ -256,6 +262,19 @@ def index_documents(
             remember_vectors(location.path, collection, root)
         (root / UNFINISHED_MARK).unlink(missing_ok=True)
         return report
+
+
+def _chosen_embedder(documents: Iterable[Document]) -> tuple[Embedder, Iterator[Document]]:
+    """Return the default embedder of a new index, and all documents. Of a large stream, only the beginning is read."""
+    rest, read = iter(documents), list[Document]()
+
+    def texts() -> Iterator[str]:
+        for document in rest:
+            check_document(document)
+            read.append(document)
+            yield f"{document.title}\n{document.text}"
+
+    return default_embedder(texts()), chain(read, rest)
 
 
 def _stored_embedder(location: Location, name: str) -> Embedder | None:
@@ -520,6 +539,7 @@ class _IndexingRun:
             stored=self.writer.stored,
             language=snapshot.bm25.language,
             languages=snapshot.bm25.languages,
+            embedder=self.embedder.name,
             warning=misfit(self.embedder.name, snapshot.sample()) or _without_graph(snapshot),
             seconds=time.monotonic() - self.began,
             embedding_seconds=self.writer.embedding_seconds,

@@ -9,6 +9,8 @@
 | `chroma-default` | Chroma's own default, an ONNX model | a download at first use |
 | `none` | no vectors: an existing collection is searched by words alone | nothing |
 
+If the caller names no embedder, `embedders.default` chooses between the first two for a new index.
+
 In Python, `embedder=` also takes a function from a list of texts to their vectors, such as a Chroma
 `EmbeddingFunction`.
 

@@ -82,7 +82,8 @@ class EngineCorpus:
             name: The name of the corpus in trajectories.
             size: The number of passages in the engine, if it is known.
             read: A function that returns all passages of a document by its id.
-            embedder: The embedder that compares passages with queries. It need not be the engine's own.
+            embedder: The embedder that compares passages with queries. It need not be the engine's own. The default
+                is fast, because passages are embedded during a search.
             text_key: The field of a passage's text, if its name is unusual.
             title_key: The field of the title.
             id_key: The field of the id.

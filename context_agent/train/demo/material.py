@@ -26,6 +26,7 @@ from context_agent.harness.profile import profile as named_profile
 from context_agent.policies.tokens import VocabularyCounter, templated
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.embedders import STATIC
 from context_agent.retrieval.loaders import load
 from context_agent.synth_data.demonstrations.experts import oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
@@ -152,7 +153,7 @@ class DemoMaterial:
         if self.source is None and not self.folder.is_dir():
             tasks = QUESTIONS_PER_ENTITY * self.entities
             write_world(make_world(entities=self.entities, tasks=tasks, hops=HOPS), self.folder)
-        report = index_documents(load(self._corpus_file()), self.index)
+        report = index_documents(load(self._corpus_file()), self.index, embedder=STATIC)
         note(f"{report.chunks:,} chunks indexed from {self.folder}")
         with open_corpus(DataConfig(path=str(self.index))) as corpus:
             for number, window in enumerate(self.windows):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import PositiveInt
 
+from context_agent.retrieval.embedders import STATIC
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data.world.closed_world import make_world
 from context_agent.train.toy.words import SWARM_WORDS
@@ -104,7 +105,7 @@ def make_environment(config: WorldConfig) -> ToyEnvironment:
         if config.branches > 1:
             questions[split] = join_questions(questions[split], config.branches, seed=config.seed)
     further = (make_environment(replace(config, seed=config.seed + n, worlds=1)) for n in range(1, config.worlds))
-    return ToyEnvironment(MemoryCorpus(documents), questions, titles, tuple(further))
+    return ToyEnvironment(MemoryCorpus(documents, embedder=STATIC), questions, titles, tuple(further))
 
 
 def join_questions(questions: Sequence[Question], branches: int, *, seed: int = 0) -> list[Question]:
