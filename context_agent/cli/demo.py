@@ -68,7 +68,8 @@ def demo(
 ) -> int:
     """Answer multi-hop questions about a small bundled corpus.
 
-    Indexes the corpus, answers three questions, and compares the answers with a single hybrid search.
+    Indexes the corpus with static vectors, answers three questions, and compares the answers with a single hybrid
+    search.
 
     Args:
         path: Keep the index in this folder, to search it later.
@@ -99,11 +100,12 @@ def _rows(name: str) -> list[dict[str, Any]]:
 def _demo(folder: Path, as_json: bool) -> int:
     from context_agent.agent import SearchAgent
     from context_agent.cli.index import add_documents
+    from context_agent.retrieval.embedders import STATIC
 
     chosen = options.CorpusOptions(folder, None, "demo")
     out = output.stderr() if as_json else output.stdout()
     started = time.perf_counter()
-    add_documents(chosen, documents())
+    add_documents(chosen, documents(), embedder=STATIC)
     seconds = time.perf_counter() - started
     out.print(f"Indexed {len(documents())} passages in {seconds:.1f} s. The context holds {WINDOW:,} tokens.")
     with chosen.open() as corpus, SearchAgent(corpus, budget=WINDOW) as agent:
