@@ -367,6 +367,9 @@ class RelevanceJudgment:
     def __init__(self, notes: Notes, corpus: Corpus, scorer: Scorer | None, reader: PairModel) -> None:
         self.notes = notes
         self._scorer = scorer
+        self._calibration, self._head, self._ranker = (
+            (scorer.calibration, scorer.head, scorer.ranker) if scorer else (None, None, None)
+        )
         self._readings = Readings(notes, reader)
         self._text = TextFeatures(notes)
         self._links = Links(notes)
@@ -424,12 +427,11 @@ class RelevanceJudgment:
 
         If there is no ranker, the scores do not change.
         """
-        ranker = self._scorer.ranker if self._scorer else None
-        return scores if ranker is None or not len(scores) else sigmoid(ranker(self.ranking_inputs()))
+        return scores if self._ranker is None or not len(scores) else sigmoid(self._ranker(self.ranking_inputs()))
 
     def suffices(self) -> float:
         """Return the probability that more searches would not improve the final ranking. If it is unknown, return 0."""
-        calibration, ranker = (self._scorer.calibration, self._scorer.ranker) if self._scorer else (None, None)
+        calibration, ranker = self._calibration, self._ranker
         if calibration is None or calibration.stopping is None or ranker is None or not len(self._odds):
             return 0.0
         rows = self.ranking_inputs()
@@ -486,19 +488,18 @@ class RelevanceJudgment:
 
     def unread_scores(self) -> Floats:
         """Return the scores of the last scoring without the reader, shape (n_candidates,)."""
-        ranker = self._scorer.ranker if self._scorer else None
-        return sigmoid(self._odds if ranker is None else ranker(self.ranking_inputs(read=False)))
+        return sigmoid(self._odds if self._ranker is None else self._ranker(self.ranking_inputs(read=False)))
 
     def _read_odds(self) -> Floats:
         """Return the reader's log-odds, shape (n_candidates,). A candidate that the reader did not read has NaN."""
-        return read_odds(self._readings.rows(), self._scorer.head if self._scorer else None)
+        return read_odds(self._readings.rows(), self._head)
 
     def _alone_odds(self) -> Floats:
         """Return the reader's log-odds with the question alone, shape (n_candidates,).
 
         A candidate that the reader did not read has NaN.
         """
-        return read_odds(self._readings.rows_alone(), self._scorer.head if self._scorer else None)
+        return read_odds(self._readings.rows_alone(), self._head)
 
     def calibrated(self, scores: Floats) -> tuple[float | None, Floats]:
         """Return the confidence that the corpus answers the question.
@@ -507,11 +508,10 @@ class RelevanceJudgment:
 
         If there is no calibration, return None and the unchanged scores.
         """
-        calibration = self._scorer.calibration if self._scorer else None
-        if calibration is None:
+        if self._calibration is None:
             return None, scores
-        confidence = calibration.confidence(self.evidence(scores)) if len(scores) else 0.0
-        return confidence, calibration.probabilities(scores, confidence)
+        confidence = self._calibration.confidence(self.evidence(scores)) if len(scores) else 0.0
+        return confidence, self._calibration.probabilities(scores, confidence)
 
     def _guess(self) -> Floats:
         """Return scores by a rule of thumb.

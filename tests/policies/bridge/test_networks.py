@@ -370,6 +370,7 @@ def test_a_head_corrects_both_readings() -> None:
         judgment.read(judgment.scores())
         judgment.read_alone()
         rows.append(judgment.ranking_inputs()[:, [RANKING.index(name) for name in ("read", "alone")]])
+    assert np.isfinite(rows[0]).all()
     np.testing.assert_allclose(rows[1], rows[0] + 2, rtol=1e-4)
 
 
