@@ -499,7 +499,15 @@ class AgentOptions:
     save: SaveOption = None
 
     def open(self, corpus: Corpus, observers: Sequence[Observer] = ()) -> SearchAgent:
-        """Return an agent on the corpus. The caller closes it."""
+        """Return an agent on the corpus. The caller closes it.
+
+        Raises:
+            ConfigError: If the policy cannot start sub-agents, or if an option is invalid.
+        """
+        if self.swarm is not None and self.policy.policy == "hybrid":
+            raise ConfigError(
+                "the hybrid policy searches once and starts no sub-agents. Remove --swarm, or choose another --policy."
+            )
         from context_agent.agent import SearchAgent
         from context_agent.swarm import Swarm
 

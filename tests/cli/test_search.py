@@ -190,6 +190,12 @@ def test_a_filter_that_no_index_can_use_is_refused_before_the_search(inside, dat
     assert reason in process.stderr
 
 
+def test_a_policy_without_sub_agents_refuses_a_swarm(inside, index):
+    process = inside("search", "who?", "--policy", "hybrid", "--swarm", 2, "--path", index)
+    assert process.returncode == 2
+    assert "Remove --swarm, or choose another --policy" in process.stderr
+
+
 def test_a_file_without_questions_is_told(inside, index, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     process = inside("search", "--questions", "empty.jsonl", "--path", index)
