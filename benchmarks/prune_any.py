@@ -1,8 +1,8 @@
 """Measure how much evidence pruning keeps in agents' conversations. Every strategy gets the same share of tokens.
 
     python benchmarks/prune_any.py --data FOLDER [--sets 2wiki,hotpotqa,musique,newsfacts,code,logs,json] [--split dev]
-        [--limit 60] [--styles dump,run,mixed] [--strategies careful,fast,bm25,embedding,age,random,drop,oracle,clear,
-        headroom,careful@headroom,claw,careful@claw]
+        [--limit 60] [--styles dump,run,mixed] [--strategies thorough,careful,fast,bm25,embedding,age,random,drop,
+        oracle,clear,headroom,careful@headroom,claw,careful@claw]
         [--tokens 8000,32000] [--shares 0.25] [--seed 0] [--rows FILE.jsonl] [--json FILE] [--plot FILE.svg]
 
 A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.SPLIT.jsonl` (`id`, `question`, `gold`:
@@ -71,7 +71,7 @@ from context_agent.pruning.passages import Passage
 SETS = ("2wiki", "hotpotqa", "musique", "newsfacts", *INVENTED)
 STYLES = ("dump", "run", "mixed")
 BASELINES = ("age", "random", "bm25")
-STRATEGIES = ("careful", "fast", "bm25", "embedding", "age", "random", "drop", "oracle", *RIVALS)
+STRATEGIES = ("thorough", "careful", "fast", "bm25", "embedding", "age", "random", "drop", "oracle", *RIVALS)
 ALWAYS = Prices(cached=1.0)
 """Prices with which every prune pays, so that the strategies are compared at the same size."""
 
@@ -155,7 +155,7 @@ def _cached_lost(before: Sequence[Message], after: Sequence[Message]) -> int:
 
 def pruner_of(strategy: str, budget: int, evidence: Sequence[str]) -> ContextPruner:
     """Return the pruner of a strategy."""
-    if strategy in ("careful", "fast"):
+    if strategy in ("fast", "careful", "thorough"):
         return ContextPruner(budget, effort=strategy, prices=ALWAYS)
     if strategy == "drop":
         return ContextPruner(1, strategy="random", prices=ALWAYS)
@@ -286,7 +286,7 @@ def draw_plot(file: Path, panels: dict[str, list[Measurement]]) -> None:
             x = [statistics.mean(row.tokens for row in point) for point in points]
             figures = [figure_of(point) for point in points]
             errors = [[f.mean - f.low for f in figures], [f.high - f.mean for f in figures]]
-            width = 2.0 if strategy in ("careful", "fast") else 1.0
+            width = 2.0 if strategy in ("thorough", "careful", "fast") else 1.0
             axes.errorbar(x, [f.mean for f in figures], errors, marker="o", ms=3, lw=width, capsize=2, label=strategy)
         axes.set(title=title, xlabel="share of tool-result tokens kept", xlim=(0, 0.6), ylim=(0, 1.03))
         axes.grid(alpha=0.3)

@@ -81,7 +81,7 @@ def show(
     name: str, kinds: Sequence[str], make: Callable[[str], Sequence[Message]], budget: int | None, repeats: int
 ) -> None:
     """Print the times of conversations of one size."""
-    for effort in ("fast", "careful"):
+    for effort in ("fast", "careful", "thorough"):
         times, parts = [], []
         for kind in kinds:
             messages = make(kind)

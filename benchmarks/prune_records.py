@@ -28,7 +28,7 @@ Record = dict[str, Any]
 Format = tuple[Callable[[Record], str], Callable[[Sequence[str], Sequence[Record]], str], Callable[[str], object]]
 STATES = ("running", "stopped", "degraded", "draining")
 GOODS = ("lamp", "kettle", "bicycle", "desk", "tent", "camera", "drill", "violin", "anchor", "blanket")
-EFFORTS = ("careful", "fast")
+EFFORTS = ("thorough", "careful", "fast")
 ALWAYS = Prices(cached=1.0)
 
 

@@ -1,8 +1,8 @@
 """Measure how much evidence pruning keeps in results of real tools, with each strategy at the same share of tokens.
 
     python benchmarks/prune_tools.py [--data benchmarks/data/tool-results/test] [--kinds grep,app-log]
-        [--limit 10] [--strategies careful,fast,age,bm25,embedding,random,oracle] [--shares 0.25,0.1] [--seed 0]
-        [--json FILE]
+        [--limit 10] [--strategies thorough,careful,fast,age,bm25,embedding,random,oracle] [--shares 0.25,0.1]
+        [--seed 0] [--json FILE]
 
 A labeled result is a tool result, a task that somebody gave an agent, and the lines that the agent needs for it. Each
 conversation has one labeled result with evidence among 3 to 11 other results, about half of them of the same kind. A
@@ -35,7 +35,7 @@ from context_agent.eval.statistics import Figure
 from context_agent.pruning import ContextPruner
 
 DATA = Path(__file__).parent / "data" / "tool-results" / "test"
-STRATEGIES = ("careful", "fast", "age", "bm25", "embedding", "random", "oracle")
+STRATEGIES = ("thorough", "careful", "fast", "age", "bm25", "embedding", "random", "oracle")
 OTHERS = (3, 11)
 """The fewest and the most other results of a conversation."""
 MOST_TOKENS = 16_000

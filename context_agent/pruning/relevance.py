@@ -1,8 +1,9 @@
 """Judges of the relevance of a conversation's passages to its task. A pruner finds a judge by its name.
 
 `reader` is a small network that learned from labeled results of tools. Its features compare the words of a passage and
-their meaning with the task (`features`). A careful pruner adds sentence embeddings of the most likely passages. The
-shipped cross-encoder then reads the few passages whose relevance is still undecided. The other judges are baselines.
+their meaning with the task (`features`). A careful pruner adds sentence embeddings of the most likely passages, and a
+thorough one of all passages. The shipped cross-encoder then reads the few passages whose relevance is still undecided.
+The other judges are baselines.
 `age` prefers the latest passages, `bm25` compares the words of the task alone, `embedding` compares embeddings, and
 `random` draws the scores.
 """
@@ -39,6 +40,8 @@ GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 160, 200, 100
 """The most characters of a passage to compare, of a passage to read, and of a sentence that is read with it."""
 COMPARED_CHARACTERS = 240
 """The most characters of a unit to compare."""
+WHOLE_CHARACTERS, ALL_CHARACTERS = 900, 128_000
+"""The most characters of a passage that is compared whole, and of all such passages of a conversation."""
 SIZE_WEIGHT = 0.6
 """The weight of the logarithm of a passage's tokens, which is subtracted from its score. A short passage costs less."""
 PRIOR_WEIGHT = 0.75
@@ -129,9 +132,31 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
     Returns:
         The scores, shape (n_passages,).
     """
+    return _last_scores(passages, goal, model, whole=False)
+
+
+@_of_readable
+def by_reading_all(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
+    """Judge as `by_reading` does, with the similarity of whole passages.
+
+    The gist of a passage depends on the task, but its whole text does not. In a growing conversation, each passage is
+    therefore embedded once.
+
+    Args:
+        passages: The passages.
+        goal: The goal to judge against.
+        model: A reader to use instead of the shipped one.
+
+    Returns:
+        The scores, shape (n_passages,).
+    """
+    return _last_scores(passages, goal, model, whole=True)
+
+
+def _last_scores(passages: Sequence[Passage], goal: Goal, model: PairModel | None, *, whole: bool) -> Scores:
     if not passages:
         return np.zeros(0)
-    *_, read = stages(passages, goal, model)
+    *_, read = stages(passages, goal, model, whole=whole)
     return read.scores
 
 
@@ -158,14 +183,26 @@ def combined(learned: Scores, log_tokens: Scores, prior: Scores) -> Scores:
     return standard(learned - SIZE_WEIGHT * log_tokens) + PRIOR_WEIGHT * standard(prior)
 
 
-def stages(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Iterator[Stage]:
-    """Yield three stages: by words, then with similarity, then with the reader. There is at least one passage."""
+def stages(
+    passages: Sequence[Passage], goal: Goal, model: PairModel | None = None, *, whole: bool = False
+) -> Iterator[Stage]:
+    """Yield three stages: by words, then with similarity, then with the reader.
+
+    Args:
+        passages: The passages. There is at least one.
+        goal: The goal to judge against.
+        model: A reader to use instead of the shipped one.
+        whole: True to compare whole passages with the task instead of gists and units.
+    """
     quick = QuickFeatures.of(passages, goal)
     yield Stage(quick.columns, quick.prior)
     tokens = sum(passage.tokens for passage in passages)
     excerpts = _Excerpts(passages, quick)
     count = min(max(MIN_COMPARED, tokens // TOKENS_COMPARED), MAX_COMPARED)
-    gists, by_unit = _cosines_with_task(excerpts, quick, goal.task, count)
+    if whole:
+        gists = by_unit = _whole_cosines(passages, quick, goal.task)
+    else:
+        gists, by_unit = _cosines_with_task(excerpts, quick, goal.task, count)
     columns = quick.columns | similarity_columns("gist_cosine", gists) | similarity_columns("unit_cosine", by_unit)
     similarity = columns["gist_cosine_z"]
     prior = quick.prior + SIMILARITY_WEIGHT * np.where(np.isnan(similarity), -1.0, similarity)
@@ -255,7 +292,7 @@ def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, cou
         count: The number of distinct gists to compare, and of distinct units. Those that are most likely by words are
             taken. If nothing of a passage is compared, its cosine is NaN.
     """
-    by_words = quick.columns["leads_z"] + quick.columns["meaning_z"]
+    by_words = _likely_by_words(quick)
     gists = excerpts.distinct(_order(by_words), count, excerpts.gist)
     texts, owners = excerpts.unit_texts()
     likely = (quick.columns["query_z"] + quick.columns["meaning_z"] + quick.columns["soft_z"]) / 2
@@ -269,6 +306,31 @@ def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, cou
     for cosine, same in zip(cosines[len(gists) :], found.values(), strict=True):
         by_unit[owners[same]] = np.fmax(by_unit[owners[same]], cosine)
     return by_gist, by_unit
+
+
+def _whole_cosines(passages: Sequence[Passage], quick: QuickFeatures, task: str) -> Scores:
+    """Return the cosine of each passage with the task, shape (n_passages,).
+
+    In a conversation of more than `ALL_CHARACTERS`, the passages that are most likely by words are compared. The
+    cosine of any other passage is NaN.
+    """
+    rows: dict[str, list[int]] = {}
+    room = ALL_CHARACTERS
+    for row in _order(_likely_by_words(quick)):
+        text = labeled(passages[row])[:WHOLE_CHARACTERS]
+        if text not in rows and len(text) > room:
+            continue
+        room -= 0 if text in rows else len(text)
+        rows.setdefault(text, []).append(row)
+    asked, *vectors = unit_rows(np.array(EMBEDDINGS.values([_question(task), *rows], shipped_minilm().encode)))
+    cosines = np.full(len(passages), np.nan)
+    for vector, same in zip(vectors, rows.values(), strict=True):
+        cosines[same] = float(vector @ asked)
+    return cosines
+
+
+def _likely_by_words(quick: QuickFeatures) -> Scores:
+    return quick.columns["leads_z"] + quick.columns["meaning_z"]
 
 
 def _undecided(excerpts: _Excerpts, order: Sequence[int], room: int, count: int) -> dict[str, list[int]]:
@@ -286,9 +348,9 @@ def reader_pair(task: str, passage: Passage) -> tuple[str, str]:
     return reading.premise(_question(task), ()), _excerpt(passage, query_of([(task, 1.0)]))
 
 
-def adapted(model: PairModel) -> Judge:
-    """Return the judge `reader` with `model` instead of the shipped reader."""
-    return lambda passages, goal: by_reading(passages, goal, model)
+def adapted(judge: Callable[..., Scores], model: PairModel) -> Judge:
+    """Return a judge that reads, with `model` instead of the shipped reader."""
+    return lambda passages, goal: judge(passages, goal, model)
 
 
 def _odds(pairs: Sequence[tuple[str, str]], model: PairModel | None) -> Scores:

@@ -17,22 +17,31 @@ from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import _shared_prefix as shared_prefix
-from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, Goal, by_reading, by_words
+from context_agent.pruning.relevance import (
+    JUDGES,
+    MIN_READ,
+    READ_CHARACTERS,
+    Goal,
+    by_reading,
+    by_reading_all,
+    by_words,
+)
 from context_agent.tokens import CharCounter
 from tests.support.conversations import KINDS, Call, Turn, rendered
 from tests.support.long_conversation import ALWAYS, FILM, LONG, TASK, conversation, noise, noises, pruner, search
 
 
-def test_an_adapted_reader_goes_with_the_careful_reader_alone() -> None:
+def test_an_adapted_reader_goes_with_an_effort_that_reads() -> None:
     for options in ({"strategy": "bm25"}, {"effort": "fast"}):
         with pytest.raises(ConfigError, match="an adapted reader needs"):
             ContextPruner(adapted="reader.safetensors", **options)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"reader\.safetensors"):
-        ContextPruner(adapted="reader.safetensors")
+    for effort in ("careful", "thorough"):
+        with pytest.raises(ConfigError, match=r"reader\.safetensors"):
+            ContextPruner(adapted="reader.safetensors", effort=effort)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("effort", ["fast", "careful"])
+@pytest.mark.parametrize("effort", ["fast", "careful", "thorough"])
 def test_the_passage_that_the_task_needs_stays(kind: str, effort: str) -> None:
     if kind == "langchain":
         pytest.importorskip("langchain_core")
@@ -487,7 +496,7 @@ def test_a_strategy_may_be_a_function() -> None:
     [
         ({"budget": 0}, "at least 1"),
         ({"budget": 5, "strategy": "readr"}, "Did you mean 'reader'"),
-        ({"budget": 5, "effort": "slow"}, "careful or fast"),
+        ({"budget": 5, "effort": "slow"}, "fast, careful or thorough"),
     ],
 )
 def test_bad_settings_are_errors(options: dict[str, Any], message: str) -> None:
@@ -664,6 +673,36 @@ def test_of_a_huge_result_only_what_words_rank_best_is_embedded(encoded: list[st
     count = 1_000 * 10 // relevance.TOKENS_COMPARED
     assert count < len(encoded) <= 2 * count + 1, "gists and units, each text once"
     assert encoded[:2] == [TASK, "A director of Polar Light was born."]
+
+
+def test_a_thorough_judge_embeds_whole_passages_and_only_new_ones_later(encoded: list[str]) -> None:
+    passages = [Passage(f"Line {number} {'of it ' * 60}", 0, 0, "Log", tokens=90) for number in range(300)]
+    by_reading_all([*passages[:200], passages[0]], Goal(TASK, room=300), CountingReader())
+    assert encoded[0] == TASK
+    assert sorted(encoded[1:]) == sorted(f"Log {passage.text}" for passage in passages[:200])
+    del encoded[:]
+    by_reading_all(passages, Goal("Another task", room=300), CountingReader())
+    assert encoded[0] == "Another task"
+    assert {*encoded[1:]} <= {f"Log {passage.text}" for passage in passages[200:]}
+
+
+def test_a_thorough_judge_embeds_a_bounded_part_of_a_huge_conversation(encoded: list[str]) -> None:
+    passages = [Passage(f"Line {number} {'of it ' * 600}", 0, 0, tokens=900) for number in range(400)]
+    passages[-1] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
+    by_reading_all(passages, Goal(TASK, room=300), CountingReader())
+    assert max(map(len, encoded)) <= relevance.WHOLE_CHARACTERS
+    assert sum(map(len, encoded[1:])) <= relevance.ALL_CHARACTERS
+    assert any("A director of Polar Light" in text for text in encoded[1:])
+
+
+def test_a_thorough_judge_finds_what_a_gist_leaves_out() -> None:
+    """The fact is in the middle of a long passage, in other words than the task's."""
+    filler = "The committee met, the minutes were read, and all members agreed on the date of the following meeting."
+    fact = "The physician who cured the queen was rewarded with a house."
+    texts = [f"Page {number}. {filler} {filler} {filler}" for number in range(60)]
+    texts[23] = f"Page 23. {filler} {fact} {filler}"
+    passages = [Passage(text, 0, 0, tokens=70) for text in texts]
+    assert by_reading_all(passages, Goal("What did the doctor get for healing the monarch?", room=280)).argmax() == 23
 
 
 def test_entries_of_a_log_that_say_the_same_are_embedded_once(encoded: list[str]) -> None:

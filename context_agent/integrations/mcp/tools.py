@@ -150,7 +150,10 @@ class Tools:
         *,
         task: Annotated[BoundedText | None, Field(description="default: the last user message")] = None,
         budget: Annotated[int, Field(ge=1, description="tokens of tool results to keep")] = DEFAULT_BUDGET,
-        effort: Annotated[Literal["careful", "fast"], Field(description="fast: without reading")] = "careful",
+        effort: Annotated[
+            Literal["fast", "careful", "thorough"],
+            Field(description="fast: without reading; thorough: keeps the most evidence"),
+        ] = "careful",
         restore: Annotated[
             list[str], Field(max_length=1_000, description="ids that stubs name, to bring back; nothing is pruned then")
         ] = [],  # noqa: B006 (it is never changed; the SDK shows it as the default)
