@@ -184,7 +184,7 @@ class Candidates:
     def __init__(self, corpus: BankCorpus, embedders: Sequence[Embedder]) -> None:
         rows = corpus.documents
         self.passages = {row["id"]: AnalyzedPassage(row["title"], row["text"]) for row in rows}
-        self._corpus = MemoryCorpus([Document(row["id"], row["text"], row["title"]) for row in rows])
+        self._corpus = MemoryCorpus([Document(row["id"], row["text"], row["title"]) for row in rows], embedder="static")
         self._owner = [chunk.document_id for chunk in self._corpus.chunks]
         texts = [chunk.indexed_text for chunk in self._corpus.chunks]
         self._dense = [(embedder, embedder.embed_documents(texts)) for embedder in embedders]

@@ -44,7 +44,7 @@ def words(draw: random.Random, count: int) -> str:
 async def grown(policy: ChatPolicy) -> View:
     """Return a view of `TARGET` tokens that grew from searches and reasoning. Every fourth block was pruned."""
     draw = random.Random(5)
-    corpus = MemoryCorpus([Document(f"d{n}", words(draw, 120), words(draw, 3)) for n in range(600)])
+    corpus = MemoryCorpus([Document(f"d{n}", words(draw, 120), words(draw, 3)) for n in range(600)], embedder="static")
     budget = Budget(WINDOW, soft=WINDOW - 2_000, hard=WINDOW - 1_000, per_call=2_000)
     episode = Episode("Which comet?", corpus, budget=budget, instructions=policy.instructions(default()))
     view = episode.open()
@@ -71,7 +71,7 @@ async def actions(policy: ChatPolicy, view: View, repeats: int) -> list[float]:
 
     The connection is already open before the first one.
     """
-    actor = policy.open(view.question, MemoryCorpus([Document("d", "d")]), profile=default())
+    actor = policy.open(view.question, MemoryCorpus([Document("d", "d")], embedder="static"), profile=default())
     await actor.act(view)
     taken = []
     for _ in range(repeats):

@@ -35,7 +35,7 @@ def main() -> None:
     """Play the tasks and print the report."""
     options = _options()
     folder = options.data / options.set
-    corpus = MemoryCorpus(load(folder / "corpus.jsonl.gz"))
+    corpus = MemoryCorpus(load(folder / "corpus.jsonl.gz"), embedder="static")
     tasks = load_tasks(folder / "queries.train.jsonl")
     drawn = random.Random(options.seed).sample(tasks, min(options.tasks, len(tasks)))
     chosen = profile(options.profile)

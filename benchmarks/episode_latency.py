@@ -59,12 +59,12 @@ def main() -> None:
     documents: list[Document] = list(load([folder / "corpus.jsonl.gz"]))[:CHUNKS]
     questions = [row.question for row in load_questions(folder / "queries.dev.jsonl")][: options.questions]
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores; {len(documents):,} documents")
-    corpus: Corpus = MemoryCorpus(documents)
+    corpus: Corpus = MemoryCorpus(documents, embedder="static")
     for effort in BOUND_MS:
         measure("memory", corpus, questions, effort)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         index = options.index or Path(scratch)
-        index_documents(documents, path=index)
+        index_documents(documents, path=index, embedder="static")
         with ChromaCorpus.open(path=index) as corpus:
             for effort in BOUND_MS:
                 measure("Chroma folder", corpus, questions, effort)

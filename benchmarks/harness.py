@@ -73,7 +73,7 @@ def seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
 
 def turns(repeats: int) -> None:
     """Print the CPU time of 32 and of 64 turns."""
-    corpus = MemoryCorpus(documents(500))
+    corpus = MemoryCorpus(documents(500), embedder="static")
     times: dict[int, list[float]] = {32: [], 64: []}
     for _ in range(repeats):
         for count, taken in times.items():
@@ -111,14 +111,14 @@ def report(label: str, corpus: Corpus, repeats: int, bound: str) -> None:
 @contextmanager
 def memory() -> Iterator[Corpus]:
     """Yield a corpus of 1,000 chunks in memory."""
-    yield MemoryCorpus(documents(1_000))
+    yield MemoryCorpus(documents(1_000), embedder="static")
 
 
 @contextmanager
 def folder() -> Iterator[Corpus]:
     """Yield a local Chroma folder with the same chunks."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as path:
-        index_documents(documents(1_000), path=Path(path))
+        index_documents(documents(1_000), path=Path(path), embedder="static")
         yield ChromaCorpus.open(path=Path(path))
 
 

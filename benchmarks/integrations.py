@@ -58,7 +58,9 @@ def words(draw: random.Random, count: int) -> str:
 def random_corpus() -> MemoryCorpus:
     """Return a corpus of 200 documents of 60 words."""
     draw = random.Random(3)
-    return MemoryCorpus([Document(f"d{n}", words(draw, 60), words(draw, 3), {"n": n}) for n in range(200)])
+    return MemoryCorpus(
+        [Document(f"d{n}", words(draw, 60), words(draw, 3), {"n": n}) for n in range(200)], embedder="static"
+    )
 
 
 def overhead(calls: int) -> None:
@@ -138,7 +140,7 @@ def framework_calls(agent: SearchAgent) -> dict[str, Callable[[], int]]:
 def pruning(folder: Path, count: int) -> None:
     """Print the shares of gold, passages and tokens that pruning keeps, for each set and threshold."""
     for name in SETS:
-        corpus = MemoryCorpus(load([folder / name / "corpus.jsonl.gz"]))
+        corpus = MemoryCorpus(load([folder / name / "corpus.jsonl.gz"]), embedder="static")
         gold_found = 0
         totals = {threshold: [0, 0, 0] for threshold in THRESHOLDS}
         tokens = passages = 0

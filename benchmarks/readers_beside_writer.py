@@ -124,7 +124,13 @@ def write(plan: Plan, run: int) -> None:
     """Index the passages of one run."""
     end_with_parent()
     limit_files(plan)
-    index_documents(passages(documents_of(plan), run, plan.size), plan.folder, remove_missing=True, calibration=False)
+    index_documents(
+        passages(documents_of(plan), run, plan.size),
+        plan.folder,
+        embedder="static",
+        remove_missing=True,
+        calibration=False,
+    )
 
 
 class Wrong(Exception):

@@ -132,7 +132,7 @@ def build(folder: Path, data: Path, size: int) -> dict[str, float]:
             time.sleep(0.5)
 
     threading.Thread(target=watch, daemon=True).start()
-    report = index_documents(corpus(data, size), folder)
+    report = index_documents(corpus(data, size), folder, embedder="static")
     return {"seconds": report.seconds, "chunks": report.chunks, "peak": peak[0]}
 
 

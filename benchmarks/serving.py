@@ -176,7 +176,7 @@ def serving(options: argparse.Namespace, log_level: str) -> Iterator[tuple[str, 
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.index or Path(scratch) / "index"
         if not folder.exists():
-            index_documents(corpus(data, options.chunks), path=folder)
+            index_documents(corpus(data, options.chunks), path=folder, embedder="static")
         command = [CTX1, "serve", "--json", "--port", "0", "--path", str(folder), "--log-level", log_level]
         with subprocess.Popen([*command, *options.serve], stdout=subprocess.PIPE, text=True) as server:
             try:

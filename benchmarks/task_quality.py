@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("questions")
     parser.add_argument("--limit", type=int, help="questions from the start of the file; all by default")
     options = parser.parse_args()
-    corpus = MemoryCorpus(load(options.corpus))
+    corpus = MemoryCorpus(load(options.corpus), embedder="static")
     tasks = load_tasks(options.questions)[: options.limit]
     trial = PassAtN(build_attempts(corpus, BridgePolicy(), PASSES, "effort"), "effort")
     passes = asyncio.run(run_attempts(trial, tasks))

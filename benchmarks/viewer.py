@@ -95,7 +95,7 @@ def record(data: Path, folder: Path, count: int) -> None:
     for name in sets(data):
         if missing <= 0:
             return
-        corpus = MemoryCorpus(list(documents(data / name)))
+        corpus = MemoryCorpus(list(documents(data / name)), embedder="static")
         questions = load_questions(data / name / "queries.dev.jsonl")
         for window in WINDOWS:
             missing -= answer(corpus, questions[:missing], window, folder / f"{name}-{window}")

@@ -61,7 +61,7 @@ def drawn(rows: Iterable[Row], number: int, draw: random.Random) -> list[Row]:
 
 def reduced(rows: Sequence[Row], questions: Sequence[Row]) -> list[Row]:
     """Return the passages that searches for these questions find, in the order of the corpus."""
-    corpus = MemoryCorpus(Document(row["id"], row["text"], row["title"]) for row in rows)
+    corpus = MemoryCorpus((Document(row["id"], row["text"], row["title"]) for row in rows), embedder="static")
     owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
     kept: set[str] = set()
     agents = [SearchAgent(corpus, BridgePolicy().with_effort(effort)) for effort in ("fast", "careful")]

@@ -59,7 +59,7 @@ def write_material(
             for document in load([folder / CORPUS]):
                 row = {"id": document.id, "title": document.title, "text": document.text}
                 file.write(json.dumps(row) + "\n")
-    corpus = MemoryCorpus(load([out / DOCUMENTS]))
+    corpus = MemoryCorpus(load([out / DOCUMENTS]), embedder="static")
     lessons: list[Task] = []
     rewards: list[Task] = []
     for name, folder in folders.items():

@@ -174,7 +174,9 @@ def episodes(scale: Scale, engine: Engine, model: str) -> tuple[list[Trajectory]
         results = await asyncio.gather(*map(agent.asearch, questions))
         return [trajectory for result in results for trajectory in result.trajectories]
 
-    with SearchAgent(MemoryCorpus(world.documents), policy, profile="lean", budget=WINDOW, limits=limits) as agent:
+    with SearchAgent(
+        MemoryCorpus(world.documents, embedder="static"), policy, profile="lean", budget=WINDOW, limits=limits
+    ) as agent:
         return asyncio.run(play(agent)), recorder.samples
 
 

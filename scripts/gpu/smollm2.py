@@ -81,7 +81,7 @@ def _model(scale: Scale, folder: Path, material: Path) -> str:
 
 
 def _corpus(material: Path) -> MemoryCorpus:
-    return MemoryCorpus(load([material / DOCUMENTS]))
+    return MemoryCorpus(load([material / DOCUMENTS]), embedder="static")
 
 
 def _questions(material: Path, count: int) -> list[Question]:
