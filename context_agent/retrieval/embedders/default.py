@@ -25,9 +25,9 @@ LEAST_COUNTED = 100
 def default_embedder(texts: Iterable[str]) -> Embedder:
     """Return the embedder of a new index whose caller names none.
 
-    It is `minilm` if the texts are small and English, and `static` otherwise. MiniLM knows only English. On notes in
-    five other languages it finds no more than the static vectors (`benchmarks/languages.py`), but takes a hundred times
-    as long.
+    It is `minilm` if the texts are small and English, and `static` otherwise. MiniLM knows only English. In
+    other languages it shows no clear gain over the static vectors (`benchmarks/languages.py`), but takes a hundred
+    times as long.
 
     Args:
         texts: The texts to embed. They are read only until their size exceeds `SMALL_CORPUS_CHARACTERS`.
