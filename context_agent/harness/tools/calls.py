@@ -94,5 +94,5 @@ def _parsed(arguments: str) -> Mapping[str, Any]:
 
 
 def _suggestion(name: str, tools: Sequence[str]) -> str:
-    similar = difflib.get_close_matches(name, tools, n=1)
+    similar = difflib.get_close_matches(name, tools)
     return f"Did you mean {similar[0]}?" if similar else f"The tools are {', '.join(tools)}."

@@ -51,7 +51,7 @@ def _document_around(chunk_id: str, context: ReadContext) -> list[Chunk]:
 
 
 def _unknown(document_id: str, context: ReadContext) -> str:
-    similar = difflib.get_close_matches(document_id, list(context.surfacing_queries), n=3)
+    similar = difflib.get_close_matches(document_id, list(context.surfacing_queries))
     hint = f" Similar ids: {', '.join(map(escape_markers, similar))}." if similar else ""
     return f"Error: there is no document {escape_markers(document_id[:LISTED_ID_LENGTH])!r}.{hint}"
 

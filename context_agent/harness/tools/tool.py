@@ -225,7 +225,7 @@ class BatchTool(Generic[ArgumentsT]):
 Tool = ReadTool[Any] | EditTool[Any] | SpawnTool[Any] | BatchTool[Any]
 
 
-def schema(tool: Tool, *, extended: bool = True) -> dict[str, Any]:
+def schema(tool: Tool, *, extended: bool) -> dict[str, Any]:
     """Return `{"name", "description", "parameters"}` of a tool, parameters in plain JSON Schema.
 
     Without `extended`, they are the parameters that the published format declares.
