@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from context_agent.text.sentences import sentence_spans
+from context_agent.text.sentences import unwrapped_spans
 from context_agent.text.words import STOP_WORDS, key, kin, without_brackets, words
 from context_agent.types import RankedChunk, RankedDocument
 
@@ -56,7 +56,7 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     """
     sentences = [
         _without_headings(
-            [BestSentence(chunk, *span) for chunk in document.chunks for span in sentence_spans(chunk.text)]
+            [BestSentence(chunk, *span) for chunk in document.chunks for span in unwrapped_spans(chunk.text)]
         )
         for document in documents
     ]

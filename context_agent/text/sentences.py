@@ -3,6 +3,8 @@
 `sentence_spans` is the splitter for all text that a reader sees. It knows the full stops of many scripts, closing
 quotation marks, and the abbreviations of English.
 
+`unwrapped_spans` also joins the lines of a sentence that an editor has wrapped.
+
 `loose_sentences` and `capitalized_sentences` are simpler. Shipped models were trained on their output, so it must not
 change.
 
@@ -35,6 +37,7 @@ _ABBREVIATED = re.compile(
     r"|Rep|Pres|Jr|Sr|vs|cf|al|approx|ca|[Nn]os?|[Vv]ol|[Ff]igs?|[Ee]qs?|[Ss]ec|[Cc]h|pp?|eds?|Inc|Ltd|Co|Corp|Dept"
     r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h)\.\Z"
 )
+_WORD = re.compile(r"\S{1,200}")
 _LOOSE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _CAPITALIZED = re.compile(r"(?<=[.!?;])\s+(?=[A-Z\"'(])|(?<=[。！？])(?=.)")
 
@@ -72,6 +75,38 @@ def sentence_spans(text: str, *, wrapped: bool = False) -> Iterator[tuple[int, i
     end = start + len(text[start:].rstrip())
     if start < end:
         yield start, end
+
+
+def unwrapped_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each sentence of a text that may have hard line breaks.
+
+    A sentence goes on in the next line if the line begins with a lower-case letter, and if its first word would not
+    have fit into the line before. The longest line of the paragraph tells how long a line may be.
+    """
+    previous: tuple[int, int] | None = None
+    paragraph, width = 0, 0
+    for start, end in sentence_spans(text):
+        if start >= paragraph:
+            found = text.find("\n\n", start)
+            first, paragraph = text.rfind("\n\n", 0, start) + 1, found if found >= 0 else len(text)
+            width = max(map(len, text[first:paragraph].split("\n")))
+        if previous and not terminated(text, *previous) and _is_wrapped(text, previous[1], start, width):
+            previous = previous[0], end
+            continue
+        if previous:
+            yield previous
+        previous = start, end
+    if previous:
+        yield previous
+
+
+def _is_wrapped(text: str, end: int, following: int, width: int) -> bool:
+    """Return True if a line of a paragraph this wide was wrapped between these positions."""
+    if text[end:following].count("\n") != 1 or not text[following].islower():
+        return False
+    line = end - text.rfind("\n", 0, end) - 1
+    word = _WORD.match(text, following)
+    return line + 1 + (len(word[0]) if word else 1) > width
 
 
 def sentences(text: str) -> list[str]:

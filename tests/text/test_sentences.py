@@ -12,6 +12,7 @@ from context_agent.text.sentences import (
     loose_sentences,
     sentence_spans,
     sentences,
+    unwrapped_spans,
 )
 
 
@@ -68,3 +69,40 @@ def test_capitalized_sentences_begin_with_a_capital() -> None:
         "It works. ok\nThen. “No.",
     ]
     assert capitalized_sentences("") == [""]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "The weir was built of stone after the flood of 1911, and it was\nraised twice. Boats pass by.\n\nA mill\nstood.",
+            [
+                "The weir was built of stone after the flood of 1911, and it was\nraised twice.",
+                "Boats pass by.",
+                "A mill\nstood.",
+            ],
+        ),
+        ("- The name that clients use for the server. It protects against\n  pages of others.", None),
+        ("roses are red\nviolets are blue as the sky", ["roses are red", "violets are blue as the sky"]),
+        ("2026-01-01 ERROR the disk is full\n2026-01-01 INFO started", None),
+        ("", []),
+        (" \n ", []),
+    ],
+)
+def test_the_lines_of_a_wrapped_sentence_are_joined(text: str, expected: list[str] | None) -> None:
+    found = [text[start:end] for start, end in unwrapped_spans(text)]
+    if expected is not None:
+        assert found == expected
+    elif text.startswith("-"):
+        assert found[-1] == "It protects against\n  pages of others."
+    else:
+        assert found == text.split("\n")
+
+
+@given(st.text(alphabet="ab A.\n", max_size=80))
+def test_joined_sentences_are_made_of_whole_sentences(text: str) -> None:
+    joined = [*unwrapped_spans(text)]
+    starts, ends = ({span[side] for span in sentence_spans(text)} for side in (0, 1))
+    assert all(start in starts and end in ends for start, end in joined)
+    assert joined == sorted(joined)
+    assert sum(end - start for start, end in joined) >= sum(end - start for start, end in sentence_spans(text))
