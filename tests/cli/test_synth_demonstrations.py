@@ -136,7 +136,7 @@ def found(inside, index):
 
 
 @pytest.fixture
-def amended(inside, notes, found, tmp_path):
+def amended(inside, notes, found, tmp_path, real_default_embedder):
     """Another index of the notes, in which the best document of the search has another text."""
     folder = tmp_path / "amended"
     folder.mkdir()
@@ -167,6 +167,7 @@ def test_what_changed_is_said_and_left_out(inside, found, amended, tmp_path):
     assert json.loads((tmp_path / "lessons" / "report.json").read_text())["differ"] == 1
 
 
+@pytest.mark.usefixtures("real_default_embedder")  # the embedder of `index`, which another process makes
 def test_an_index_of_another_name_is_not_played_on(inside, notes, found):
     assert inside("index", notes, "--path", "other", "--collection", "memos").returncode == 0
     command = ("synth", "replay-check", "kept", "--path", "other", "--collection", "memos")
