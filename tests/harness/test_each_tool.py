@@ -25,6 +25,7 @@ from context_agent.harness.tools import (
     schemas,
     search,
     spawn,
+    summarize,
 )
 from context_agent.harness.tools.batch import InnerCall
 from context_agent.harness.tools.calls import MAX_CALLS, UNREAD_CALLS, bounded_calls
@@ -35,9 +36,10 @@ from context_agent.harness.tools.registry import EDITS
 from context_agent.harness.tools.restore import RestoreArguments
 from context_agent.harness.tools.search import SearchArguments
 from context_agent.harness.tools.spawn import SpawnArguments
-from context_agent.harness.tools.tool import LISTED_IDS, EditContext, ReadContext, ToolOutput
+from context_agent.harness.tools.summarize import SummarizeArguments
+from context_agent.harness.tools.tool import LISTED_IDS, EditContext, EditReply, ReadContext, ToolOutput
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import Block, Edit, Role, Source, Text, View
+from context_agent.pruning.view import NO_EDIT, Block, Edit, Role, Source, Text, View
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Chunk, Hit, ToolCall
@@ -133,6 +135,19 @@ def test_a_restore_may_fill_the_view_up_to_the_hard_cutoff(hard: int, left: int 
     else:
         assert reply.mistake == "no_room"
         assert f"take 20 tokens; {left} are left" in reply.message
+
+
+def test_a_summary_replaces_only_what_is_longer() -> None:
+    question, chunk, other = shown(hidden=False).segments
+
+    def reply(size: int) -> EditReply:
+        view = replace(shown(hidden=False), segments=(question, replace(chunk, tokens=size), other))
+        arguments = SummarizeArguments(summary="It was lit.", chunk_ids=["d_0"])
+        return summarize.run(arguments, edit_context(view, protects=True))
+
+    (written,) = reply(1_000).edit.summaries
+    assert reply(written.tokens + 1).edit.replaced == (0,)
+    assert (reply(written.tokens).edit, reply(written.tokens).mistake) == (NO_EDIT, "too_long")
 
 
 def test_the_editing_tools_are_named_in_the_order_in_which_they_apply() -> None:
