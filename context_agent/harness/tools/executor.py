@@ -112,7 +112,7 @@ class ToolExecutor:
             after = view if net == NO_EDIT else view.apply(net)
             context = EditContext(after, call.index, self.context.renderer, self.context.budget, protects)
             reply = tool.run(call.checked, context)
-            net = reply.edit if net == NO_EDIT else view.combine(net, reply.edit)
+            net = view.combine(net, reply.edit)
             replies[call.index] = reply
         return net, replies
 
@@ -241,13 +241,13 @@ class ToolExecutor:
         tokens = count(text)
         while tokens > room and text:
             text = text[: len(text) * max(room, 0) // (tokens + 1)]
-            tokens = count(text) if text else 0
+            tokens = count(text)
         return Text(Role.RESULT, text, tokens, view.turn, index)
 
 
 def _repeated(view: View, repeated_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return chunks that were shown before, grouped by where they are now."""
-    summarized = {block.id for block in view.citable_blocks} if view.summaries else frozenset()
+    summarized = {block.id for block in view.citable_blocks}
     visible = {block.id for block in view.blocks}
     by_label: dict[str, list[str]] = {"in view": [], "in a summary": [], "pruned": []}
     for chunk_id in repeated_ids:

@@ -123,7 +123,7 @@ def _free_name(view: View) -> str:
 def _unseen_ids(view: View, text: str) -> list[str]:
     """Return the ids that a text cites and that were never shown, each once."""
     cited = dict.fromkeys((match[1] or match[2]).strip() for match in _CITED_ID.finditer(text))
-    shown_ids = _shown_ids(view) if cited else set()
+    shown_ids = _shown_ids(view)
     return [chunk_id for chunk_id in cited if chunk_id not in shown_ids]
 
 
