@@ -36,7 +36,7 @@ def acquired_lock(path: Path, timeout: float, busy: ContextAgentError | None) ->
 
     private_folder(path.parent)
     if path.is_symlink():
-        raise ConfigError(f"{path} is a link, but a lock must be a file in its own folder. Delete the link.")
+        raise ConfigError(f"{path} is a symbolic link, but a lock must be a regular file. Delete the link.")
     lock = FileLock(path, timeout=timeout)
     try:
         lock.acquire()

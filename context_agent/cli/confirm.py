@@ -47,7 +47,7 @@ class TerminalConfirmation:
             return not self._answer().strip().lower().startswith("n")
 
     def _answer(self) -> str:
-        """Return the line that the user types from now on. If none is typed in time, return an empty string."""
+        """Return the next line that the user types. If none is typed in time, return an empty string."""
         import termios
 
         # A line that was typed before the question does not answer it.

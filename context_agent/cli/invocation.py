@@ -40,7 +40,7 @@ set_invocation = _CURRENT.set
 
 
 def record_invocation(_: App, words: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Make the command that these words name the current invocation.
+    """Record the command in these words as the current invocation.
 
     cyclopts calls this function after it has assigned the words of the command line to `arguments`, and before it
     converts them.

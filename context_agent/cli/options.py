@@ -431,7 +431,7 @@ class ModelOptions(ServerOptions):
 @options_in("Policy")
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """The policy that decides."""
+    """The options that choose the policy and its effort."""
 
     policy: Literal["bridge", "hybrid", "chat", "anthropic", "tokens"] = "bridge"
     """Policy that decides: the embedded one (bridge), one hybrid search for comparison (hybrid), or a language

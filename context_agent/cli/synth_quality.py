@@ -586,5 +586,5 @@ def _splits(path: Path) -> dict[str, list[Task]]:
     for task in load_tasks(path):
         splits.setdefault(task.split or "train", []).append(task)
     if not splits:
-        raise DataError(f"{path} has no task. Pass a file of tasks, or a folder of `ctx1 synth split`.")
+        raise DataError(f"{path} has no tasks. Pass a file of tasks, or a folder that `ctx1 synth split` wrote.")
     return splits

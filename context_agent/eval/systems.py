@@ -295,7 +295,7 @@ def _one_shot(search: Search, question: Question, corpus: Corpus, k: int) -> Sea
     if not isinstance(corpus, RetrieverCorpus):
         raise ConfigError(
             f"one-shot systems need a corpus with retrievers, but the corpus {corpus.name} has none. Choose other "
-            "--systems."
+            "systems with --systems."
         )
     ids = search(corpus, question.question, max(CANDIDATES, CHUNKS_PER_DOCUMENT * k))
     documents = _documents(corpus.get(ids), k)

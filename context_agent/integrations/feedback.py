@@ -207,7 +207,9 @@ class FeedbackLog:
             if existing is not None:
                 if replace(existing, time="") == replace(judgment, time=""):
                     return False
-                raise DataError(f"judgment {judgment.id!r} has other content in the log. Give it another id.")
+                raise DataError(
+                    f"the log already has a judgment with the id {judgment.id!r} and other content. Use another id."
+                )
             if len(self._judgments) >= MAX_JUDGMENTS:
                 raise FeedbackLimitError(
                     f"the log is full ({MAX_JUDGMENTS:,} judgments). Move {JUDGMENTS_FILE} out of {self.folder}."
@@ -216,7 +218,7 @@ class FeedbackLog:
             return True
 
     def _logged(self, identifier: str) -> Judgment | None:
-        """Return the judgment that has the id in the log. If there is none, return None."""
+        """Return the judgment with this id from the log. If there is none, return None."""
         line = self._judgments.line_of(identifier)
         return _judgment(_decoded(line), 0, JUDGMENTS_FILE) if _judgment_id(line) == identifier else None
 

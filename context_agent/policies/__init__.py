@@ -214,7 +214,7 @@ class ScriptedActor:
 def rank_view(view: View) -> Action:
     """Return the ranking that ends the episode.
 
-    It has every document in view, in the order in which their first blocks were shown.
+    The ranking has all documents in view, in the order in which their first blocks were shown.
     """
     documents = dict.fromkeys(block.document_id for block in view.blocks)
     return Action(ranking=tuple(RankedId(document) for document in documents))

@@ -66,7 +66,7 @@ TERM_IDS = TextCache[NDArray[np.uint32]](16_384)
 
 
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the rows with length 1. A row of zeros stays as it is."""
+    """Return the rows scaled to length 1. A row of zeros does not change."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(norms, 1e-9), dtype=np.float32)
 
@@ -195,7 +195,7 @@ class PassageWords:
 
 
 def query_of(weighted: Iterable[tuple[str, float]]) -> dict[int, float]:
-    """Return the words of weighted texts with their weights.
+    """Return each word of the texts with the weight of its text.
 
     If a word occurs in several texts, the last text's weight counts.
     """

@@ -20,7 +20,7 @@ class Retriever(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in weights and calibration: `dense` or `bm25` for the two that ship with the package."""
+        """The name in the weights and the calibration. The package ships the retrievers `dense` and `bm25`."""
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
         """Return at most `k` chunks as (chunk id, score), best first. The order does not change between calls."""

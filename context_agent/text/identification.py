@@ -109,7 +109,8 @@ def languages_shown(text: str) -> frozenset[str]:
 def _shown(text: str, majority: str = "", *, judged: int = READ_CHARACTERS, least: float = LEAST_UNMARKED) -> str:
     """Return the language that a text clearly shows, or an empty string.
 
-    py3langid gets the first `judged` characters. Its language is accepted if the probability is at least `least`.
+    py3langid gets the first `judged` characters. If the probability of its language is at least `least`, the language
+    is accepted.
     """
     if not text.isascii() and (language := script_language(text)):
         return language

@@ -185,7 +185,10 @@ class DataConfig:
                 "data.documents."
             )
         if self.documents and (self.path or self.url):
-            raise ConfigError("data.documents replaces an index. Leave out data.path and data.url.")
+            raise ConfigError(
+                "data.documents cannot be combined with data.path or data.url, because it replaces the index. Leave "
+                "out data.path and data.url."
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class CurriculumStage:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """A schedule that moves from easy to hard questions, and from recall towards precision in the reward.
+    """A schedule that moves from easy to hard questions, and from recall toward precision in the reward.
 
     Attributes:
         stages: The stages in order. After the last one, every question may be drawn. The Context-1 report does not give
@@ -69,8 +69,9 @@ class Curriculum:
         admitted = [question for question in questions if most is None or (question.hops or 1) <= most]
         if not admitted:
             raise ConfigError(
-                f"no question has at most {most} hops, which the curriculum requires at {progress:.0%} of training. "
-                "Add such questions, or raise `hops` of the stage in curriculum.stages."
+                f"no question has {most} or fewer hops, but at {progress:.0%} of training the curriculum draws only "
+                f"such questions. Add some, or raise `hops` of the stage in "
+                "curriculum.stages."
             )
         return admitted
 

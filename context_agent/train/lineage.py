@@ -49,7 +49,7 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
     if base_name(run.model.name) != found.about.base:
         raise ConfigError(
             f"the adapters in {found.folder} were trained on {found.about.base!r}, but this run has model.name = "
-            f"{run.model.name!r}. Use the same model."
+            f"{run.model.name!r}. Set model.name = {found.about.base!r}, or use adapters of this run's model."
         )
     return replace(run, model=replace(run.model, adapter=str(found.folder)))
 

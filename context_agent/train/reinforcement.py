@@ -201,7 +201,7 @@ def _open_evaluator(
     run: TrainingRun,
     open_agent: Callable[[float], AbstractContextManager[SearchAgent]],
 ) -> Iterator[DevEvaluator | None]:
-    """Yield the evaluator. Yield None if there is nothing to evaluate, or another rank evaluates."""
+    """Yield the evaluator. If there is nothing to evaluate or another rank evaluates, yield None."""
     questions = _dev_questions(config, data)
     if not questions or not run.main:
         yield None

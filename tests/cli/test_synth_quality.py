@@ -395,7 +395,7 @@ def sources(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("line", "code", "told"),
     [
-        ("empty.jsonl --out o", 1, "has no task"),
+        ("empty.jsonl --out o", 1, "has no tasks"),
         ("bad.jsonl --out o", 1, "bad.jsonl:1"),
         ("none --out o", 1, "no queries"),
         ("empty.jsonl", 2, "--out"),

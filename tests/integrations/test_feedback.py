@@ -41,7 +41,7 @@ def test_an_id_stands_for_one_judgment(kept: tuple[FeedbackLog, str]) -> None:
     log, trajectory = kept
     assert log.add(judgment(trajectory=trajectory, relevant=["d1"], id="j1"))
     assert not log.add(judgment(trajectory=trajectory, relevant=["d1"], id="j1"))
-    with pytest.raises(DataError, match="'j1' has other content"):
+    with pytest.raises(DataError, match="id 'j1' and other content"):
         log.add(judgment(trajectory=trajectory, relevant=["d2"], id="j1"))
 
 

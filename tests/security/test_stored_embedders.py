@@ -127,7 +127,7 @@ def test_a_folder_named_in_a_manifest_is_not_read(templates: Path, tmp_path: Pat
     index = HostileIndex("h", manifest={"spec": "static:{folder}/weights"})
     build(index, tmp_path / "i", templates)
     shutil.copytree(SHIPPED, tmp_path / "i" / "weights")
-    with pytest.raises(ConfigError, match=r"static:.*weights.*cannot .* load a model"):
+    with pytest.raises(ConfigError, match=r"static:.*weights.*loads no model"):
         ChromaCorpus.open(tmp_path / "i")
 
 

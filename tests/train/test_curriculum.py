@@ -29,7 +29,7 @@ def test_beta_stays_unless_the_published_formula_halves_it() -> None:
 
 
 def test_a_stage_that_admits_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="at most 1 hops"):
+    with pytest.raises(ConfigError, match="no question has 1 or fewer hops"):
         STAGED.admitted([question for question in QUESTIONS if question.hops == 3], 0.1)
 
 

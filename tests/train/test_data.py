@@ -48,7 +48,7 @@ def test_documents_in_memory_replace_an_index(tmp_path: Path) -> None:
 
 
 def test_documents_beside_an_index_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"data\.documents replaces an index"):
+    with pytest.raises(ConfigError, match=r"data\.documents cannot be combined with"):
         DataConfig(documents=("corpus.jsonl",), path="index")
 
 

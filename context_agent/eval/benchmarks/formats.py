@@ -286,7 +286,7 @@ def multihop_rag(tables: SourceTables) -> BenchmarkContent:
     """Read the format of MultiHop-RAG. Each news article is a document, and its id is its URL.
 
     The gold documents are the articles of the evidence list. A null query has no evidence, and its answer
-    ("insufficient information") appears in no text. It gets no answer here, so it cannot be scored.
+    ("insufficient information") appears in no text. Its answer is left out, so that it is not scored.
     """
 
     def question(row: SourceRow, number: int) -> Question:

@@ -41,7 +41,7 @@ NO_ISSUER = AnyHttpUrl("http://localhost")
 
 
 def make_server(agent: SearchAgent, settings: Settings | None = None) -> MCPServer[Any]:
-    """Return an MCP server on an agent.
+    """Return an MCP server that offers an agent's tools.
 
     Args:
         agent: The agent. The caller closes it.

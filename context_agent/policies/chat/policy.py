@@ -148,7 +148,7 @@ class ChatPolicy:
             raise ConfigError("the model's name is empty. Pass a name that the server's /models lists.")
         if tools not in ("native", "text") or reasoning not in ("keep", "drop"):
             raise ConfigError(
-                f"tools must be native or text, and reasoning must be keep or drop; got tools = {tools!r}, "
+                f"tools must be 'native' or 'text', and reasoning must be 'keep' or 'drop'; got tools = {tools!r}, "
                 f"reasoning = {reasoning!r}"
             )
         if deadline is not None and deadline <= 0:

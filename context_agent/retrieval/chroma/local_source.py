@@ -71,8 +71,8 @@ class LocalSource:
             # Two copies of SQLite in one process undo each other's locks: Chroma has its own.
             if fallback is None:
                 raise CorpusLockedError(
-                    f"this process is indexing into {self._path}, which has no complete state of {self._name!r} yet. "
-                    "Open the index when the run has ended."
+                    f"this process is still indexing into {self._path}, which has no complete state of {self._name!r} "
+                    "yet. Open the index after the indexing has ended."
                 )
             return fallback
         try:

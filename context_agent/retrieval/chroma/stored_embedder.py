@@ -189,9 +189,9 @@ def _at(value: object, *path: str) -> Mapping[str, Any]:
 def _refusal(collection: str, stored: str, spec: str) -> ConfigError:
     option = f"--embedder {spec}" if _SAFE_SPEC.fullmatch(spec) and _redacted(spec) == spec else "--embedder SPEC"
     return ConfigError(
-        f"collection {_quoted(collection)} names {stored}. An index cannot open a connection, read a key or load a "
-        f"model by itself. If you trust this embedder, pass {option} (in Python: embedder=, also a function). "
-        f"{_ALTERNATIVE}."
+        f"collection {_quoted(collection)} names {stored}. This package opens no connection, reads no "
+        f"key and loads no model only because a collection names it. If you trust this embedder, pass {option}. In "
+        f"Python, pass an embedder or a function as embedder=. {_ALTERNATIVE}."
     )
 
 

@@ -101,8 +101,8 @@ def _passage(hit: object, names: FieldNames) -> Document:
     if text_name is None or not isinstance(text, str | None):
         wrong = "no field for its text" if text_name is None else f"{type(text).__name__} in {text_name!r}, not text"
         raise CorpusError(
-            f"a hit of the engine has {wrong}. Its fields are {', '.join(map(str, entries)) or 'empty'}. Name the "
-            "field of the text with text_key=."
+            f"a hit from the engine has {wrong}. Its fields are {', '.join(map(str, entries)) or 'empty'}. Pass the "
+            "name of the field that holds the text as text_key=."
         )
     title_name, title = _entry(entries, names.title, TITLE_NAMES)
     id_name, hit_id = _entry(entries, names.id, ID_NAMES)

@@ -81,12 +81,16 @@ class SearchFunction:
             raise error if isinstance(error, CorpusError) else CorpusError(f"the engine failed: {error}") from error
         except TimeoutError as error:
             if started.done():
-                raise CorpusError(f"the engine failed: {_described(error)}") from error
+                raise CorpusError(
+                    f"the search engine failed ({_described(error)}). Check the engine, and search again."
+                ) from error
             raise CorpusError(
                 f"the engine did not answer within {self.seconds:g} s. Check that it runs, or allow more with timeout=."
             ) from None
         except Exception as error:
-            raise CorpusError(f"the engine failed: {_described(error)}") from error
+            raise CorpusError(
+                f"the search engine failed ({_described(error)}). Check the engine, and search again."
+            ) from error
 
     def _awaited(self, result: Any) -> Any:
         if not inspect.isawaitable(result):
@@ -151,8 +155,8 @@ def search_function(engine: Any) -> Callable[..., Any]:
     if callable(engine):
         return engine  # type: ignore[no-any-return]
     raise ConfigError(
-        f"{type(engine).__name__} cannot search. Pass a function like search(query, limit), a retriever or vector "
-        "store of LangChain, a retriever or index of LlamaIndex, or the address of an HTTP endpoint."
+        f"{type(engine).__name__} is not a supported search engine. Pass a function search(query, limit), a LangChain "
+        "retriever or vector store, a LlamaIndex retriever or index, or the address of an HTTP endpoint."
     )
 
 

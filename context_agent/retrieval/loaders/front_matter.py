@@ -53,10 +53,12 @@ def _fields(front: str) -> Mapping[Any, Any] | None:
     depth = 0
     for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):
         if number > MOST_FRONT_EVENTS:
-            raise ValueError(f"the front matter has more than {MOST_FRONT_EVENTS:,} values, lists and fields")
+            raise ValueError(
+                f"the front matter has more than {MOST_FRONT_EVENTS:,} values, lists and fields in total. Shorten it."
+            )
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST_FRONT:
-            raise ValueError(f"the front matter is nested more than {DEEPEST_FRONT} levels deep")
+            raise ValueError(f"the front matter is nested more than {DEEPEST_FRONT} levels deep. Flatten it.")
         if isinstance(event, yaml.AliasEvent):
             raise ValueError("the front matter has aliases (*name)")  # noqa: TRY004
     value = yaml.safe_load(front)

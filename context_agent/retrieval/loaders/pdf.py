@@ -31,7 +31,7 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
     """
     packed = reading.stream.seek(0, io.SEEK_END)
     if packed > LARGEST_FILE:
-        raise DataError(f"the file has more than {LARGEST_FILE // 2**20} MB. Split it.")
+        raise DataError(f"the file is larger than {LARGEST_FILE // 2**20} MB. Split it.")
     with _without_warnings("pypdf"):
         reader, count = _opened_pdf(reading)
         if count > MOST_PAGES:

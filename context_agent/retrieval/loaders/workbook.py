@@ -1,4 +1,7 @@
-"""The reader of workbooks. The sheets are in order, each under its name, with a line for each row."""
+"""The reader of workbooks.
+
+The sheets follow in the order of the workbook. Each sheet begins with its name and has a line for each row.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Documents as the link tasks see them: their sentences, their names, and the kind of their subject.
 
 The module uses heuristics for English, without a model. If the first sentence of a document does not classify its
-subject (`X is a Y`), the document has no kind. A chain can start at such a document. It cannot be a bridge, because a
-bridge is described by its kind.
+subject (`X is a Y`), the document has no kind. A chain can start at such a document. The document cannot be a
+bridge, because a question describes a bridge by its kind.
 """
 
 from __future__ import annotations

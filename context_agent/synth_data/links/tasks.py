@@ -217,7 +217,7 @@ class LinkTasks:
         if draft.question in self._asked:
             raise DropRow("the question occurs in another task")
         if self._ends[draft.hops[-1].page] >= TASKS_PER_DOCUMENT:
-            raise DropRow("a document is in enough tasks")
+            raise DropRow("a document is already in the largest allowed number of tasks")
 
     def _drafts(self, kind: str, hops: int) -> Iterator[Draft]:
         rng = Random(f"links/{self.settings.seed}/{kind}/{hops}")

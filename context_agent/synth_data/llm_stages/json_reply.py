@@ -29,7 +29,7 @@ def read_object(text: str) -> dict[str, Any]:
     text = text[:LONGEST_REPLY]
     starts = [match.start() for match in re.finditer(r"\{", text)][:MOST_STARTS]
     if not starts:
-        raise ValueError("the reply must have a JSON object in it")
+        raise ValueError("the reply must contain a JSON object")
     largest: tuple[int, dict[str, Any]] | None = None
     problem, end = "", 0
     for start in starts:

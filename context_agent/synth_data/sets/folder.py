@@ -120,7 +120,7 @@ def write_corpus(path: Path, documents: Iterable[Document]) -> None:
 
 
 def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
-    """Return the id of the earlier document for each document that repeats its title and text."""
+    """Return the id of each duplicate, with the id of the earlier document that has the same title and text."""
     first: dict[bytes, str] = {}
     duplicates = {}
     for document in documents:

@@ -366,8 +366,8 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         for item in items:
             if longest is not None and item.length > longest:
                 raise DataError(
-                    f"a row of episode {item.row.episode_id} has {item.length} ids, but the model takes {longest}. "
-                    "Use a smaller window."
+                    f"a row of episode {item.row.episode_id} has {item.length} token ids, but the model takes at most "
+                    f"{longest}. Use a smaller window."
                 )
             if max(item.row.input_ids) >= self.vocabulary:
                 raise DataError(

@@ -42,7 +42,7 @@ NOTHING_SENT = SentWeights()
 
 
 def full_bytes(model: Any) -> int:
-    """Return the bytes of all weights of a model, without those of its adapters."""
+    """Return the size of a model's weights in bytes, without its adapters."""
     return sum(parameter.nbytes for name, parameter in model.named_parameters() if "lora_" not in name)
 
 

@@ -77,5 +77,5 @@ def test_qdrant_by_its_clients_own_engine() -> None:
     hits = corpus.search("a film", k=1)
     assert [(hit.chunk.document_id, hit.chunk.title, hit.chunk.text) for hit in hits] == [("7", "Rope", "A film.")]
     assert hits[0].chunk.metadata == {"year": 1948, "version": 0, "score": pytest.approx(0.99, abs=0.01)}
-    with pytest.raises(CorpusError, match="the engine failed"):
+    with pytest.raises(CorpusError, match="the search engine failed"):
         EngineCorpus(qdrant_search(client, "none", lambda query: [0.9, 0.1])).search("a film")

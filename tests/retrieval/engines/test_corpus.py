@@ -222,7 +222,7 @@ def test_an_error_of_the_engine_says_what_it_was(error: Exception) -> None:
         raise error
 
     cause = type(error).__name__ if error in ERRORS else "ConnectionError: refused"
-    with pytest.raises(CorpusError, match=f"the engine failed: {cause}"):
+    with pytest.raises(CorpusError, match=rf"the search engine failed \({cause}"):
         EngineCorpus(engine).search("film")
 
 
@@ -310,7 +310,7 @@ def test_an_endless_response_is_read_to_a_bound() -> None:
 @pytest.mark.parametrize(
     ("engine", "options", "message"),
     [
-        (42, {}, "int cannot search"),
+        (42, {}, "int is not a supported search engine"),
         (object().__repr__, {}, "takes no query"),
         (lambda query: [], {"timeout": 0}, "must be positive"),
         (lambda query: [], {"most": 0}, "must be positive"),

@@ -255,7 +255,7 @@ def test_the_divergence_of_adapters_is_from_the_first_ones(tokenizer: Any, tmp_p
 
 def test_rows_that_the_model_cannot_read_are_refused(tokenizer: Any, tmp_path: Path) -> None:
     long = WeightedRow(TrainingRow([1] * 200, [0] + [1] * 199, [0.0] * 200, "e", "g"), 1.0)
-    with pytest.raises(DataError, match="200 ids, but the model takes 128"):
+    with pytest.raises(DataError, match="200 token ids, but the model takes at most 128"):
         trainer(model(tokenizer), [long], tokenizer, tmp_path).train()
     strange = WeightedRow(TrainingRow([1, 5_000], [0, 1], [0.0, -1.0], "e", "g"), 1.0)
     with pytest.raises(DataError, match="another tokenizer"):

@@ -181,7 +181,7 @@ def _sample(events: Events, prompt: list[int], version: str) -> Sample:
     if (sent := choice.get("prompt_token_ids")) is not None and sent != prompt:
         raise PolicyError(
             "the server's prompt_token_ids differ from the ids that were sent, so it changed the prompt. Check that "
-            "it serves the model of this tokenizer."
+            "the server runs the model that this tokenizer belongs to."
         )
     if choice.get("finish_reason") not in ("stop", "length"):
         raise MalformedResponse(

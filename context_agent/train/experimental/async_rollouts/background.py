@@ -114,7 +114,9 @@ class BackgroundRollouts:
                     return result
                 self._changed.wait(POLL_SECONDS)
                 if not self._thread.is_alive() and self._failure is None:
-                    raise PolicyError("the rollout thread has ended")
+                    raise PolicyError(
+                        "the rollout thread has ended, so no episode will end. Resume the run with --resume."
+                    )
 
     def has_ended(self, episode: str) -> bool:
         """Return True if the episode has ended."""
@@ -161,7 +163,9 @@ class BackgroundRollouts:
                 if future.done():
                     raise
                 if not self._thread.is_alive():
-                    raise PolicyError("the rollout thread has ended") from None
+                    raise PolicyError(
+                        "the rollout thread has ended, so no episode will end. Resume the run with --resume."
+                    ) from None
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -236,9 +236,9 @@ class RolloutLog:
         before = self.next_step - 1
         if before * self._substeps >= self.first_update and before not in self.consumed:
             raise DataError(
-                f"{self.path} does not record the groups of step {before}, which the checkpoint of update "
-                f"{self._update} has trained on, so they belong to different runs. Delete the log to sample its "
-                "episodes again."
+                f"{self.path} has no groups of step {before}, but the checkpoint of update {self._update} was trained "
+                "on them. The log and the checkpoint belong to different runs. To sample the episodes again, delete "
+                "the log."
             )
 
     def _apply(self, record: JsonObject) -> None:

@@ -129,7 +129,7 @@ class SearchHarnessConfig(vf.HarnessConfig):  # type: ignore[misc, unused-ignore
 
 
 class SearchHarness(vf.Harness[SearchHarnessConfig]):  # type: ignore[misc, unused-ignore]
-    """A harness that plays an episode in this process. The run file sets profile, window and limits."""
+    """A harness that plays an episode in this process. The run file sets the profile, the window and the limits."""
 
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False

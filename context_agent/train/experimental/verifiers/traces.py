@@ -157,6 +157,6 @@ def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:
     path = [leaf]
     while (parent := nodes[path[-1]].get("parent")) is not None:
         if not 0 <= parent < path[-1]:
-            raise IndexError(f"node {path[-1]} has the parent {parent}")
+            raise IndexError(f"node {path[-1]} has the parent {parent}, which is not an earlier node of the trace")
         path.append(parent)
     return path[::-1]
