@@ -199,8 +199,8 @@ class SearchAgent:
         self.corpus = corpus
         if policy is not None and effort is not None:
             raise ConfigError(
-                "an effort works only with the embedded policy, but another policy was passed. Set the effort of that "
-                "policy, or leave out one of the two."
+                "effort and policy cannot be combined, because effort chooses the embedded policy. Pass "
+                f"policy=BridgePolicy(effort={effort!r}), or leave out one of the two."
             )
         self.policy = policy if policy is not None else _embedded(effort)
         self._whole_profile = named_profile(profile) if isinstance(profile, str) else profile or default()

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-_DOUBLE_STOP = re.compile(r"(?<!\.)(?:([.?!])\.(?=\s|$)|\.(?=\)\.(?:\s|$)))")
+_DOUBLE_STOP = re.compile(r"(?<=[\w)\]}>'\"`%»”’])([.?!])\.(?=\s|$)|(?<!\.)\.(?=\)\.(?:\s|$))")
 _SENTENCE_END = re.compile(r"(?<=[\w)\]'\"`])\. (?=[A-Z])")
 
 

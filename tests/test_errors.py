@@ -18,6 +18,8 @@ from context_agent.errors import DataError
         ("a cannot be read (b ...). Pass c.", "a cannot be read (b ...). Pass c."),
         ("a.b.c (in a.). ", "a.b.c (in a). "),
         ("the folder ../a..b is empty", "the folder ../a..b is empty"),
+        (".. has no documents", ".. has no documents"),
+        ("/tmp/.. (Is a directory)", "/tmp/.. (Is a directory)"),
     ],
 )
 def test_a_full_stop_follows_no_other(text: str, message: str) -> None:

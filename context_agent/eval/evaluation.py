@@ -386,5 +386,7 @@ def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
 def _description(note: Mapping[str, Any]) -> str:
     """Describe a benchmark in one line: its split, size, license and source."""
     parts = [f"split {note['split']}" if note["split"] else "", f"{note['questions']:,} questions"]
-    parts += [f"{note['chunks']:,} chunks" if note["chunks"] else "", f"license {note['license']}", note["source"]]
+    # Runs of versions before `license` have no such field.
+    terms = f"license {note['license']}" if note.get("license") else ""
+    parts += [f"{note['chunks']:,} chunks" if note["chunks"] else "", terms, note["source"]]
     return ", ".join(part for part in parts if part)

@@ -81,7 +81,7 @@ def test_search_and_doctor_contact_nobody_and_say_what_would_allow_it(
     ("stored", "spec"),
     [
         (function("openai", model_name="m", api_base="http://host:1/v1"), "openai:m@http://host:1/v1"),
-        (function("openai", model_name="m"), "openai:m "),
+        (function("openai", model_name="m"), "openai:m."),
         (function("ollama", model_name="m", url="http://host:1"), "openai:m@http://host:1/v1"),
         (function("sentence_transformer", model_name="a/b"), "sentence-transformers:a/b"),
         (function("default"), "chroma-default"),
