@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_agent._support.onnx import shipped_reader
 from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
+from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import _shared_prefix as shared_prefix
 from context_agent.pruning.relevance import (
@@ -684,6 +687,26 @@ def test_a_thorough_judge_embeds_whole_passages_and_only_new_ones_later(encoded:
     by_reading_all(passages, Goal("Another task", room=300), CountingReader())
     assert encoded[0] == "Another task"
     assert {*encoded[1:]} <= {f"Log {passage.text}" for passage in passages[200:]}
+
+
+@pytest.mark.parametrize(("effort", "texts"), [("fast", "none"), ("thorough", "whole"), ("careful", "short")])
+def test_each_effort_compares_its_own_texts(encoded: list[str], tmp_path: Path, effort: str, texts: str) -> None:
+    passages = [f"Paragraph {number} of it {'goes on and on, ' * 20}." for number in range(60)]
+    messages = rendered("openai", [search(1, "\n\n".join(passages)), search(2, "done")])
+
+    def compared(**options: Any) -> str:
+        del encoded[:]
+        relevance.EMBEDDINGS = TextCache(8_192)
+        ContextPruner(300, effort=effort, prices=ALWAYS, **options).prune(messages, task=TASK)  # type: ignore[arg-type]
+        return ("whole" if max(map(len, encoded)) > 300 else "short") if encoded else "none"
+
+    assert compared() == texts
+    if effort != "fast":
+        file = tmp_path / "reader.safetensors"
+        reader = shipped_reader()
+        width = reader.encode_pairs([("a", "b")]).shape[1]
+        file.write_bytes(AdaptedReader(np.zeros(width + 1, dtype=np.float32), reader).to_bytes())
+        assert compared(adapted=file) == texts
 
 
 def test_a_thorough_judge_embeds_a_bounded_part_of_a_huge_conversation(encoded: list[str]) -> None:
