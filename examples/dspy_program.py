@@ -3,7 +3,7 @@
     python examples/dspy_program.py                                       prints what a model would be given
     python examples/dspy_program.py --model openai/NAME --base-url URL    asks a language model, as DSPy names it
 
-Needs `pip install "context-agent[dspy]"`.
+This script needs `pip install "context-agent[dspy]"`.
 """
 
 from __future__ import annotations

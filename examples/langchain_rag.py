@@ -2,7 +2,7 @@
 
     python examples/langchain_rag.py
 
-Needs `pip install "context-agent[langchain]"`. For an agent of LangChain, see langchain_middleware.py.
+This script needs `pip install "context-agent[langchain]"`. For an agent of LangChain, see langchain_middleware.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python examples/llamaindex_query.py
 
-Needs `pip install "context-agent[llamaindex]"`.
+This script needs `pip install "context-agent[llamaindex]"`.
 """
 
 from __future__ import annotations

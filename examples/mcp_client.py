@@ -2,7 +2,7 @@
 
     python examples/mcp_client.py
 
-Needs `pip install "context-agent[mcp]"`.
+This script needs `pip install "context-agent[mcp]"`.
 """
 
 from __future__ import annotations

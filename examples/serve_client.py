@@ -2,7 +2,7 @@
 
     python examples/serve_client.py
 
-Needs `pip install "context-agent[serve]" openai`. The server ends with the program.
+This script needs `pip install "context-agent[serve]" openai`. The server ends with the program.
 """
 
 from __future__ import annotations

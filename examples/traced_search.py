@@ -2,7 +2,7 @@
 
     python examples/traced_search.py
 
-Needs `pip install "context-agent[otel]"`.
+This script needs `pip install "context-agent[otel]"`.
 """
 
 from __future__ import annotations
