@@ -218,7 +218,7 @@ class PruneOptions:
     strategy: Literal["reader", "age", "random", "bm25", "embedding", "none"] = "reader"
     """How passages are judged."""
     effort: Literal["fast", "careful", "thorough"] = "careful"
-    """How the strategy reader judges. fast judges by words alone. thorough keeps the most evidence and is slowest."""
+    """How the strategy reader judges. fast judges by words alone. thorough compares whole passages and is slowest."""
     adapted: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.safetensors")] = None
     """Weights for the strategy reader, as `ctx1 train pruner` writes them."""
     turns: Annotated[float, NOT_NEGATIVE] = 10

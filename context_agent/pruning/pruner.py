@@ -81,8 +81,8 @@ class ContextPruner:
         strategy: `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
         effort: How the strategy `reader` judges. `fast` compares words and their meaning. `careful` also compares the
             sentence embeddings of short texts, and lets a cross-encoder read passages. `thorough` compares the
-            embeddings of whole passages instead. It keeps the most evidence, and takes about three times as long as
-            `careful` when a conversation is pruned for the first time.
+            embeddings of whole passages instead. It keeps more evidence in results of tools, and takes about three
+            times as long as `careful` when a conversation is pruned for the first time.
         adapted: A file of `ctx1 train pruner`. The strategy `reader` then uses the reader that was adapted with it.
         prices: Prices that decide whether a prune pays.
         counter: The token counter. Defaults to the counter for gpt-oss.

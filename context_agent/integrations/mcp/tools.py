@@ -152,7 +152,7 @@ class Tools:
         budget: Annotated[int, Field(ge=1, description="tokens of tool results to keep")] = DEFAULT_BUDGET,
         effort: Annotated[
             Literal["fast", "careful", "thorough"],
-            Field(description="fast: without reading; thorough: keeps the most evidence"),
+            Field(description="fast: without reading; thorough: whole passages, slower"),
         ] = "careful",
         restore: Annotated[
             list[str], Field(max_length=1_000, description="ids that stubs name, to bring back; nothing is pruned then")
