@@ -99,7 +99,7 @@ def test_a_failure_in_the_middle_keeps_what_was_found(ask):
     [
         ([], 2, "CTX1_MODEL"),
         (["--model", "scripte"], 1, "Did you mean 'scripted'"),
-        (["--model", "scripted", "--weights", "w.safetensors"], 2, "no option 'weights'"),
+        (["--model", "scripted", "--weights", __file__], 2, "no option 'weights'"),
         (["--model", "scripted", "--base-url", "nonsense"], 2, "http://localhost:8000/v1"),
         (["--model", "scripted", "--policy", "bridge"], 2, "no option"),
         (["--model", "scripted", "--policy", "chatty"], 2, "chatty"),

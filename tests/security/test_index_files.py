@@ -280,6 +280,6 @@ def test_a_link_in_place_of_a_lock_leads_nowhere(folder: Path, tmp_path: Path, n
         victim.write_text("precious")
         link.unlink()
     link.symlink_to(victim)
-    with pytest.raises(ContextAgentError, match="is a link"):
+    with pytest.raises(ContextAgentError, match=r"is a (symbolic )?link"):
         index(folder)
     assert list(victim.iterdir()) == [] if victim.is_dir() else victim.read_text() == "precious"

@@ -149,7 +149,7 @@ def test_efforts_have_names():
     with pytest.raises(ConfigError, match="effort must be careful or fast; got 'slow'"):
         BridgePolicy(effort="slow")
     corpus = MemoryCorpus([Document("a", "Ada wrote it.", "Ada")])
-    with pytest.raises(ConfigError, match=r"Set the effort of that policy"):
+    with pytest.raises(ConfigError, match=r"Pass policy=BridgePolicy\(effort=.fast.\)"):
         SearchAgent(corpus, BridgePolicy(), effort="fast")
     with SearchAgent(corpus, effort="fast") as agent:
         assert agent.search("Who wrote it?").documents

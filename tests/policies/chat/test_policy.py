@@ -472,7 +472,7 @@ def test_no_key_is_sent_unless_the_variable_is_set(monkeypatch: pytest.MonkeyPat
         ({"base_url": "ftp://host:x/"}, "must look like"),
         ({"timeout": 0}, "timeout"),
         ({"deadline": -1}, "deadline"),
-        ({"tools": "json"}, "native or text"),
+        ({"tools": "json"}, "'native' or 'text'"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"extra_body": {"messages": []}}, "messages"),
         ({"concurrency": 0}, "concurrency"),

@@ -96,7 +96,7 @@ def test_what_is_no_embedder_is_refused_with_what_would_be(
 
 @pytest.mark.parametrize("collection", ["elsewhere", "own-function"])
 def test_without_an_embedder_the_error_names_both_ways(folder: Path, collection: str) -> None:
-    with pytest.raises(UnknownEmbedderError, match=r"--embedder SPEC .*--embedder none"):
+    with pytest.raises(UnknownEmbedderError, match=r"--embedder SPEC.*--embedder none"):
         ChromaCorpus.open(folder, collection=collection)
 
 

@@ -67,7 +67,7 @@ def test_the_model_is_told_what_was_wrong_and_mends_it(tmp_path):
         bodies = server.chat_bodies()
     assert [len(body["messages"]) for body in bodies] == [2, 4, 4]
     assert bodies[1]["messages"][2] == {"role": "assistant", "content": "no"}
-    assert "must have a JSON object" in bodies[1]["messages"][3]["content"]
+    assert "must contain a JSON object" in bodies[1]["messages"][3]["content"]
     assert "size: Input should be a valid integer" in bodies[2]["messages"][3]["content"]
     assert [body["seed"] for body in bodies] == [0, 1, 2]
 
