@@ -178,7 +178,9 @@ def _read_vectors(path: Path, count: int) -> NDArray[np.float32]:
     except Exception as error:  # numpy reads the header with Python's own parser, and raises what that does
         raise ValueError(f"{path.name} is not an array ({error})") from error
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
-        raise ValueError(f"{path.name} must have {count:,} vectors; got shape {vectors.shape}")
+        raise ValueError(
+            f"{path.name} must have {count:,} vectors of float32; got {vectors.dtype} of shape {vectors.shape}"
+        )
     return np.array(vectors)
 
 
