@@ -2,7 +2,7 @@
 
     python examples/follow_up_questions.py
 
-The agent keeps nothing from one question to the next. This script adds the titles that the answer before stood on. A
+The agent keeps nothing from one question to the next. This script adds the titles behind the answer before. A
 language model that calls the agent as a tool writes whole questions by itself: see reasoning_model.py.
 """
 

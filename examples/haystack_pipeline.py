@@ -2,8 +2,8 @@
 
     HAYSTACK_TELEMETRY_ENABLED=false python examples/haystack_pipeline.py
 
-This script needs `pip install "context-agent[haystack]"`.
-Without the variable, Haystack reports pipeline runs to its makers.
+This script needs `pip install "context-agent[haystack]"`. Without the variable, Haystack reports pipeline runs to
+its makers.
 """
 
 from __future__ import annotations

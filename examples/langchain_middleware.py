@@ -2,8 +2,8 @@
 
     python examples/langchain_middleware.py
 
-This script needs `pip install "context-agent[langchain-agents]"`.
-A scripted model stands for yours, so the script runs offline.
+This script needs `pip install "context-agent[langchain-agents]"`. A scripted model takes the place of yours, so
+the script runs offline.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
     python examples/train_on_a_folder.py FOLDER WEIGHTS.safetensors "QUESTION"
 
-This script needs no GPU and no language model. With fewer than 60 questions, only the reader and
-the confidence are adapted.
-`ctx1 synth tasks` and `ctx1 train bridge` do the same on the command line.
+This script needs no GPU and no language model. With fewer than 60 questions, only the reader and the
+confidence are adapted. `ctx1 synth tasks` and `ctx1 train bridge` do the same on the command line.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ def application(
     Args:
         service: The service. The application follows its index and closes it.
         host: The address that the server listens on.
-        hosts: Names that the Host header may have besides those of the loopback. If there are none, a server on
-            another address than the loopback's accepts any name.
+        hosts: Names that the Host header may have besides those of the loopback. If there are neither `hosts` nor
+            `origins`, a server on another address than the loopback's accepts any name.
         origins: Origins of web pages that may call, such as `https://app.example`.
     """
     check_hosts(hosts)
