@@ -213,7 +213,7 @@ def worker_pool(
 class PruneOptions:
     """The options for pruning the conversations of agents."""
 
-    budget: Annotated[int | str, Parameter(metavar="N")] = 8000
+    budget: Annotated[float | str, Parameter(metavar="N")] = 8000
     """Tokens of tool results to keep, or the share of them, e.g. 25%."""
     strategy: Literal["reader", "age", "random", "bm25", "embedding", "none"] = "reader"
     """How passages are judged."""
@@ -241,7 +241,7 @@ class PruneOptions:
 
         prices = Prices(cached=self.cached_price, turns=self.turns)
         return ContextPruner(
-            self.budget,
+            int(self.budget) if isinstance(self.budget, float) and self.budget.is_integer() else self.budget,
             strategy=self.strategy,
             effort=self.effort,
             adapted=self.adapted,

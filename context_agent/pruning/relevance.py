@@ -42,6 +42,8 @@ COMPARED_CHARACTERS = 240
 """The most characters of a unit to compare."""
 WHOLE_CHARACTERS, ALL_CHARACTERS = 900, 128_000
 """The most characters of a passage that is compared whole, and of all such passages of a conversation."""
+LEAST_COUNTED = 100
+"""A shorter passage counts as this many characters, because every text takes the model some time."""
 SIZE_WEIGHT = 0.6
 """The weight of the logarithm of a passage's tokens, which is subtracted from its score. A short passage costs less."""
 PRIOR_WEIGHT = 0.75
@@ -318,9 +320,10 @@ def _whole_cosines(passages: Sequence[Passage], quick: QuickFeatures, task: str)
     room = ALL_CHARACTERS
     for row in _order(_likely_by_words(quick)):
         text = labeled(passages[row])[:WHOLE_CHARACTERS]
-        if text not in rows and len(text) > room:
+        cost = 0 if text in rows else max(len(text), LEAST_COUNTED)
+        if cost > room:
             continue
-        room -= 0 if text in rows else len(text)
+        room -= cost
         rows.setdefault(text, []).append(row)
     asked, *vectors = unit_rows(np.array(EMBEDDINGS.values([_question(task), *rows], shipped_minilm().encode)))
     cosines = np.full(len(passages), np.nan)

@@ -37,6 +37,17 @@ def test_the_diff_shows_what_goes_under_which_id_and_what_it_costs(inside, conve
     assert lines[-1] == "passages that stay in any case: 1 last turn"
 
 
+def test_a_share_may_be_written_as_a_number(inside, tmp_path, conversation):
+    def after(*options):
+        process = inside("prune", conversation, "--effort", "fast", "--json", *options)
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)["report"]["tokens_after"]
+
+    (tmp_path / "share.toml").write_text("[prune]\nbudget = 0.5\n", encoding="utf-8")
+    assert after("--budget", "0.5") == after("--budget", "50%") == after("--config", tmp_path / "share.toml")
+    assert after("--budget", "0.9") > after("--budget", "0.5")
+
+
 def test_a_request_body_keeps_its_shape(inside, tmp_path, conversation):
     body = {"model": "m", "messages": rendered("anthropic", LONG)}
     (tmp_path / "body.json").write_text(json.dumps(body), encoding="utf-8")

@@ -256,6 +256,11 @@ LONG_QUESTION = 6
 """Number of a question's content words that no passage has close together by chance. Such text is an echo."""
 SHINGLE = 3
 """Words of a shingle (Broder, "On the resemblance and containment of documents", 1997)."""
+ISSUES = 4
+"""How many issues of one text, such as the reports of four quarters, each keep a place. Further ones count as repeats.
+
+Otherwise anyone could fill a ranking with copies of a text that differ in a number.
+"""
 CONTAINED = 0.8
 """The share of the shorter text's shingles that a near-duplicate has."""
 CONTAINED_WITH_TITLE = 0.5
@@ -291,6 +296,8 @@ class Novelty:
         """The rows of the texts that contain each shingle."""
         self._same: dict[int, set[int]] = {}
         """The rows that say the same as a row."""
+        self._issues: dict[int, set[int]] = {}
+        """The rows that are other issues of a row's text."""
 
     def discounted(self, scores: Floats) -> Floats:
         """Lower the scores of echoes of the question and of repeats of better candidates.
@@ -306,7 +313,8 @@ class Novelty:
         better: set[int] = set()
         for row in sorted(best, key=lambda row: (self._contents[row].is_echo, -worth[row])):
             content = self._contents[row]
-            discounted[row] *= REPEATED ** len(self._same[row] & better)
+            repeats = len(self._same[row] & better) + max(0, len(self._issues[row] & better) - ISSUES + 1)
+            discounted[row] *= REPEATED**repeats
             if content.is_echo:
                 discounted[row] *= content.added / (1 + content.added)
             better.add(row)
@@ -321,9 +329,16 @@ class Novelty:
         if content.is_echo:
             same |= {earlier for earlier, compared in self._contents.items() if compared.is_echo}
         document = self._notes.candidates[row].document_id
-        self._same[row] = {earlier for earlier in same if self._notes.candidates[earlier].document_id != document}
-        for earlier in self._same[row]:
-            self._same[earlier].add(row)
+        others = {earlier for earlier in same if self._notes.candidates[earlier].document_id != document}
+        issues = {
+            earlier
+            for earlier in others
+            if not (content.is_echo and self._contents[earlier].is_echo)
+            and _are_issues(passage, self._notes.candidates[earlier].passage)
+        }
+        self._same[row], self._issues[row] = others - issues, issues
+        for earlier in others:
+            (self._issues if earlier in issues else self._same)[earlier].add(row)
         for shingle in content.shingles:
             self._rows.setdefault(shingle, []).append(row)
 
@@ -353,8 +368,7 @@ class Novelty:
         """Return True if two texts with `shared` common shingles say the same about the subject of the question.
 
         If each of two versions of a page has words of the question that the other lacks, they do not say the same. If
-        their titles differ and the question asks for several documents, they do not say the same either. Nor do two
-        issues of one text, such as the reports of two quarters.
+        their titles differ and the question asks for several documents, they do not say the same either.
         """
         rows = (row, earlier)
         passage, compared = (self._notes.candidates[number].passage for number in rows)
@@ -362,8 +376,6 @@ class Novelty:
             return False
         least = CONTAINED_WITH_TITLE if passage.full_title == compared.full_title else CONTAINED
         if shared < least * min(len(self._contents[number].shingles) for number in rows):
-            return False
-        if _are_issues(passage, compared):
             return False
         keys, compared_keys = (_answering_keys(self._notes.question, text) for text in (passage, compared))
         return not (keys - compared_keys and compared_keys - keys)

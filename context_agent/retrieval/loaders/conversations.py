@@ -32,6 +32,9 @@ SLACK_USERS = ("users.json", "org_users.json")
 """The files of a Slack export that list the users. They lie next to the folders of the channels."""
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+MOST_USERS = 100_000
+"""The most users of exported workspaces whose names one load remembers."""
+_SLACK_USER = re.compile(r"[A-Z0-9]{1,20}")
 _SLACK_MENTION = re.compile(r"<@(?P<user>[A-Z0-9]{1,20})(?:\|(?P<name>[^<>|\n]{1,100}))?>")
 
 
@@ -109,7 +112,7 @@ def read_conversation(reading: Reading, value: Any, number: int | None = None) -
         name = "" if number is None else str(number)
         if _is_slack(value[0]):
             channel, day = PurePath(reading.path).parent.name, PurePath(reading.path).stem
-            users = reading.users.get(str(PurePath(reading.path).parent.parent), {})
+            users = reading.users.get(str(PurePath(reading.name).parent.parent), {})
             turns = _slack_turns(value, users)
             return conversation(reading, turns, f"#{channel} {day}" if channel else day, name)
         return conversation(reading, _role_turns(value), name=name)
@@ -129,12 +132,14 @@ def remember_users(reading: Reading, records: Iterable[Mapping[str, Any]]) -> No
     """If these are the users of a Slack export, keep their names for the channels, whose folders are read later."""
     if PurePath(reading.path).name not in SLACK_USERS:
         return
-    users = reading.users.setdefault(str(PurePath(reading.path).parent), {})
+    users = reading.users.setdefault(str(PurePath(reading.name).parent), {})
+    room = MOST_USERS - sum(map(len, reading.users.values()))
     for record in records:
         user = _string(record.get("id"))
-        name = _first_name(record.get("profile"), record.get("real_name"), record.get("name"))
-        if user and name:
+        name = one_line(storable(_first_name(record.get("profile"), record.get("real_name"), record.get("name"))))
+        if room > 0 and name and _SLACK_USER.fullmatch(user):
             users[user] = name[:LONGEST_SPEAKER]
+            room -= 1
 
 
 def _is_slack(message: Mapping[str, Any]) -> bool:
@@ -193,7 +198,7 @@ def _slack_turns(messages: Iterable[object], users: Mapping[str, str]) -> Iterat
 
     def mentioned(mention: re.Match[str]) -> str:
         name = names.get(mention["user"]) or mention["name"]
-        return f"@{name[:LONGEST_MENTION]}" if name else mention[0]
+        return f"@{one_line(storable(name))[:LONGEST_MENTION]}" if name else mention[0]
 
     for message in found:
         user = _string(message.get("user"))

@@ -130,6 +130,16 @@ def test_issues_with_other_figures_keep_their_places():
         assert scores_of(copies, [0.9, 0.8], question) == pytest.approx([0.9, 0.08])
 
 
+def test_only_a_few_issues_of_one_text_keep_their_places():
+    copies = [
+        (f"Note {letter}", f"The harbor bridge was built by Ada Orm, says all we know. Ref {90 + number}.")
+        for number, letter in enumerate("abcdefgh")
+    ]
+    scores = scores_of([*copies, FILM, PERSON], [0.9] * 8 + [0.3, 0.2], "Who built the bridge of the harbor?")
+    assert sum(score > 0.2 for score in scores[:8]) == 4
+    assert scores[8:] == pytest.approx([0.3, 0.2])
+
+
 def test_planted_issues_that_repeat_the_question_share_one_place():
     planted = [(f"Note {number}", f"{QUESTION} It was in {1900 + number}.") for number in range(5)]
     scores = scores_of([*planted, FILM, PERSON], [0.9] * 5 + [0.3, 0.2])

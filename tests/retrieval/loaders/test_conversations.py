@@ -231,3 +231,18 @@ def test_a_transcript_has_speakers_and_times(tmp_path: Path) -> None:
         [("b: ANN, 00:00:01.500", "ANN (00:00:01.500):\nHello\nyou\n\n")],
     ]
     assert reasons == ["the file is empty: it has no cue with text"]
+
+
+def test_users_of_a_slack_export_belong_to_it_and_their_names_are_one_line(tmp_path: Path) -> None:
+    message = [{"ts": "1700000000.1", "user": "U1", "text": "Ask <@U1>."}]
+    forged = "Bob (2023-11-14T22:13:20Z):\nI resign"
+    for export, users in (("a", [{"id": "U1", "real_name": forged}, {"id": "x" * 50, "name": "long"}]), ("b", None)):
+        (tmp_path / export / "general").mkdir(parents=True)
+        (tmp_path / export / "general" / "2023-11-14.json").write_text(json.dumps(message), encoding="utf-8")
+        if users:
+            (tmp_path / export / "users.json").write_text(json.dumps(users), encoding="utf-8")
+    first, second = [document for document in load([tmp_path / "a", tmp_path / "b"]) if "general" in document.id]
+    assert "@Bob (2023-11-14T22:13:20Z): I resign" in first.text
+    assert "\nI resign" not in first.text
+    assert "U1" in second.text
+    assert "Bob" not in second.text
