@@ -38,6 +38,8 @@ _ABBREVIATED = re.compile(
     r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h)\.\Z"
 )
 _WORD = re.compile(r"\S{1,200}")
+_CODE = re.compile(r"[={};<>]|\w\(")
+"""Marks of a line of code. Such lines are not wrapped text."""
 _LOOSE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _CAPITALIZED = re.compile(r"(?<=[.!?;])\s+(?=[A-Z\"'(])|(?<=[。！？])(?=.)")
 
@@ -81,7 +83,8 @@ def unwrapped_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each sentence of a text that may have hard line breaks.
 
     A sentence goes on in the next line if the line begins with a lower-case letter, and if its first word would not
-    have fit into the line before. The longest line of the paragraph tells how long a line may be.
+    have fit into the line before. The longest line of the paragraph tells how long a line may be. Lines of code are
+    not joined.
     """
     previous: tuple[int, int] | None = None
     paragraph, width = 0, 0
@@ -104,9 +107,10 @@ def _is_wrapped(text: str, end: int, following: int, width: int) -> bool:
     """Return True if a line of a paragraph this wide was wrapped between these positions."""
     if text[end:following].count("\n") != 1 or not text[following].islower():
         return False
-    line = end - text.rfind("\n", 0, end) - 1
+    begin, last = text.rfind("\n", 0, end) + 1, text.find("\n", following)
     word = _WORD.match(text, following)
-    return line + 1 + (len(word[0]) if word else 1) > width
+    fits = end - begin + 1 + (len(word[0]) if word else 1) <= width
+    return not fits and not _CODE.search(text, begin, last if last >= 0 else len(text))
 
 
 def sentences(text: str) -> list[str]:

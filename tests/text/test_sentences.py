@@ -84,6 +84,7 @@ def test_capitalized_sentences_begin_with_a_capital() -> None:
         ),
         ("- The name that clients use for the server. It protects against\n  pages of others.", None),
         ("roses are red\nviolets are blue as the sky", ["roses are red", "violets are blue as the sky"]),
+        ("pruner = ContextPruner(budget=8_000)\nmessages = pruner.prune(x)", None),
         ("2026-01-01 ERROR the disk is full\n2026-01-01 INFO started", None),
         ("", []),
         (" \n ", []),
