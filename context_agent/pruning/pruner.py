@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -33,16 +34,7 @@ from context_agent.pruning.passage_ids import RequestedIds, id_ranges
 from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruned_results import PrunedResults, ResultRecord, digest
-from context_agent.pruning.relevance import (
-    JUDGES,
-    Judge,
-    adapted,
-    by_reading,
-    by_reading_all,
-    by_words,
-    custom,
-    raised,
-)
+from context_agent.pruning.relevance import JUDGES, Judge, by_reading, by_words, custom, raised
 from context_agent.pruning.report import Confirm, Pruned, PruneReport, RemovedPassage, RestoredPassage
 from context_agent.pruning.selection import FULL_STUBS, Candidate, StubCosts, copies, protected, select
 from context_agent.pruning.words import Scores
@@ -224,13 +216,13 @@ def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathL
                 "an adapted reader needs strategy='reader', and effort='careful' or effort='thorough'; "
                 f"got {strategy!r} and {effort!r}"
             )
-        return adapted(by_reading_all if effort == "thorough" else by_reading, AdaptedReader.load(file))
+        return partial(by_reading, model=AdaptedReader.load(file), whole=effort == "thorough")
     if not isinstance(strategy, str):
         return custom(strategy)
     if strategy not in STRATEGIES:
         raise ConfigError(f"unknown pruning strategy {strategy!r}. {suggestion(strategy, STRATEGIES)}")
     if strategy == "reader" and effort != "careful":
-        return by_reading_all if effort == "thorough" else by_words
+        return by_words if effort == "fast" else partial(by_reading, whole=True)
     return JUDGES.get(strategy)
 
 

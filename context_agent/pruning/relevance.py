@@ -2,10 +2,11 @@
 
 `reader` is a small network that learned from labeled results of tools. Its features compare the words of a passage and
 their meaning with the task (`features`). A careful pruner adds sentence embeddings of the most likely passages, and a
-thorough one of all passages. The shipped cross-encoder then reads the few passages whose relevance is still undecided.
-The other judges are baselines.
-`age` prefers the latest passages, `bm25` compares the words of the task alone, `embedding` compares embeddings, and
-`random` draws the scores.
+thorough one of whole passages. The shipped cross-encoder then reads the few passages whose relevance is still
+undecided.
+
+The other judges are baselines. `age` prefers the latest passages, `bm25` compares the words of the task alone,
+`embedding` compares embeddings, and `random` draws the scores.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,12 +94,12 @@ def _of_readable(judge: Callable[..., Scores]) -> Callable[..., Scores]:
     """Return the judge, changed to score binary passages below all others. They are then removed first."""
 
     @wraps(judge)
-    def judge_readable(passages: Sequence[Passage], goal: Goal, *models: PairModel | None) -> Scores:
+    def judge_readable(passages: Sequence[Passage], goal: Goal, **options: Any) -> Scores:
         rows = [row for row, passage in enumerate(passages) if not passage.binary]
         if len(rows) == len(passages):
-            return judge(passages, goal, *models)
+            return judge(passages, goal, **options)
         staying = frozenset(number for number, row in enumerate(rows) if row in goal.staying)
-        readable = judge([passages[row] for row in rows], replace(goal, staying=staying), *models)
+        readable = judge([passages[row] for row in rows], replace(goal, staying=staying), **options)
         scores = np.full(len(passages), (readable.min() if rows else 0.0) - 1)
         scores[rows] = readable
         return scores
@@ -120,7 +122,9 @@ def by_words(passages: Sequence[Passage], goal: Goal) -> Scores:
 
 
 @_of_readable
-def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
+def by_reading(
+    passages: Sequence[Passage], goal: Goal, *, model: PairModel | None = None, whole: bool = False
+) -> Scores:
     """Judge by words, meaning, similarity and reader.
 
     Similarity is computed with all-MiniLM-L6-v2 for the gists of the passages that are most likely by words, and for
@@ -130,32 +134,12 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
         passages: The passages.
         goal: The goal to judge against.
         model: A reader to use instead of the shipped one.
+        whole: True to compare whole passages instead of gists and units. A gist depends on the task, but a whole text
+            does not. In a growing conversation, each passage is therefore embedded once.
 
     Returns:
         The scores, shape (n_passages,).
     """
-    return _last_scores(passages, goal, model, whole=False)
-
-
-@_of_readable
-def by_reading_all(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
-    """Judge as `by_reading` does, with the similarity of whole passages.
-
-    The gist of a passage depends on the task, but its whole text does not. In a growing conversation, each passage is
-    therefore embedded once.
-
-    Args:
-        passages: The passages.
-        goal: The goal to judge against.
-        model: A reader to use instead of the shipped one.
-
-    Returns:
-        The scores, shape (n_passages,).
-    """
-    return _last_scores(passages, goal, model, whole=True)
-
-
-def _last_scores(passages: Sequence[Passage], goal: Goal, model: PairModel | None, *, whole: bool) -> Scores:
     if not passages:
         return np.zeros(0)
     *_, read = stages(passages, goal, model, whole=whole)
@@ -349,11 +333,6 @@ def _undecided(excerpts: _Excerpts, order: Sequence[int], room: int, count: int)
 def reader_pair(task: str, passage: Passage) -> tuple[str, str]:
     """Return the pair of texts with which the reader judges a passage by its task alone."""
     return reading.premise(_question(task), ()), _excerpt(passage, query_of([(task, 1.0)]))
-
-
-def adapted(judge: Callable[..., Scores], model: PairModel) -> Judge:
-    """Return a judge that reads, with `model` instead of the shipped reader."""
-    return lambda passages, goal: judge(passages, goal, model)
 
 
 def _odds(pairs: Sequence[tuple[str, str]], model: PairModel | None) -> Scores:

@@ -26,7 +26,6 @@ from context_agent.pruning.relevance import (
     READ_CHARACTERS,
     Goal,
     by_reading,
-    by_reading_all,
     by_words,
 )
 from context_agent.tokens import CharCounter
@@ -646,7 +645,7 @@ def test_the_reader_reads_what_the_words_leave_undecided() -> None:
     passages[7] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
     passages[9] = Passage("The harbour was a director once.", 0, 0, label="Harbours", tokens=10)
     reader = CountingReader()
-    scores = by_reading(passages, Goal(TASK, room=50, staying=frozenset([3])), reader)
+    scores = by_reading(passages, Goal(TASK, room=50, staying=frozenset([3])), model=reader)
     assert len(reader.pairs) == MIN_READ
     assert scores.argmax() in (7, 9)
     premise, passage = next(pair for pair in reader.pairs if "harbour" in pair[1])
@@ -672,7 +671,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_of_a_huge_result_only_what_words_rank_best_is_embedded(encoded: list[str]) -> None:
     passages = [Passage(f"Line {number} of it.", 0, 0, tokens=10) for number in range(1_000)]
     passages[-1] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
-    by_reading(passages, Goal(TASK, room=300), CountingReader())
+    by_reading(passages, Goal(TASK, room=300), model=CountingReader())
     count = 1_000 * 10 // relevance.TOKENS_COMPARED
     assert count < len(encoded) <= 2 * count + 1, "gists and units, each text once"
     assert encoded[:2] == [TASK, "A director of Polar Light was born."]
@@ -680,11 +679,11 @@ def test_of_a_huge_result_only_what_words_rank_best_is_embedded(encoded: list[st
 
 def test_a_thorough_judge_embeds_whole_passages_and_only_new_ones_later(encoded: list[str]) -> None:
     passages = [Passage(f"Line {number} {'of it ' * 60}", 0, 0, "Log", tokens=90) for number in range(300)]
-    by_reading_all([*passages[:200], passages[0]], Goal(TASK, room=300), CountingReader())
+    by_reading([*passages[:200], passages[0]], Goal(TASK, room=300), model=CountingReader(), whole=True)
     assert encoded[0] == TASK
     assert sorted(encoded[1:]) == sorted(f"Log {passage.text}" for passage in passages[:200])
     del encoded[:]
-    by_reading_all(passages, Goal("Another task", room=300), CountingReader())
+    by_reading(passages, Goal("Another task", room=300), model=CountingReader(), whole=True)
     assert encoded[0] == "Another task"
     assert {*encoded[1:]} <= {f"Log {passage.text}" for passage in passages[200:]}
 
@@ -712,7 +711,7 @@ def test_each_effort_compares_its_own_texts(encoded: list[str], tmp_path: Path, 
 def test_a_thorough_judge_embeds_a_bounded_part_of_a_huge_conversation(encoded: list[str]) -> None:
     passages = [Passage(f"Line {number} {'of it ' * 600}", 0, 0, tokens=900) for number in range(400)]
     passages[-1] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
-    by_reading_all(passages, Goal(TASK, room=300), CountingReader())
+    by_reading(passages, Goal(TASK, room=300), model=CountingReader(), whole=True)
     assert max(map(len, encoded)) <= relevance.WHOLE_CHARACTERS
     assert sum(map(len, encoded[1:])) <= relevance.ALL_CHARACTERS
     assert any("A director of Polar Light" in text for text in encoded[1:])
@@ -725,7 +724,10 @@ def test_a_thorough_judge_finds_what_a_gist_leaves_out() -> None:
     texts = [f"Page {number}. {filler} {filler} {filler}" for number in range(60)]
     texts[23] = f"Page 23. {filler} {fact} {filler}"
     passages = [Passage(text, 0, 0, tokens=70) for text in texts]
-    assert by_reading_all(passages, Goal("What did the doctor get for healing the monarch?", room=280)).argmax() == 23
+    assert (
+        by_reading(passages, Goal("What did the doctor get for healing the monarch?", room=280), whole=True).argmax()
+        == 23
+    )
 
 
 def test_entries_of_a_log_that_say_the_same_are_embedded_once(encoded: list[str]) -> None:
@@ -735,7 +737,7 @@ def test_entries_of_a_log_that_say_the_same_are_embedded_once(encoded: list[str]
         "2026-03-01 10:00:02 WARN x509: certificate of 10.0.3.7 has expired",
         "2026-03-01 10:00:59 INFO job 5 took 321 ms, request=00aa11bb22",
     ]
-    by_reading([Passage(line, 0, 0, tokens=20) for line in lines], Goal(TASK, room=30), CountingReader())
+    by_reading([Passage(line, 0, 0, tokens=20) for line in lines], Goal(TASK, room=30), model=CountingReader())
     assert sorted(encoded[1:]) == ["INFO job took ms, request=", "WARN x509: certificate of has expired"]
 
 
@@ -744,7 +746,7 @@ def test_a_long_passage_and_a_long_task_are_shortened_for_the_reader() -> None:
     filler = [f"Sentence {number} is about weather." for number in range(60)]
     passage = Passage(" ".join([*filler[:30], "The director was born in Bergen.", *filler[30:]]), 0, 0, tokens=200)
     task = " ".join(f"Background {number}." for number in range(80))
-    by_reading([passage], Goal(f"{task} Where was the director born? {task}"), reader)
+    by_reading([passage], Goal(f"{task} Where was the director born? {task}"), model=reader)
     premise, excerpt = reader.pairs[0]
     assert premise == "Where was the director born?"
     assert "Bergen" in excerpt

@@ -168,7 +168,7 @@ def test_the_models_get_a_bounded_part_of_a_task() -> None:
             return np.zeros((len(pairs), 1), dtype=np.float32)
 
     passages = cut("\n\n".join(f"Paragraph {number}: {'rain and wind ' * 8}" for number in range(9)))
-    by_reading(passages, Goal("x" * 1_000_000), Model())
+    by_reading(passages, Goal("x" * 1_000_000), model=Model())
     assert seen
     assert max(len(first) for first, _ in seen) < 2 * QUESTION_CHARACTERS
 
