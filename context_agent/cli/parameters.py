@@ -75,7 +75,10 @@ class PathRule:
         """
         for path in value if isinstance(value, tuple | list) else (value,):
             if isinstance(path, Path) and not (self.stdin and str(path) == "-"):
-                self._check(path)
+                try:
+                    self._check(path)
+                except OSError as error:
+                    raise ValueError(f'"{path}" cannot be used ({error.strerror}). Pass another path.') from None
 
     def _check(self, path: Path) -> None:
         other = "an existing" if self.exists else "another"

@@ -175,10 +175,7 @@ def prepare(
     """
     if open_corpus is None:
         if cache is None:
-            raise ValueError(
-                "an evaluation needs a corpus. Pass open_corpus. Or pass a folder for the index of the documents as "
-                "cache."
-            )
+            raise ValueError("an evaluation needs a corpus. Pass open_corpus, or pass a folder for the index as cache.")
         open_corpus = cached_corpus(
             benchmark.documents, cache=cache, embedder=embedder, reranker=reranker, progress=progress
         )

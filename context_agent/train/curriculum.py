@@ -70,8 +70,7 @@ class Curriculum:
         if not admitted:
             raise ConfigError(
                 f"no question has {most} or fewer hops, but at {progress:.0%} of training the curriculum draws only "
-                f"such questions. Add some, or raise `hops` of the stage in "
-                "curriculum.stages."
+                "such questions. Add some, or raise `hops` of the stage in curriculum.stages."
             )
         return admitted
 

@@ -48,6 +48,12 @@ def test_a_share_may_be_written_as_a_number(inside, tmp_path, conversation):
     assert after("--budget", "0.9") > after("--budget", "0.5")
 
 
+def test_a_name_that_no_file_can_have_is_wrong_usage(inside):
+    process = inside("prune", "x" * 300)
+    assert process.returncode == 2
+    assert "cannot be used (File name too long)" in process.stderr
+
+
 def test_a_request_body_keeps_its_shape(inside, tmp_path, conversation):
     body = {"model": "m", "messages": rendered("anthropic", LONG)}
     (tmp_path / "body.json").write_text(json.dumps(body), encoding="utf-8")

@@ -11,7 +11,7 @@ no other passage has more of the question's words. Copies of one passage take th
 therefore counts by what it adds, as in maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998). Each better
 candidate that says the same divides its score by ten. Candidates that mostly repeat the question, quote it, or restate
 a long one all say the same. A near-duplicate that does not repeat the question is ranked above near-duplicates that
-repeat it.
+repeat it. Up to four issues of one text, such as the reports of four quarters, each keep their place.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ LONG_QUESTION = 6
 """Number of a question's content words that no passage has close together by chance. Such text is an echo."""
 SHINGLE = 3
 """Words of a shingle (Broder, "On the resemblance and containment of documents", 1997)."""
-ISSUES = 4
+MOST_ISSUES = 4
 """How many issues of one text, such as the reports of four quarters, each keep a place. Further ones count as repeats.
 
 Otherwise anyone could fill a ranking with copies of a text that differ in a number.
@@ -313,7 +313,7 @@ class Novelty:
         better: set[int] = set()
         for row in sorted(best, key=lambda row: (self._contents[row].is_echo, -worth[row])):
             content = self._contents[row]
-            repeats = len(self._same[row] & better) + max(0, len(self._issues[row] & better) - ISSUES + 1)
+            repeats = len(self._same[row] & better) + max(0, len(self._issues[row] & better) - MOST_ISSUES + 1)
             discounted[row] *= REPEATED**repeats
             if content.is_echo:
                 discounted[row] *= content.added / (1 + content.added)
@@ -388,12 +388,13 @@ def _are_issues(first: AnalyzedPassage, second: AnalyzedPassage) -> bool:
     """
     titles = {*first.title_words, *second.title_words}
     numbers, other_numbers = (
-        [word for word in passage.words if _has_digit(word) and word not in titles] for passage in (first, second)
+        [word for word in passage.words if has_digit(word) and word not in titles] for passage in (first, second)
     )
     return first.full_title != second.full_title and numbers != other_numbers
 
 
-def _has_digit(word: str) -> bool:
+def has_digit(word: str) -> bool:
+    """Return True if a digit of any script is in the word."""
     return any(map(str.isdecimal, word))
 
 

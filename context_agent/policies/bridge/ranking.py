@@ -1,8 +1,8 @@
 """The final ranking. Regression trees weigh all evidence about the candidates of an episode.
 
 The networks judge a candidate by its text and its links. The trees also see the retrievers' scores, and the reader's
-log-odds with the question alone. They also see which retriever to trust for this question. It
-is the one that orders the texts as the reader does. No single retriever is necessary, because training leaves out whole
+log-odds with the question alone. They also see which retriever to trust for this question: the one that orders the
+texts as the reader does. No single retriever is necessary, because training leaves out whole
 retrievers.
 
 The trees are gradient-boosted regression trees for ranking (LambdaMART; Burges, "From RankNet to LambdaRank to
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.token_table import load_weights
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, Floats, Notes
-from context_agent.policies.bridge.features import DIRECT
+from context_agent.policies.bridge.features import DIRECT, has_digit
 from context_agent.policies.bridge.links import LINKS
 
 TEXT = (
@@ -215,7 +215,7 @@ def _pattern(title: str) -> str:
     """Return the title with each sequence of words with digits replaced by one sign."""
     words: list[str] = []
     for word in title.split(" "):
-        numbered = any(map(str.isdecimal, word))
+        numbered = has_digit(word)
         if not (numbered and words[-1:] == ["#"]):
             words.append("#" if numbered else word)
     return " ".join(words)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from context_agent.cli.options import DEFAULT_EMBEDDER
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.embedders import default, load_embedder
@@ -113,3 +114,7 @@ def test_an_index_keeps_its_embedder_when_it_grows_past_the_bound_or_shrinks(
 def test_a_search_finds_what_is_said_in_other_words() -> None:
     corpus = MemoryCorpus([*people(30), Document("boat", "The vessel sank in a storm.", "Notes")], calibration=False)
     assert corpus.retrievers[0].search("Which ship went down?", 1)[0][0] == "boat_0"
+
+
+def test_the_help_of_commands_names_the_bound() -> None:
+    assert f"{SMALL_CORPUS_CHARACTERS:,} characters" in DEFAULT_EMBEDDER
