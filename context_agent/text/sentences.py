@@ -38,6 +38,8 @@ _ABBREVIATED = re.compile(
     r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h)\.\Z"
 )
 _WORD = re.compile(r"\S{1,200}")
+NARROWEST_PARAGRAPH = 40
+"""The fewest characters of the longest line of a wrapped paragraph. Shorter lines are a list or verses."""
 _CODE = re.compile(r"[={};<>]|\w\(")
 """Marks of a line of code. Such lines are not wrapped text."""
 _LOOSE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
@@ -110,7 +112,7 @@ def _is_wrapped(text: str, end: int, following: int, width: int) -> bool:
     begin, last = text.rfind("\n", 0, end) + 1, text.find("\n", following)
     word = _WORD.match(text, following)
     fits = end - begin + 1 + (len(word[0]) if word else 1) <= width
-    return not fits and not _CODE.search(text, begin, last if last >= 0 else len(text))
+    return width >= NARROWEST_PARAGRAPH and not fits and not _CODE.search(text, begin, last if last >= 0 else len(text))
 
 
 def sentences(text: str) -> list[str]:
