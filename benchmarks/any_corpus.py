@@ -13,10 +13,13 @@ question may name its `split`. A question without one belongs to every split. Fo
 - `seen`: the share of the gold documents that `careful` saw;
 - the gain of `careful` over the best of the three one-shot searches, with its bootstrap 95 % interval over questions.
 
-`AUC` and `ECE` measure the confidence. The agent gets each question on its corpus, and every second one also on the
-corpus without its gold documents. Questions of the type `nothing` count as unanswerable too.
+`AUC` and `ECE` measure the confidence. The agent gets each question on its corpus, and each question with gold also on
+the corpus without its gold documents. So about half of the questions have an answer, as in the calibration. Questions
+of the type `nothing` count as unanswerable too. `chance` is the mean ECE that perfectly calibrated probabilities would
+have on so few questions.
 
-The last rows are the mean over sets and the worst set. `pooled` is the mean over all questions.
+The last rows are the mean over sets, the worst set, and the confidence on all questions with bootstrap 95 % intervals
+over questions. `pooled` is the mean over all questions.
 """
 
 from __future__ import annotations
@@ -35,7 +38,13 @@ from multihop import build, embedders, load_chunks, recall
 
 from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel, PairModel, shipped_reader
 from context_agent.agent import SearchAgent
-from context_agent.eval.statistics import Figure, expected_calibration_error, roc_auc
+from context_agent.eval.statistics import (
+    Figure,
+    chance_calibration_error,
+    expected_calibration_error,
+    measure_interval,
+    roc_auc,
+)
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
 from context_agent.policies.bridge.reader import ReaderInput, read_odds
@@ -57,6 +66,15 @@ class SetResult:
     turns: list[int] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
     answerable: list[float] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """The set and the question of each confidence."""
+
+    def assess(self, confidence: float | None, *, answerable: bool, question: str) -> None:
+        """Add a confidence and its outcome. If the confidence is unknown, add nothing."""
+        if confidence is not None:
+            self.confidences.append(confidence)
+            self.answerable.append(float(answerable))
+            self.asked.append(f"{self.name}: {question}")
 
     @property
     def best(self) -> str:
@@ -74,12 +92,15 @@ class SetResult:
             f"{statistics.mean(self.recalls[way]):8.3f}" if self.recalls[way] else "       -" for way in WAYS
         )
         both = 0 < sum(self.answerable) < len(self.answerable)
-        auc = f"{roc_auc(self.confidences, self.answerable):6.3f}" if both else "     -"
-        error = f"{expected_calibration_error(self.confidences, self.answerable):6.3f}" if both else "     -"
+        measures: tuple[str, ...] = ("     -",) * 3
+        if both:
+            error = expected_calibration_error(self.confidences, self.answerable)
+            values = (roc_auc(self.confidences, self.answerable), error, chance_calibration_error(self.confidences))
+            measures = tuple(f"{value:6.3f}" for value in values)
         gain = Figure.of(self.gain())
         return (
             f"{self.name:26}{len(self.seen):5}{cells}{statistics.mean(self.seen):8.3f}{statistics.mean(self.turns):6.1f}"
-            f"  {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]{auc}{error}"
+            f"  {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]{' '.join(measures)}"
         )
 
 
@@ -134,9 +155,7 @@ def measure(
     for number, row in enumerate(questions):
         question, gold = row["question"], row["gold"]
         found = careful.search(question)
-        if found.confidence is not None:
-            result.confidences.append(found.confidence)
-            result.answerable.append(float(bool(gold)))
+        result.assess(found.confidence, answerable=bool(gold), question=question)
         if gold:
             for retriever in corpus.retrievers:
                 hits = retriever.search(question, DEPTH)
@@ -151,12 +170,8 @@ def measure(
             seen = {document for trajectory in found.trajectories for document in trajectory.encountered}
             result.seen.append(len(seen & set(gold)) / len(set(gold)))
             result.turns.append(found.turns)
-            if number % 2 == 0:
-                with SearchAgent(WithheldCorpus(corpus, gold), policy.with_effort("careful")) as agent:
-                    confidence = agent.search(question).confidence
-                if confidence is not None:
-                    result.confidences.append(confidence)
-                    result.answerable.append(0.0)
+            with SearchAgent(WithheldCorpus(corpus, gold), policy.with_effort("careful")) as agent:
+                result.assess(agent.search(question).confidence, answerable=False, question=question)
         progress((number + 1) / len(questions))
     return result
 
@@ -175,7 +190,7 @@ def main() -> int:
     print(
         f"{'set':26}{'n':>5}"
         + "".join(f"{head:>8}" for head in heads)
-        + " turns  careful less best one-shot  AUC   ECE"
+        + " turns  careful less best one-shot  AUC    ECE chance"
     )
     results = []
     for number, folder in enumerate(folders):
@@ -197,7 +212,7 @@ def main() -> int:
 
 
 def _totals(results: Sequence[SetResult]) -> None:
-    """Print the mean over sets, the mean over all questions, and the worst set."""
+    """Print the mean over sets, the mean over all questions, the worst set, and the measures of the confidence."""
     ways = [way for way in WAYS if results[0].recalls[way]]
     means = {way: statistics.mean(statistics.mean(result.recalls[way]) for result in results) for way in ways}
     gains = {result.name: statistics.mean(result.gain()) for result in results}
@@ -206,6 +221,16 @@ def _totals(results: Sequence[SetResult]) -> None:
     print("mean over sets" + " " * 17 + "".join(f"{means.get(way, float('nan')):8.3f}" for way in WAYS))
     print(f"careful less best one-shot: mean of sets {statistics.mean(gains.values()):+.3f}, pooled {pooled}")
     print(f"worst set: {worst} {gains[worst]:+.3f}")
+    confidences = [value for result in results for value in result.confidences]
+    answerable = [value for result in results for value in result.answerable]
+    if 0 < sum(answerable) < len(answerable):
+        asked = [question for result in results for question in result.asked]
+        auc, error = (
+            measure_interval(measure, confidences, answerable, asked)
+            for measure in (roc_auc, expected_calibration_error)
+        )
+        chance = chance_calibration_error(confidences)
+        print(f"confidence on all questions: n {len(asked)}, AUC {auc}, ECE {error}, by chance {chance:.3f}")
 
 
 def progress_bar(label: str, done: float, share: float) -> Callable[[float], None]:

@@ -174,6 +174,25 @@ def expected_calibration_error(probabilities: ArrayLike, outcomes: ArrayLike) ->
     return sum(part.count * abs(part.probability - part.share) for part in curve) / total
 
 
+def chance_calibration_error(probabilities: ArrayLike) -> float:
+    """Return the mean expected calibration error of perfectly calibrated probabilities.
+
+    The error of few predictions is above 0 even if every probability is right, because the share of true outcomes in a
+    bin varies by chance. Compare the error that you measured with this one.
+
+    The outcomes are drawn from the probabilities, `MEASURE_RESAMPLES` times.
+
+    Args:
+        probabilities: Predicted probabilities, shape (m,).
+
+    Raises:
+        DataError: If there are no predictions, or a probability is outside [0, 1].
+    """
+    predicted, _ = _checked(probabilities, np.zeros_like(probabilities, dtype=np.float64))
+    outcomes = np.random.default_rng(0).random((MEASURE_RESAMPLES, len(predicted))) < predicted
+    return float(np.mean([expected_calibration_error(predicted, drawn) for drawn in outcomes]))
+
+
 def roc_auc(scores: ArrayLike, outcomes: ArrayLike) -> float:
     """Return the area under the ROC curve (Hanley and McNeil, 1982).
 

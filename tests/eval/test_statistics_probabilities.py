@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from context_agent.errors import DataError
 from context_agent.eval.statistics import (
     ReliabilityBin,
+    chance_calibration_error,
     expected_calibration_error,
     measure_interval,
     reliability_curve,
@@ -45,6 +46,15 @@ def test_the_calibration_error_is_the_mean_distance_by_count() -> None:
     error = expected_calibration_error([0.1, 0.15, 0.95, 1.0, 0.5], [0, 1, 1, 1, 0])
     assert error == pytest.approx((2 * 0.375 + 1 * 0.5 + 2 * 0.025) / 5)
     assert expected_calibration_error([0.0, 1.0, 1.0], [0, 1, 1]) == 0.0
+
+
+def test_the_error_by_chance_shrinks_with_the_number_of_predictions() -> None:
+    assert chance_calibration_error([0.0, 1.0, 1.0]) == 0.0, "certain predictions leave nothing to chance"
+    assert chance_calibration_error([0.5]) == pytest.approx(0.5)
+    few, many = (chance_calibration_error(np.tile([0.3, 0.7], count)) for count in (8, 800))
+    # In a bin of m predictions, the share deviates by sqrt(2 / pi * p (1 - p) / m) on average.
+    assert few == pytest.approx(np.sqrt(2 / np.pi * 0.21 / 8), rel=0.1)
+    assert many == pytest.approx(few / 10, rel=0.2)
 
 
 def test_an_interval_contains_its_mean_and_resamples_whole_groups() -> None:
