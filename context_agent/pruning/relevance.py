@@ -26,6 +26,7 @@ from context_agent.pruning import reading
 from context_agent.pruning.blocks import Passage
 from context_agent.pruning.features import QuickFeatures, matrix, odds_columns, similarity_columns, standard
 from context_agent.pruning.goal import Goal
+from context_agent.pruning.log_messages import log_messages
 from context_agent.pruning.network import shipped_network
 from context_agent.pruning.units import PLAIN_FORMS, VARIABLE, plain, plain_text, units
 from context_agent.pruning.words import PassageWords, Scores, labeled, query_of, term_id, terms, unit_rows
@@ -44,6 +45,8 @@ COMPARED_CHARACTERS = 240
 """The most characters of a unit to compare."""
 WHOLE_CHARACTERS, ALL_CHARACTERS = 900, 128_000
 """The most characters of a passage that is compared whole, and of all such passages of a conversation."""
+MESSAGE_CHARACTERS = 100
+"""The characters of log messages that are compared, times the number of gists."""
 LEAST_COUNTED = 100
 """A shorter passage counts as this many characters, because every text takes the model some time."""
 SIZE_WEIGHT = 0.6
@@ -271,6 +274,8 @@ class _Excerpts:
 def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, count: int) -> tuple[Scores, Scores]:
     """Return the cosine of each passage's gist with the task, and the largest cosine of its units.
 
+    A log has few distinct messages. They are compared as a whole, in place of gists and units.
+
     Args:
         excerpts: The passages.
         quick: Their features by words.
@@ -278,19 +283,25 @@ def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, cou
         count: The number of distinct gists to compare, and of distinct units. Those that are most likely by words are
             taken. If nothing of a passage is compared, its cosine is NaN.
     """
-    by_words = _likely_by_words(quick)
-    gists = excerpts.distinct(_order(by_words), count, excerpts.gist)
+    messages = log_messages(excerpts.passages)
+    rows = _order(_likely_by_words(quick))
+    logged = _affordable(
+        (row for row in rows if row in messages), messages.__getitem__, room=count * MESSAGE_CHARACTERS
+    )
+    count = round(count * (1 - _share_of_tokens(excerpts.passages, messages)))
+    gists = excerpts.distinct((row for row in rows if row not in messages), count, excerpts.gist)
     texts, owners = excerpts.unit_texts()
     likely = (quick.columns["query_z"] + quick.columns["meaning_z"] + quick.columns["soft_z"]) / 2
     order = _order(likely[owners] + standard(quick.coverage.by_unit.astype(np.float64)))
-    found = excerpts.distinct(order, count, texts.__getitem__)
-    asked, *vectors = EMBEDDINGS.values([_question(task), *gists, *found], shipped_minilm().encode)
-    cosines = (unit_rows(np.array(vectors)) @ unit_rows(asked)).astype(np.float64)
-    by_gist, by_unit = np.full(len(by_words), np.nan), np.full(len(by_words), np.nan)
-    for cosine, same in zip(cosines[: len(gists)], gists.values(), strict=True):
-        by_gist[same] = cosine
-    for cosine, same in zip(cosines[len(gists) :], found.values(), strict=True):
-        by_unit[owners[same]] = np.fmax(by_unit[owners[same]], cosine)
+    found = excerpts.distinct((unit for unit in order if owners[unit] not in messages), count, texts.__getitem__)
+    by_text = _cosines(task, [*logged, *gists, *found])
+    by_gist, by_unit = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    for text, same in logged.items():
+        by_gist[same] = by_unit[same] = by_text[text]
+    for text, same in gists.items():
+        by_gist[same] = by_text[text]
+    for text, same in found.items():
+        by_unit[owners[same]] = np.fmax(by_unit[owners[same]], by_text[text])
     return by_gist, by_unit
 
 
@@ -300,20 +311,36 @@ def _whole_cosines(passages: Sequence[Passage], quick: QuickFeatures, task: str)
     In a conversation of more than `ALL_CHARACTERS`, the passages that are most likely by words are compared. The
     cosine of any other passage is NaN.
     """
-    rows: dict[str, list[int]] = {}
-    room = ALL_CHARACTERS
-    for row in _order(_likely_by_words(quick)):
-        text = labeled(passages[row])[:WHOLE_CHARACTERS]
-        cost = 0 if text in rows else max(len(text), LEAST_COUNTED)
-        if cost > room:
-            continue
-        room -= cost
-        rows.setdefault(text, []).append(row)
-    asked, *vectors = unit_rows(np.array(EMBEDDINGS.values([_question(task), *rows], shipped_minilm().encode)))
+    order = _order(_likely_by_words(quick))
+    rows = _affordable(order, lambda row: labeled(passages[row])[:WHOLE_CHARACTERS], room=ALL_CHARACTERS)
     cosines = np.full(len(passages), np.nan)
-    for vector, same in zip(vectors, rows.values(), strict=True):
-        cosines[same] = float(vector @ asked)
+    by_text = _cosines(task, rows)
+    for text, same in rows.items():
+        cosines[same] = by_text[text]
     return cosines
+
+
+def _share_of_tokens(passages: Sequence[Passage], rows: Iterable[int]) -> float:
+    return sum(passages[row].tokens for row in rows) / max(1, sum(passage.tokens for passage in passages))
+
+
+def _affordable(rows: Iterable[int], text_of: Callable[[int], str], *, room: int) -> dict[str, list[int]]:
+    """Return the first distinct texts of the rows that take at most `room` characters, each with its rows."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        text = text_of(row)
+        cost = 0 if text in found else max(len(text), LEAST_COUNTED)
+        if cost <= room:
+            room -= cost
+            found.setdefault(text, []).append(row)
+    return found
+
+
+def _cosines(task: str, texts: Iterable[str]) -> dict[str, float]:
+    """Return the cosine of each text with the task."""
+    distinct = [*dict.fromkeys(texts)]
+    asked, *vectors = unit_rows(np.array(EMBEDDINGS.values([_question(task), *distinct], shipped_minilm().encode)))
+    return {text: float(vector @ asked) for text, vector in zip(distinct, vectors, strict=True)}
 
 
 def _likely_by_words(quick: QuickFeatures) -> Scores:
