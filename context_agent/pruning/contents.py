@@ -51,6 +51,10 @@ class ResultText:
     text_type: str = "text"
 
 
+OWN_RESULT = -1
+"""The owner of a result that is inside the message of its call. It needs no pairing."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageContent:
     """The content of a message.
@@ -66,7 +70,7 @@ class MessageContent:
         answers: The calls that the message answers.
         results: The texts of its results.
         arguments: The arguments of its calls.
-        result_owner: For each result, the index of its answer in `answers`.
+        result_owner: For each result, the index of its answer in `answers`, or `OWN_RESULT`.
         left: The texts of results that answer no call of the conversation.
         unknown: The types of parts that are passed through without being read.
     """

@@ -14,7 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_agent.pruning.contents import IMAGE_RULES, Call, Form, MessageContent, MessageKind, Path, ResultText
+from context_agent.pruning.contents import (
+    IMAGE_RULES,
+    OWN_RESULT,
+    Call,
+    Form,
+    MessageContent,
+    MessageKind,
+    Path,
+    ResultText,
+)
 from context_agent.pruning.images import image_tokens
 
 LONGEST_PATH = 8
@@ -37,14 +46,30 @@ _TEXT_PARTS = frozenset(("text", "input_text", "output_text", "summary_text", "r
 _IMAGE_PARTS = frozenset(("image", "image_url", "input_image"))
 _OPAQUE_PARTS = frozenset((
     *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
-    "server_tool_use", "container_upload", "tool_reference", "tool_call", "search_result",
+    "container_upload", "tool_reference", "tool_call", "search_result",
 ))  # fmt: skip
 """Known parts without a text to judge, or without a text that pruning may change."""
+_OWN_RESULTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "mcp_call": (("output",),),
+    "file_search_call": (("results", "*", "text"),),
+    "code_interpreter_call": (("outputs", "*", "logs"),),
+    "web_fetch_tool_result": (("content", "content"),),
+    "code_execution_tool_result": (("content", "stdout"), ("content", "stderr")),
+    "bash_code_execution_tool_result": (("content", "stdout"), ("content", "stderr")),
+    "text_editor_code_execution_tool_result": (("content", "content"),),
+    "mcp_tool_result": (("content",), ("content", "*", "text")),
+    "server_tool_result": (("output",),),
+}
+"""Where the items and parts of tools that the provider runs have the texts of their results.
+
+The provider lets a client change these texts. A star stands for each item of a list. Encrypted results, such as those
+of Anthropic's web search, are not listed.
+"""
+_SERVER_CALLS = frozenset(("server_tool_use", "mcp_tool_use", "server_tool_call", "web_search_call"))
 _OPAQUE_ITEMS = frozenset(("reasoning", "item_reference", "compaction", "mcp_list_tools", "mcp_approval_request"))
 _BEDROCK_OPAQUE = ("image", "document", "video", "audio", "reasoningContent", "cachePoint", "guardContent")
 _GEMINI_OPAQUE = (
-    "inlineData", "inline_data", "fileData", "file_data", "executableCode", "executable_code", "codeExecutionResult",
-    "code_execution_result", "thoughtSignature", "thought_signature",
+    "inlineData", "inline_data", "fileData", "file_data", "thoughtSignature", "thought_signature",
 )  # fmt: skip
 
 
@@ -99,25 +124,34 @@ class _Reading:
     owners: list[int] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
-    def add_call(self, call: Call, arguments: Any, path: Path, form: Form) -> None:
-        """Add a call. Its arguments count as words of the agent. Pruning may shorten them at `path`."""
+    def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, signed: bool = False) -> None:
+        """Add a call. Its arguments count as words of the agent. If they are not signed, pruning may shorten them."""
         self.calls.append(call)
-        written = _written(arguments)
-        self.words.append(f"{call.name} {written}")
-        text = _json_text(arguments) if form == "value" else written
-        if text is not None:
+        self.add_words(call.name, arguments)
+        text = _json_text(arguments) if form == "value" else _written(arguments)
+        if text is not None and not signed:
             key = call.id or call.name
             self.arguments.append(ResultText(self.index, path, key, text, form=form, is_argument=True))
 
+    def add_words(self, name: str, arguments: Any) -> None:
+        """Add the arguments of a call to the words of the agent."""
+        self.words.append(f"{name} {_written(arguments)}")
+
+    def add_own_results(self, key: str, texts: Iterable[ResultText], *, flagged: bool) -> None:
+        """Add the texts of results that are inside the message of their call."""
+        for result in texts:
+            self._add(key, result, OWN_RESULT, flagged=flagged)
+
     def add_results(self, answer: Call, texts: Iterable[ResultText], *, flagged: bool) -> None:
         """Add the texts in the result of a call. `flagged` is True if the provider's own field marks an error."""
-        key = answer.id or answer.name
         for result in texts:
-            failed = flagged or (result.form != "image" and _is_error(result.text))
-            values = {"message": self.index, "call_id": key, "is_error": failed}
-            self.results.append(_replaced(result, values))
-            self.owners.append(len(self.answers))
+            self._add(answer.id or answer.name, result, len(self.answers), flagged=flagged)
         self.answers.append(answer)
+
+    def _add(self, key: str, result: ResultText, owner: int, *, flagged: bool) -> None:
+        failed = flagged or (result.form != "image" and _is_error(result.text))
+        self.results.append(_replaced(result, {"message": self.index, "call_id": key, "is_error": failed}))
+        self.owners.append(owner)
 
     def content(self, role: str) -> MessageContent:
         """Return the collected content as a message with this role."""
@@ -144,10 +178,11 @@ def _item(item: Any, kind: str, index: int) -> MessageContent:
     call_id = _name(item, "call_id")
     reading = _Reading(index, "responses")
     if kind.endswith("_call"):
-        if not call_id and kind != "function_call":
-            # A call that the provider answers itself has no id, because no message contains its result.
-            return MessageContent("assistant", "responses")
-        name = next((name for name in ("arguments", "input", "action") if _get(item, name)), "")
+        if kind in _OWN_RESULTS or (not call_id and kind != "function_call"):
+            # The provider runs this tool. The item contains the result, if there is one.
+            _add_server_tool(reading, item, kind, ())
+            return reading.content("assistant")
+        name = next((name for name in ("arguments", "input", "action", "operation") if _get(item, name)), "")
         call = Call(call_id, _name(item, "name") or kind)
         is_text = isinstance(_get(item, name), str) if name else False
         reading.add_call(call, _get(item, name) if name else "", (name,), _written_form(name, is_text=is_text))
@@ -157,6 +192,42 @@ def _item(item: Any, kind: str, index: int) -> MessageContent:
     texts, reading.unknown = _texts(_get(item, "output"), ("output",), "responses")
     reading.add_results(Call(call_id, _name(item, "name")), texts, flagged=False)
     return reading.content("tool")
+
+
+def _add_server_tool(reading: _Reading, part: Any, kind: str, path: Path) -> None:
+    """Add the arguments and the results of a provider's own tool, as far as an item or a part contains them."""
+    action = _get(part, "action")
+    arguments = _first(part, "arguments", "code", "queries", "input", "args") or _first(
+        action, "query", "pattern", "url"
+    )
+    if arguments:
+        reading.add_words(_name(part, "name") or kind, arguments)
+    texts = [text for steps in _OWN_RESULTS.get(kind, ()) for text in _texts_at(part, steps, path)]
+    failed = bool(_get(part, "error")) or _get(part, "is_error") is True or _get(part, "status") in ("failed", "error")
+    reading.add_own_results(_name(part, "tool_use_id") or _name(part, "id") or kind, texts, flagged=failed)
+
+
+def _texts_at(value: Any, steps: Sequence[str], path: Path) -> Iterator[ResultText]:
+    """Yield the texts that these steps lead to. A document at their end counts with the texts of its source."""
+    if _name(value, "file_type") not in ("", "text"):
+        return
+    if not steps:
+        yield from [_text(path, value)] if isinstance(value, str) else _document_texts(value, path)
+    elif steps[0] != "*":
+        yield from _texts_at(_get(value, steps[0]), steps[1:], (*path, steps[0]))
+    else:
+        for number, item in enumerate(_items(value)):
+            yield from _texts_at(item, steps[1:], (*path, number))
+
+
+def _document_texts(part: Any, path: Path) -> list[ResultText]:
+    """Return the texts of a document part. Citations count its characters, so a document with citations stays."""
+    source = _get(part, "source")
+    if _name(part, "type") != "document" or _get(_get(part, "citations"), "enabled"):
+        return []
+    if _name(source, "type") == "text" and isinstance(text := _get(source, "data"), str):
+        return [_text((*path, "source", "data"), text)]
+    return _texts(_get(source, "content"), (*path, "source", "content"), "anthropic")[0]
 
 
 def _written_form(name: str, *, is_text: bool) -> Form:
@@ -194,6 +265,9 @@ def _authored(message: Any, index: int, role: str, kind: MessageKind | None) -> 
             reading.kind = reading.kind or "anthropic"
         elif name in _TEXT_PARTS:
             reading.words.append(part if isinstance(part, str) else _text_of(part))
+        elif role == "assistant" and (name in _OWN_RESULTS or name in _SERVER_CALLS):
+            _add_server_tool(reading, part, name, ("content", number))
+            reading.kind = reading.kind or "anthropic"
         elif name not in _OPAQUE_PARTS and not name.endswith("_tool_result"):
             reading.unknown.append(name)
     for number, call in enumerate(_items(_get(message, "tool_calls"))):
@@ -228,16 +302,25 @@ def _is_bedrock(message: Any) -> bool:
 
 def _bedrock_message(message: Any, index: int, role: str) -> MessageContent:
     reading = _Reading(index, None)
-    for number, part in enumerate(_items(_get(message, "content"))):
+    parts = _items(_get(message, "content"))
+    # A tool that Bedrock runs has its result in the assistant's message.
+    answered = {_name(_get(part, "toolResult"), "toolUseId") for part in parts if role == "assistant"} - {""}
+    for number, part in enumerate(parts):
         if use := _get(part, "toolUse"):
             call = Call(_name(use, "toolUseId"), _name(use, "name"))
-            reading.add_call(call, _get(use, "input"), ("content", number, "toolUse", "input"), "value")
+            if call.id in answered:
+                reading.add_words(call.name, _get(use, "input"))
+            else:
+                reading.add_call(call, _get(use, "input"), ("content", number, "toolUse", "input"), "value")
             reading.kind = "bedrock"
         elif result := _get(part, "toolResult"):
             path: Path = ("content", number, "toolResult", "content")
             texts, more = _bedrock_texts(_get(result, "content"), path)
-            failed = _get(result, "status") == "error"
-            reading.add_results(Call(_name(result, "toolUseId")), texts, flagged=failed)
+            failed, call_id = _get(result, "status") == "error", _name(result, "toolUseId")
+            if call_id in answered:
+                reading.add_own_results(call_id, texts, flagged=failed)
+            else:
+                reading.add_results(Call(call_id), texts, flagged=failed)
             reading.unknown += more
             reading.kind = "bedrock"
         elif isinstance(text := _get(part, "text"), str):
@@ -272,15 +355,24 @@ def _gemini_content(message: Any, index: int, role: str) -> MessageContent:
     for number, part in enumerate(_items(_get(message, "parts"))):
         call_name, call = _first_field(part, "functionCall", "function_call")
         result_name, result = _first_field(part, "functionResponse", "function_response")
+        _, code = _first_field(part, "executableCode", "executable_code")
+        output_name, output = _first_field(part, "codeExecutionResult", "code_execution_result")
+        signed = bool(_first(part, "thoughtSignature", "thought_signature"))
         if call is not None:
             path: Path = ("parts", number, call_name, "args")
-            reading.add_call(Call(_name(call, "id"), _name(call, "name")), _get(call, "args"), path, "value")
+            own = Call(_name(call, "id"), _name(call, "name"))
+            reading.add_call(own, _get(call, "args"), path, "value", signed=signed)
         elif result is not None:
             path = ("parts", number, result_name, "response")
             answer = Call(_name(result, "id"), _name(result, "name"))
             value = _get(result, "response")
             failed = isinstance(value, Mapping) and bool(value.get("error"))
             reading.add_results(answer, _value(path, value), flagged=failed)
+        elif code is not None:
+            reading.add_words("code", _get(code, "code"))
+        elif output is not None:
+            texts = () if signed else _texts_at(output, ("output",), ("parts", number, output_name))
+            reading.add_own_results("code", texts, flagged=False)
         elif isinstance(text := _get(part, "text"), str):
             reading.words.append(text)
         elif not any(_get(part, name) is not None for name in _GEMINI_OPAQUE):
@@ -309,6 +401,8 @@ def _texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[ResultText
             texts += _image(here, part, _image_data(part, name), kind, text_type)
         elif name == "search_result" and len(path) < LONGEST_PATH:
             texts += _texts(_get(part, "content"), (*here, "content"), kind)[0]
+        elif name == "document" and len(path) < LONGEST_PATH:
+            texts += _document_texts(part, here)
         elif not name and (streams := [stream for stream in ("stdout", "stderr") if _name(part, stream)]):
             texts += [_text((*here, stream), _name(part, stream)) for stream in streams]
         elif name not in _OPAQUE_PARTS:

@@ -104,7 +104,8 @@ class Transcript:
     def last_turn(self) -> int:
         """The index of the first message of the last turn.
 
-        The last turn has the assistant's last messages and all messages that follow them.
+        The last turn has the assistant's last messages and all messages that follow them. A message that contains the
+        results of its calls ends the turn before.
         """
         return _last_turn(self.contents)
 
@@ -186,7 +187,7 @@ def _last_turn(contents: Sequence[MessageContent]) -> int:
     index = len(contents) - 1
     while index > 0 and contents[index].role != "assistant":
         index -= 1
-    while index > 0 and contents[index - 1].role == "assistant":
+    while index > 0 and contents[index - 1].role == "assistant" and not contents[index - 1].results:
         index -= 1
     return max(0, index)
 

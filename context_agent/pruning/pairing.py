@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from context_agent.pruning.contents import Call, MessageContent
+from context_agent.pruning.contents import OWN_RESULT, Call, MessageContent
 
 
 @dataclass(eq=False, slots=True)
@@ -108,6 +108,7 @@ def _by_position(answer: Call, latest: Sequence[_OpenCall]) -> _OpenCall | None:
 
 
 def _without_broken(content: MessageContent, sound: set[int]) -> MessageContent:
+    sound = {*sound, OWN_RESULT}
     kept = [number for number, owner in enumerate(content.result_owner) if owner in sound]
     return replace(
         content,

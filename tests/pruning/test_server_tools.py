@@ -1,0 +1,344 @@
+"""Tools that the provider runs: their results are inside the calls, and are pruned if a client may change them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from context_agent.pruning import ContextPruner, messages
+from context_agent.tokens import CharCounter
+from tests.support.long_conversation import ALWAYS, FILM, TASK, noises
+
+LONG_TEXT = f"{noises(10, 8)}\n\n{FILM}\n\n{noises(40, 8)}"
+"""A result with the passage that the task needs."""
+OTHER = noises(80, 12)
+RECORDS = json.dumps([{"id": row, "text": text} for row, text in enumerate(LONG_TEXT.split("\n\n"))])
+SAID = {"type": "text", "text": "I looked it up."}
+QUESTION = {"role": "user", "content": TASK}
+
+
+def item(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "id": "x1", "status": "completed", **fields}
+
+
+def result(kind: str, content: Any, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "tool_use_id": "s1", "content": content, **fields}
+
+
+def fetched(source: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    document = {"type": "document", "source": source, **fields}
+    return result(
+        "web_fetch_tool_result", {"type": "web_fetch_result", "url": "https://a.example", "content": document}
+    )
+
+
+def executed(kind: str, **fields: Any) -> dict[str, Any]:
+    content = {"type": f"{kind}_result", "stderr": "", "return_code": 0, "content": [], **fields}
+    return result(f"{kind}_tool_result", content)
+
+
+PLAIN = {"type": "text", "media_type": "text/plain", "data": LONG_TEXT}
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0x" * 900}
+MCP = {"name": "find", "arguments": '{"film": "Polar Light"}', "server_label": "films"}
+CODE = {"code": "print(read())", "container_id": "c"}
+BLOCKS = {"type": "content", "content": [{"type": "text", "text": LONG_TEXT}]}
+SOURCES = [{"type": "url", "url": f"https://{number}.example"} for number in range(99)]
+ITEMS = {
+    "mcp_call": item("mcp_call", **MCP, output=LONG_TEXT),
+    "mcp_call in JSON": item("mcp_call", **MCP, output=RECORDS),
+    "file_search_call": item(
+        "file_search_call",
+        queries=["director"],
+        results=[{"file_id": name, "filename": name, "score": 0.5, "text": text} for name, text in
+                 (("a", OTHER), ("b", LONG_TEXT))],
+    ),
+    "code_interpreter_call": item(
+        "code_interpreter_call", **CODE, outputs=[{"type": "image", "url": "u"}, {"type": "logs", "logs": LONG_TEXT}]
+    ),
+}  # fmt: skip
+PARTS = {
+    "web_fetch": fetched(PLAIN),
+    "web_fetch in blocks": fetched(BLOCKS),
+    "code_execution": executed("code_execution", stdout=LONG_TEXT, stderr=OTHER),
+    "bash_code_execution": executed("bash_code_execution", stdout=OTHER, stderr=LONG_TEXT),
+    "text_editor_code_execution": result(
+        "text_editor_code_execution_tool_result",
+        {"type": "text_editor_code_execution_view_result", "content": LONG_TEXT, "file_type": "text"},
+    ),
+    "mcp": result("mcp_tool_result", LONG_TEXT, is_error=False),
+    "mcp in blocks": result("mcp_tool_result", [{"type": "text", "text": LONG_TEXT}], is_error=False),
+}
+LEFT_ITEMS = {
+    "web_search_call": item(
+        "web_search_call",
+        action={"type": "search", "query": "q", "sources": SOURCES},
+    ),
+    "image_generation_call": item("image_generation_call", result="iVBORw0K" * 900),
+    "no output yet": item("mcp_call", **MCP, output=None),
+    "no outputs": item("code_interpreter_call", **CODE, outputs=None),
+    "no results": item("file_search_call", queries=["q"], results=None),
+}  # fmt: skip
+LEFT_PARTS = {
+    "web_search": result(
+        "web_search_tool_result",
+        [{"type": "web_search_result", "title": "t", "url": "u", "encrypted_content": LONG_TEXT}],
+    ),
+    "encrypted code_execution": result(
+        "code_execution_tool_result",
+        {"type": "encrypted_code_execution_result", "encrypted_stdout": LONG_TEXT, "stderr": "", "return_code": 0,
+         "content": []},
+    ),
+    "a PDF": fetched(PDF),
+    "a cited document": fetched(PLAIN, citations={"enabled": True}),
+    "a picture": result(
+        "text_editor_code_execution_tool_result",
+        {"type": "text_editor_code_execution_view_result", "content": "iVBORw0K" * 900, "file_type": "image"},
+    ),
+    "a failed fetch": result(
+        "web_fetch_tool_result", {"type": "web_fetch_tool_result_error", "error_code": "url_too_long"}
+    ),
+}  # fmt: skip
+
+
+def of_items(*items: dict[str, Any]) -> list[Any]:
+    said = {"type": "message", "role": "assistant", "content": "I looked it up."}
+    return [QUESTION, *items, said, QUESTION]
+
+
+def of_parts(*parts: dict[str, Any]) -> list[Any]:
+    calls = [
+        {"type": "mcp_tool_use", "id": "s1", "name": "find", "server_name": "films", "input": {"query": "director"}}
+        if part["type"] == "mcp_tool_result"
+        else {"type": "server_tool_use", "id": "s1", "name": part["type"].removesuffix("_tool_result"), "input": {}}
+        for part in parts
+    ]
+    both = [part for pair in zip(calls, parts, strict=True) for part in pair]
+    said = {"role": "assistant", "content": [SAID]}
+    return [QUESTION, {"role": "assistant", "content": [*both, SAID]}, QUESTION, said, QUESTION]
+
+
+def of_gemini(*parts: dict[str, Any], snake: bool = False) -> list[Any]:
+    code = {"executable_code" if snake else "executableCode": {"language": "PYTHON", "code": "print(read())"}}
+    user, said = {"role": "user", "parts": [{"text": TASK}]}, {"role": "model", "parts": [{"text": "I looked it up."}]}
+    return [user, {"role": "model", "parts": [code, *parts, {"text": "Done."}]}, user, said, user]
+
+
+def of_bedrock(text: str) -> list[Any]:
+    use = {
+        "toolUse": {"toolUseId": "s1", "name": "grounding", "type": "server_tool_use", "input": {"query": "director"}}
+    }
+    answer = {"toolResult": {"toolUseId": "s1", "type": "grounding_result", "content": [{"text": text}]}}
+    user, said = (
+        {"role": "user", "content": [{"text": TASK}]},
+        {"role": "assistant", "content": [{"text": "I looked."}]},
+    )
+    return [user, {"role": "assistant", "content": [use, answer, {"text": "Done."}]}, user, said, user]
+
+
+OUTPUT = {"outcome": "OUTCOME_OK", "output": LONG_TEXT}
+PRUNED = (
+    {f"responses: {name}": of_items(it) for name, it in ITEMS.items()}
+    | {f"anthropic: {name}": of_parts(it) for name, it in PARTS.items()}
+    | {
+        "responses: all": of_items(*ITEMS.values()),
+        "anthropic: all": of_parts(*PARTS.values()),
+        "gemini": of_gemini({"codeExecutionResult": OUTPUT}),
+        "gemini in snake case": of_gemini({"code_execution_result": OUTPUT}, snake=True),
+        "bedrock": of_bedrock(LONG_TEXT),
+    }
+)
+LEFT = (
+    {f"responses: {name}": of_items(it) for name, it in LEFT_ITEMS.items()}
+    | {f"anthropic: {name}": of_parts(it) for name, it in LEFT_PARTS.items()}
+    | {"gemini, signed": of_gemini({"codeExecutionResult": OUTPUT, "thoughtSignature": "c2ln"})}
+)
+
+
+def pruner(budget: int = 300) -> ContextPruner:
+    return ContextPruner(budget, effort="fast", prices=ALWAYS, counter=CharCounter())
+
+
+@cache
+def client_type(kind: str) -> Any:
+    """The type of a conversation in the provider's own client. If the client is not installed, it is None."""
+    pydantic = pytest.importorskip("pydantic")
+    try:
+        if kind == "responses":
+            from openai.types.responses import ResponseInputItemParam as Item
+        elif kind == "anthropic":
+            from anthropic.types.beta import BetaMessageParam as Item  # type: ignore[assignment]
+        else:
+            return None
+    except ImportError:
+        return None
+    return pydantic.TypeAdapter(list[Item])
+
+
+def exhaust(value: Any) -> None:
+    """Read what pydantic validates only when it is read."""
+    if isinstance(value, dict):
+        value = value.values()
+    if not isinstance(value, str | bytes | int | float | type(None)):
+        for inner in value:
+            exhaust(inner)
+
+
+def check(name: str, conversation: list[Any]) -> None:
+    """Raise an error if the provider's own client refuses the conversation."""
+    if (adapter := client_type(name.partition(":")[0])) is not None:
+        exhaust(adapter.validate_python(conversation))
+
+
+def everything(report: Any) -> list[str]:
+    return [removed.id for removed in report.removed]
+
+
+@pytest.mark.parametrize("name", PRUNED)
+def test_results_inside_their_calls_are_pruned_and_come_back(name: str) -> None:
+    before = copy.deepcopy(PRUNED[name])
+    keeper = pruner()
+    check(name, before)
+    pruned = keeper.prune(PRUNED[name])
+    assert PRUNED[name] == before, "changed in place"
+    assert pruned.report.outcome == "pruned"
+    assert pruned.report.kind == name.partition(":")[0].split()[0]
+    assert pruned.report.warnings == ()
+    assert pruned.report.tokens_after <= 300
+    assert "Ana Berg" in str(pruned.messages), "the passage that the task needs"
+    check(name, pruned.messages)
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.prune(before).messages == pruned.messages
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+
+
+@pytest.mark.parametrize("name", PRUNED)
+def test_if_nothing_fits_the_calls_are_still_valid(name: str) -> None:
+    keeper = pruner(1)
+    pruned = keeper.prune(PRUNED[name])
+    check(name, pruned.messages)
+    assert "Ana Berg" not in str(pruned.messages)
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == PRUNED[name]
+
+
+def test_an_output_in_json_stays_json() -> None:
+    pruned = pruner().prune(PRUNED["responses: mcp_call in JSON"]).messages[1]["output"]
+    assert len(json.loads(pruned)) < len(json.loads(RECORDS))
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_a_client_may_not_change_stays(name: str) -> None:
+    check(name, LEFT[name])
+    pruned = pruner(1).prune(LEFT[name])
+    assert pruned.messages == LEFT[name]
+    assert pruned.report.warnings == ()
+
+
+def test_signed_arguments_of_a_call_stay() -> None:
+    def history(**signature: str) -> list[Any]:
+        call = {"functionCall": {"name": "write", "args": {"text": LONG_TEXT}}, **signature}
+        answer = {"role": "user", "parts": [{"functionResponse": {"name": "write", "response": {"done": True}}}]}
+        user, *_, said, _ = of_gemini()
+        return [user, {"role": "model", "parts": [call]}, answer, said, user]
+
+    unsigned = history()
+    assert pruner(1).prune(unsigned).messages[1] != unsigned[1]
+    signed = history(thoughtSignature="c2ln")
+    assert pruner(1).prune(signed).messages[:2] == signed[:2]
+
+
+def test_results_of_earlier_calls_in_a_row_are_not_the_last_turn() -> None:
+    """No message of a user or of a client's tool is between them."""
+    calls = [item("mcp_call", **MCP, output=noises(20 * number, 4)) for number in range(6)]
+    transcript = messages.Transcript([QUESTION, *calls])
+    assert transcript.last_turn == len(calls), "the last call alone"
+    assert messages.Transcript([QUESTION, *calls, {"role": "assistant", "content": "Done."}]).last_turn == 7
+    pruned = pruner(250).prune([QUESTION, *calls]).messages
+    assert pruned[-1] == calls[-1]
+    assert pruned[1] != calls[0]
+
+
+def test_words_of_a_call_that_the_provider_runs_are_the_agents() -> None:
+    """They say what the agent looks for. The sources of a search are not its words."""
+    search = LEFT_ITEMS["web_search_call"]
+    steps = messages.Transcript([QUESTION, *ITEMS.values(), search]).steps(3)
+    assert steps[0] == "web_search_call q"
+    assert "print(read())" in steps[1]
+    assert "director" in steps[2]
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        item("mcp_call", **MCP, output=f"It broke. {LONG_TEXT}", error="timeout"),
+        item("code_interpreter_call", **CODE, outputs=[{"type": "logs", "logs": LONG_TEXT}]) | {"status": "failed"},
+    ],
+)
+def test_a_failed_call_is_an_error(failed: dict[str, Any]) -> None:
+    assert [it.is_error for it in messages.Transcript(of_items(failed)).results] == [True]
+    assert [it.is_error for it in messages.Transcript(of_items(ITEMS["mcp_call"])).results] == [False]
+
+
+def test_a_call_and_its_broken_pair_stay_apart() -> None:
+    """A result without a call does not take the results inside other calls with it."""
+    wrong = {"type": "tool_result", "tool_use_id": "nobody", "content": OTHER}
+    history = of_parts(PARTS["mcp"])
+    history[1] = {**history[1], "content": [*history[1]["content"], wrong]}
+    transcript = messages.Transcript(history)
+    assert [it.text for it in transcript.results] == [LONG_TEXT]
+    assert len(transcript.faults) == 1
+
+
+def test_objects_of_the_client_are_pruned() -> None:
+    openai = pytest.importorskip("openai.types.responses")
+    call = openai.ResponseCodeInterpreterToolCall.model_validate(ITEMS["code_interpreter_call"])
+    keeper, history = pruner(), [QUESTION, call, {"role": "assistant", "content": "Done."}]
+    pruned = keeper.prune(history)
+    assert type(pruned.messages[1]) is type(call)
+    assert len(pruned.messages[1].outputs[1].logs) < len(LONG_TEXT) / 2
+    assert call.outputs[1].logs == LONG_TEXT
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == history
+
+
+def test_server_tools_in_langchain_messages_are_pruned() -> None:
+    core = pytest.importorskip("langchain_core.messages")
+    parts = [
+        {"type": "code_interpreter_call", **ITEMS["code_interpreter_call"]},
+        {"type": "server_tool_call", "id": "a", "name": "run", "args": {"code": "x"}},
+        {"type": "server_tool_result", "tool_call_id": "a", "status": "success", "output": OTHER},
+        PARTS["web_fetch"],
+        SAID,
+    ]
+    history = [core.HumanMessage(TASK), core.AIMessage(parts), core.HumanMessage(TASK), core.AIMessage("Done.")]
+    keeper = pruner()
+    pruned = keeper.prune(history)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+    assert pruned.report.kind == "langchain"
+    assert pruned.report.tokens_after <= 300
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == history
+
+
+def test_a_document_in_a_result_is_pruned_unless_it_is_cited() -> None:
+    def history(**fields: Any) -> list[Any]:
+        content = [{"type": "document", "title": "Films", "source": PLAIN, **fields}]
+        use = {"type": "tool_use", "id": "t", "name": "find", "input": {}}
+        answer = {"type": "tool_result", "tool_use_id": "t", "content": content}
+        said = {"role": "assistant", "content": [SAID]}
+        return [
+            QUESTION,
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [answer]},
+            said,
+            QUESTION,
+        ]
+
+    keeper = pruner()
+    pruned = keeper.prune(history())
+    check("anthropic", pruned.messages)
+    assert pruned.report.tokens_after <= 300
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == history()
+    cited = history(citations={"enabled": True})
+    assert pruner(1).prune(cited).messages == cited
