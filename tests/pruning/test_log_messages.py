@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from context_agent._support.onnx import PairModel
 from context_agent._support.text_cache import TextCache
 from context_agent.pruning import relevance
 from context_agent.pruning.blocks import Passage
@@ -27,14 +29,13 @@ def entry(number: int, message: str, level: str = "") -> Passage:
 ROUTINE = tuple(entry(number, f"lease {number} renewed for tenant {number * 7}") for number in range(200))
 
 
-class UnreadPairs(PairModel):
+class UnreadPairs:
     """A reader that finds all texts equally relevant."""
 
-    def __init__(self) -> None:
-        """Load nothing."""
+    width = 1
 
-    def encode_pairs(self, pairs: object) -> np.ndarray:
-        return np.zeros((len(list(pairs)), 1))  # type: ignore[call-overload]
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        return np.zeros((len(pairs), 1), dtype=np.float32)
 
 
 def test_an_entry_loses_what_most_lines_of_the_log_repeat() -> None:

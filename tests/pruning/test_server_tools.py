@@ -170,7 +170,7 @@ def client_type(kind: str) -> Any:
         if kind == "responses":
             from openai.types.responses import ResponseInputItemParam as Item
         elif kind == "anthropic":
-            from anthropic.types.beta import BetaMessageParam as Item  # type: ignore[assignment]
+            from anthropic.types.beta import BetaMessageParam as Item
         else:
             return None
     except ImportError:
