@@ -45,8 +45,6 @@ COMPARED_CHARACTERS = 240
 """The most characters of a unit to compare."""
 WHOLE_CHARACTERS, ALL_CHARACTERS = 900, 128_000
 """The most characters of a passage that is compared whole, and of all such passages of a conversation."""
-MESSAGE_CHARACTERS = 100
-"""The characters of log messages that are compared, times the number of gists."""
 LEAST_COUNTED = 100
 """A shorter passage counts as this many characters, because every text takes the model some time."""
 SIZE_WEIGHT = 0.6
@@ -274,7 +272,8 @@ class _Excerpts:
 def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, count: int) -> tuple[Scores, Scores]:
     """Return the cosine of each passage's gist with the task, and the largest cosine of its units.
 
-    A log has few distinct messages. They are compared as a whole, in place of gists and units.
+    A log has few distinct messages. They are compared as a whole, in place of gists and units. They take as many
+    characters as the gists would.
 
     Args:
         excerpts: The passages.
@@ -285,9 +284,8 @@ def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, cou
     """
     messages = log_messages(excerpts.passages)
     rows = _order(_likely_by_words(quick))
-    logged = _affordable(
-        (row for row in rows if row in messages), messages.__getitem__, room=count * MESSAGE_CHARACTERS
-    )
+    room = count * GIST_CHARACTERS
+    logged = _affordable((row for row in rows if row in messages), messages.__getitem__, room=room)
     count = round(count * (1 - _share_of_tokens(excerpts.passages, messages)))
     gists = excerpts.distinct((row for row in rows if row not in messages), count, excerpts.gist)
     texts, owners = excerpts.unit_texts()

@@ -57,7 +57,7 @@ def test_words_of_a_short_log_are_not_common() -> None:
     assert found[0] == "INFO edge-a lease renewed for tenant"
 
 
-@pytest.mark.parametrize(("prose", "expected"), [(0, 200), (460, 200), (480, 0)])
+@pytest.mark.parametrize(("prose", "expected"), [(0, 200), (1_130, 200), (1_140, 0)])
 def test_a_few_entries_among_other_results_are_not_a_log(prose: int, expected: int) -> None:
     others = [Passage(f"Paragraph {number} of a manual.", 0, 0, tokens=20) for number in range(prose)]
     assert len(log_messages([*others, *ROUTINE])) == expected
@@ -100,4 +100,4 @@ def test_a_huge_log_of_other_messages_is_compared_in_part(monkeypatch: pytest.Mo
     passages[1_999] = entry(1_999, "the pump of the ferry stalled")
     by_reading(passages, Goal("Why did the ferry stop?", room=1_000), model=UnreadPairs())
     assert any("ferry stalled" in text for text in texts[1:]), "what is likeliest by words is compared"
-    assert sum(max(len(text), 100) for text in texts[1:]) <= relevance.MAX_COMPARED * relevance.MESSAGE_CHARACTERS
+    assert sum(max(len(text), 100) for text in texts[1:]) <= relevance.MAX_COMPARED * relevance.GIST_CHARACTERS
