@@ -175,7 +175,8 @@ def _replaced(result: ResultText, values: Mapping[str, Any]) -> ResultText:
 
 def _item(item: Any, kind: str, index: int) -> MessageContent:
     """Return the content of a Responses API item that is not a message."""
-    call_id = _name(item, "call_id")
+    # The output of a local shell names its call as `id`.
+    call_id = _name(item, "call_id") or (_name(item, "id") if kind == "local_shell_call_output" else "")
     reading = _Reading(index, "responses")
     if kind.endswith("_call"):
         if kind in _OWN_RESULTS or (not call_id and kind != "function_call"):

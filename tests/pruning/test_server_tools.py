@@ -292,6 +292,41 @@ def test_a_call_and_its_broken_pair_stay_apart() -> None:
     assert len(transcript.faults) == 1
 
 
+def test_tools_that_the_client_runs_have_results_of_their_own() -> None:
+    """The outputs of parallel calls come in another order."""
+    calls = [
+        item("local_shell_call", call_id="a", action={"type": "exec", "command": ["sh", LONG_TEXT], "env": {}}),
+        item("local_shell_call", call_id="b", action={"type": "exec", "command": ["sh", OTHER], "env": {}}),
+        item("shell_call", call_id="c", action={"commands": ["ls", OTHER]}),
+        item("apply_patch_call", call_id="d", operation={"type": "create_file", "path": "a.txt", "diff": OTHER}),
+    ]
+    stream = {"stdout": LONG_TEXT, "stderr": OTHER, "outcome": {"type": "exit", "exit_code": 1}}
+    outputs = [
+        {"type": "apply_patch_call_output", "call_id": "d", "status": "completed", "output": OTHER},
+        {"type": "shell_call_output", "call_id": "c", "output": [stream]},
+        {"type": "local_shell_call_output", "id": "b", "output": OTHER},
+        {"type": "local_shell_call_output", "id": "a", "output": LONG_TEXT},
+    ]
+    history = of_items(*calls, *outputs)
+    keeper = pruner()
+    pruned = keeper.prune(history)
+    check("responses", history)
+    check("responses", pruned.messages)
+    assert {text.call_id for text in messages.Transcript(history).results} == {"a", "b", "c", "d"}
+    assert pruned.report.warnings == ()
+    assert all(new != old for new, old in zip(pruned.messages[1:9], history[1:9], strict=True)), "each is shortened"
+    assert [it.get("call_id", it.get("id")) for it in pruned.messages[1:9]] == ["a", "b", "c", "d", "d", "c", "b", "a"]
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == history
+
+
+def test_deeply_nested_documents_end() -> None:
+    source: dict[str, Any] = PLAIN
+    for _ in range(3_000):
+        source = {"type": "content", "content": [{"type": "document", "source": source}]}
+    history = of_parts(fetched(source))
+    assert pruner(1).prune(history).messages[:2] == history[:2]
+
+
 def test_objects_of_the_client_are_pruned() -> None:
     openai = pytest.importorskip("openai.types.responses")
     call = openai.ResponseCodeInterpreterToolCall.model_validate(ITEMS["code_interpreter_call"])
