@@ -29,13 +29,12 @@ from context_agent.train import reinforcement
 from context_agent.train.agents import episode_profile
 from context_agent.train.checkpoints import settings_digest
 from context_agent.train.config import BaselineMembers, RunConfig
-from context_agent.train.data import environment_of
 from context_agent.train.demo.course import DemoEvaluation, DemoEvaluator, is_trained
 from context_agent.train.demo.plan import DemoOptions, DemoPlan, make_plan
 from context_agent.train.demo.scores import DemoScore, load_scores, paired_differences
 from context_agent.train.models import load_model
 from context_agent.train.rl.rollouts import step_questions
-from context_agent.train.toy.environment import ToyEnvironment
+from context_agent.train.toy.environment import ToyEnvironment, make_environment
 from context_agent.train.toy.expert import ExpertNoise, NoisyExpert
 
 FLAWLESS = ExpertNoise(stop=0.0, stray=0.0, untidy=0.0)
@@ -64,8 +63,8 @@ def main() -> None:
 def _train(folder: Path, questions: int, steps: int | None) -> None:
     seed = json.loads((folder / "rl" / "run.json").read_text(encoding="utf-8"))["seed"]
     plan = make_plan(DemoOptions(folder, seed=seed, threads=1, questions=questions, steps=steps))
-    world = environment_of(plan.rl.data)
-    assert world is not None
+    assert plan.rl.data.world is not None
+    world = make_environment(plan.rl.data.world)
     trajectories = folder / "expert"
     if not trajectories.is_dir():
         _play_expert(plan.rl, world, trajectories)
@@ -79,12 +78,12 @@ def _train(folder: Path, questions: int, steps: int | None) -> None:
         if not is_trained(run):
             resume = (Path(run.out) / "checkpoints").is_dir()
             reinforcement.train(run, resume=resume, note=print, advance=_print_update)
-        _evaluate(replace(plan, rl=run), world, members)
+        _evaluate(replace(plan, rl=run), members)
 
 
 def _play_expert(run: RunConfig, world: ToyEnvironment, folder: Path) -> None:
     """Play each question of the run once, in the window of its first group."""
-    renderer = load_model(run, world).renderer
+    renderer = load_model(run).renderer
     questions = world.questions["train"]
     expert = NoisyExpert(questions, world.titles, FLAWLESS, VocabularyCounter(renderer))
     agent = SearchAgent(world.corpus, expert, profile=episode_profile(run), budget=run.episodes.budget)
@@ -104,11 +103,11 @@ def _play_expert(run: RunConfig, world: ToyEnvironment, folder: Path) -> None:
     asyncio.run(play())
 
 
-def _evaluate(plan: DemoPlan, world: ToyEnvironment, members: BaselineMembers) -> None:
+def _evaluate(plan: DemoPlan, members: BaselineMembers) -> None:
     name = f"after-{members.value}"
     trained = settings_digest(plan.rl.plain())
     evaluation = DemoEvaluation(name, Path(plan.rl.out) / "final", trained, plan.rl.episodes)
-    DemoEvaluator(plan, world, print).evaluate(evaluation, _print_update)
+    DemoEvaluator(plan, print).evaluate(evaluation, _print_update)
 
 
 def _print_update(done: int, total: int) -> None:

@@ -303,14 +303,14 @@ def _phase(options: argparse.Namespace) -> None:
 def _evaluate(run: RunConfig, split: str) -> list[Score]:
     """Return the scores of a model on every question of a split, at temperature 1."""
     from context_agent.train.agents import build_agent
-    from context_agent.train.data import environment_of
     from context_agent.train.models import load_model
     from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
     from context_agent.train.rl.samplers import open_sampler, subagent_engine
+    from context_agent.train.toy.environment import make_environment
 
-    world = environment_of(run.data)
-    assert world is not None
-    loaded, questions = load_model(run, world), world.questions[split]
+    assert run.data.world is not None
+    world = make_environment(run.data.world)
+    loaded, questions = load_model(run), world.questions[split]
     rewards = run.curriculum.rewards(RewardConfig(preset=RewardPreset.CONTEXT_1), 1.0)
     with ExitStack() as stack:
         engine, _ = stack.enter_context(open_sampler(run, loaded))

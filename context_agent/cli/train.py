@@ -234,7 +234,7 @@ def judge_check(
         yes: Minimum score that counts as the judge's yes.
         questions: Maximum number of dev questions to use.
     """
-    from context_agent.train.data import environment_of, open_data
+    from context_agent.train.data import open_data
     from context_agent.train.experimental.judge.calibration import calibrate, save_calibration
     from context_agent.train.experimental.judge.judge import RankingJudge
     from context_agent.train.run_file import parse_changes, read_run
@@ -244,7 +244,7 @@ def judge_check(
         raise ConfigError(f"{run_file} has no judge. Set judge.model.")
     replies = out.with_name(f"{out.name}.replies.jsonl")
     with ExitStack() as stack:
-        material = stack.enter_context(open_data(run.data, output.note, environment_of(run.data)))
+        material = stack.enter_context(open_data(run.data, output.note))
         rankings = _rankings(trajectories, material, run, count=questions, seed=seed)
         judge = stack.enter_context(RankingJudge(run.judge, replies))
         calibration = calibrate(rankings, judge, good=good, yes=yes, seed=seed)

@@ -59,7 +59,6 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
     import torch
 
     from context_agent.train import reinforcement
-    from context_agent.train.data import environment_of
     from context_agent.train.experimental.async_rollouts.weight_sync import CopySync
     from context_agent.train.models import autocast_dtype, load_model
 
@@ -73,7 +72,7 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
 
     with mock.patch.object(CopySync, "push", push_and_keep):
         reinforcement.train(run, note=lambda _: None)
-    loaded = load_model(run, environment_of(run.data))
+    loaded = load_model(run)
     model = loaded.model
     if loaded.adapter is not None:
         from peft import get_peft_model

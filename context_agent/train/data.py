@@ -6,15 +6,15 @@ This module does not import torch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.gold import MissingGold, missing_gold
+from context_agent.eval.gold import missing_gold
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import DataConfig, Notify
-from context_agent.train.toy.environment import ToyEnvironment, make_environment
+from context_agent.train.toy.environment import make_environment
 from context_agent.types import Question
 
 
@@ -26,28 +26,20 @@ class TrainingData:
         corpus: The corpus that episodes search.
         questions: Questions for training.
         dev: Questions for evaluation.
-        world: The toy environment that the corpus and questions come from. None if they come from files.
     """
 
     corpus: Corpus
     questions: Sequence[Question]
     dev: Sequence[Question]
-    world: ToyEnvironment | None = None
-
-
-def environment_of(data: DataConfig) -> ToyEnvironment | None:
-    """Return the toy environment that the run file describes. If it describes none, return None."""
-    return None if data.world is None else make_environment(data.world)
 
 
 @contextmanager
-def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = None) -> Iterator[TrainingData]:
+def open_data(data: DataConfig, note: Notify) -> Iterator[TrainingData]:
     """Open the corpus and the questions of a run, and check that the gold is in the corpus.
 
     Args:
-        data: The data table of the run file.
+        data: The data table of the run file. If it describes a toy environment, both come from there.
         note: A function that receives messages about skipped and dropped questions.
-        world: The toy environment. If it is given, it provides corpus and questions.
 
     Yields:
         The corpus and the questions.
@@ -57,22 +49,22 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
         DataError: If a question's gold is not in the index and `data.missing_gold` does not allow dropping the
             question.
     """
-    if world is not None:
-        yield TrainingData(world.corpus, world.questions["train"], world.questions["dev"], world)
-        return
-    if not data.questions:
+    if data.world is None and not data.questions:
         raise ConfigError("the run file names no questions. Set data.questions to question files.")
-    with ExitStack() as stack:
-        corpus = stack.enter_context(open_corpus(data))
-        questions, dev = (_questions(files, note) for files in (data.questions, data.dev))
+    with open_corpus(data) as corpus:
+        if data.world is not None:
+            questions = make_environment(data.world).questions
+            yield TrainingData(corpus, questions["train"], questions["dev"])
+            return
+        train, dev = (_read_questions(files, note) for files in (data.questions, data.dev))
         yield TrainingData(
-            corpus, _with_indexed_gold(corpus, questions, data, note), _with_indexed_gold(corpus, dev, data, note)
+            corpus, _with_indexed_gold(corpus, train, data, note), _with_indexed_gold(corpus, dev, data, note)
         )
 
 
 @contextmanager
 def open_corpus(data: DataConfig) -> Iterator[Corpus]:
-    """Open the index of a run, or load its documents into memory.
+    """Open the index of a run, load its documents into memory, or make its toy environment.
 
     Args:
         data: The data table of the run file.
@@ -81,8 +73,11 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
         The corpus.
 
     Raises:
-        ConfigError: If the run file names neither an index nor documents.
+        ConfigError: If the run file names no index, no documents and no toy environment.
     """
+    if data.world is not None:
+        yield make_environment(data.world).corpus
+        return
     from context_agent.retrieval.rerankers import load_reranker
 
     if data.documents:
@@ -108,7 +103,7 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
         yield corpus
 
 
-def _questions(files: Sequence[str], note: Notify) -> list[Question]:
+def _read_questions(files: Sequence[str], note: Notify) -> list[Question]:
     problems: list[str] = []
     questions = [question for file in files for question in load_questions(file, problems=problems)]
     for problem in problems:
@@ -120,7 +115,7 @@ def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: Data
     """Return the questions that have their gold in the index. If the other questions may not be dropped, raise
     `DataError`.
     """
-    lost: MissingGold = missing_gold(corpus, questions)
+    lost = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(
             f"{lost}. No episode can retrieve it. Index the documents, or set data.missing_gold to drop these "

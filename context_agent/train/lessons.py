@@ -20,7 +20,7 @@ from context_agent.swarm import Swarm
 from context_agent.train.agents import episode_profile
 from context_agent.train.config import DataConfig, Notify, RunConfig
 from context_agent.train.rows import TrainingRow, demonstrated_rows
-from context_agent.train.toy.environment import ToyEnvironment
+from context_agent.train.toy.environment import ToyEnvironment, WorldConfig, make_environment
 from context_agent.train.toy.expert import LEADING_NOISE, SUBAGENT_NOISE, NoisyExpert
 
 KEPT_FOLDER = "kept"
@@ -31,10 +31,8 @@ EPISODES_AT_ONCE = 16
 """Episodes that the expert of one environment plays concurrently."""
 
 
-def demonstration_rows(
-    run: RunConfig, renderer: TokenRenderer, note: Notify, world: ToyEnvironment | None = None
-) -> Iterator[TrainingRow]:
-    """Yield the rows of stored trajectories, or of the expert in a toy environment.
+def demonstration_rows(run: RunConfig, renderer: TokenRenderer, note: Notify) -> Iterator[TrainingRow]:
+    """Yield the rows of stored trajectories, or of the expert in the run's toy environment.
 
     Only one batch of episodes is in memory at a time. An episode that cannot be read is reported and skipped.
 
@@ -42,7 +40,6 @@ def demonstration_rows(
         run: The run.
         renderer: The renderer of the model's tokenizer.
         note: A function that receives messages about skipped episodes.
-        world: The toy environment. If it is None, the trajectories come from `data.trajectories`.
 
     Yields:
         The rows of one episode after another.
@@ -52,8 +49,8 @@ def demonstration_rows(
         DataError: If a folder contains no trajectory.
     """
     skipped = 0
-    stored = stored_trajectories(run.data)
-    for trajectory in stored if world is None else _expert_trajectories(run, renderer, world):
+    world = run.data.world
+    for trajectory in stored_trajectories(run.data) if world is None else _expert_trajectories(run, renderer, world):
         try:
             episode = read(trajectory) if isinstance(trajectory, Path) else trajectory
             yield from demonstrated_rows(episode, renderer)
@@ -90,8 +87,9 @@ def stored_trajectories(data: DataConfig) -> Iterator[Path]:
         yield from files
 
 
-def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> Iterator[Trajectory]:
+def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, config: WorldConfig) -> Iterator[Trajectory]:
     """Yield the episodes of the experts, alternating between the environments."""
+    world = make_environment(config)
     worlds = (world, *world.others)
     agents = [_expert_agent(run, renderer, world) for world in worlds]
     for first in range(0, run.sft.demonstrations, EPISODES_AT_ONCE * len(worlds)):

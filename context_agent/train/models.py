@@ -14,7 +14,7 @@ from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
 from context_agent.train.config import ModelConfig, RendererKind, RunConfig
 from context_agent.train.output_layer import with_float32_head
-from context_agent.train.toy.environment import ToyEnvironment, environment_texts
+from context_agent.train.toy.environment import environment_texts, make_environment
 from context_agent.train.toy.words import WordRenderer
 
 try:
@@ -45,12 +45,11 @@ class LoadedModel:
     adapter: Any = None
 
 
-def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedModel:
+def load_model(run: RunConfig) -> LoadedModel:
     """Load the model of a run.
 
     Args:
         run: The run.
-        world: The toy environment. The renderer `words` takes its vocabulary from it.
 
     Returns:
         The model with its tokenizer and renderer.
@@ -60,7 +59,7 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
     """
     if run.threads:
         torch.set_num_threads(run.threads)
-    tokenizer, renderer = load_renderer(run, world)
+    tokenizer, renderer = load_renderer(run)
     random.seed(run.seed)
     torch.manual_seed(run.seed)
     model = _tiny(run, tokenizer) if run.model.tiny is not None else _load_named(run.model, _weights_dtype(run.model))
@@ -119,12 +118,11 @@ def _weights_dtype(chosen: ModelConfig) -> torch.dtype:
     return torch.float32 if trains_all_weights(chosen) else getattr(torch, chosen.dtype)
 
 
-def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[Any, TokenRenderer]:
+def load_renderer(run: RunConfig) -> tuple[Any, TokenRenderer]:
     """Load the tokenizer of transformers and the renderer, without loading weights.
 
     Args:
-        run: The run.
-        world: The toy environment. The renderer `words` requires it.
+        run: The run. The renderer `words` takes its vocabulary from the run's toy environment.
 
     Returns:
         The tokenizer and the renderer.
@@ -134,8 +132,9 @@ def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[
     """
     chosen = run.model
     if chosen.renderer is RendererKind.WORDS:
-        assert world is not None
-        words = WordRenderer(environment_texts(world, swarm=bool(run.episodes.swarm)))
+        assert run.data.world is not None
+        environment = make_environment(run.data.world)
+        words = WordRenderer(environment_texts(environment, swarm=bool(run.episodes.swarm)))
         return words.tokenizer(), words
     tokenizer = _tokenizer(chosen)
     if chosen.renderer is RendererKind.LINES:

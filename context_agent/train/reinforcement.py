@@ -17,7 +17,7 @@ from context_agent.policies.tokens.engines import Engine, ScoringEngine
 from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.agents import build_agent, episode_profile
 from context_agent.train.config import Notify, OnUpdate, RunConfig
-from context_agent.train.data import TrainingData, environment_of, open_data
+from context_agent.train.data import TrainingData, open_data
 from context_agent.train.metrics_log import MetricsLog
 from context_agent.train.models import LoadedModel, load_model
 from context_agent.train.rl.canary import Canary, canary_row, scorer_of
@@ -64,12 +64,11 @@ def train(
         PolicyError: If sampling fails.
     """
     run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
-    environment = environment_of(config.data)
-    loaded = load_model(config, environment)
-    if config.loss.router_replay:
-        routers(loaded.model)  # refuses a model without any
     with ExitStack() as stack:
-        data = stack.enter_context(open_data(config.data, note, environment))
+        data = stack.enter_context(open_data(config.data, note))
+        loaded = load_model(config)
+        if config.loss.router_replay:
+            routers(loaded.model)  # refuses a model without any
         engine, weights = stack.enter_context(open_sampler(config, loaded))
         subagents = stack.enter_context(subagent_engine(config, loaded.tokenizer, run.device))
 

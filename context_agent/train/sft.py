@@ -15,12 +15,10 @@ from context_agent.errors import DataError, MissingExtraError
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.batches import order_by_length
 from context_agent.train.config import ADAPTER_LESSONS_RATE, Notify, OnUpdate, RunConfig
-from context_agent.train.data import environment_of
 from context_agent.train.lessons import demonstration_rows
 from context_agent.train.models import load_model
 from context_agent.train.output_layer import only_positions
 from context_agent.train.row_files import ABOUT, ROWS_FOLDER, RowFolder, open_folder, write_row_folder
-from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.trainer_mixin import TrainerMixin
 from context_agent.train.training_run import TrainingResult, TrainingRun
 
@@ -215,9 +213,8 @@ def train(
         DataError: If there are no trajectories, or the model cannot read the rows.
     """
     session = TrainingRun(run, "sft", resume=resume, note=note, advance=advance)
-    world = environment_of(run.data)
-    loaded = load_model(run, world)
-    folder = prepare_rows(run, loaded.renderer, note, world, again=session.newest is None, main=session.main)
+    loaded = load_model(run)
+    folder = prepare_rows(run, loaded.renderer, note, again=session.newest is None, main=session.main)
     note(
         f"training uses {folder.rows:,} rows of at most {folder.longest:,} tokens, and learns {folder.trained:,} of "
         f"their {folder.tokens:,} tokens"
@@ -275,7 +272,6 @@ def prepare_rows(
     run: RunConfig,
     renderer: TokenRenderer,
     note: Notify,
-    world: ToyEnvironment | None,
     *,
     again: bool = True,
     main: bool = True,
@@ -286,7 +282,6 @@ def prepare_rows(
         run: The run.
         renderer: The renderer of the model's tokenizer.
         note: A function that receives messages about skipped trajectories.
-        world: The toy environment, if any.
         again: If True, write the rows again if they exist.
         main: True on the rank that writes. The others wait for it.
 
@@ -300,7 +295,7 @@ def prepare_rows(
 
     rows_folder = Path(run.out) / ROWS_FOLDER
     if main and (again or not (rows_folder / ABOUT).is_file()):
-        write_row_folder(demonstration_rows(run, renderer, note, world), rows_folder, tokenizer=renderer.counter_name)
+        write_row_folder(demonstration_rows(run, renderer, note), rows_folder, tokenizer=renderer.counter_name)
     PartialState().wait_for_everyone()
     folder = open_folder(rows_folder)
     folder.check(renderer.counter_name)

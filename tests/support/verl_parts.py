@@ -12,10 +12,9 @@ from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.testing import tiny_runs
 from context_agent.train import run_file
 from context_agent.train.config import RunConfig
-from context_agent.train.data import environment_of
 from context_agent.train.experimental.verl.folder import prepare
 from context_agent.train.models import load_model, load_renderer
-from context_agent.train.toy.environment import ToyEnvironment
+from context_agent.train.toy.environment import ToyEnvironment, make_environment
 from context_agent.train.toy.words import WordRenderer
 
 CHANGES: dict[str, Any] = {
@@ -38,7 +37,7 @@ def prepared(folder: Path) -> RunConfig:
     tiny_run = run_file.parse_run(
         tiny_runs.merged(tiny_runs.TINY, {"model": {"tiny": {"hidden": 32, "layers": 1}}, "out": str(folder / "out")})
     )
-    student = load_model(tiny_run, environment_of(tiny_run.data))
+    student = load_model(tiny_run)
     for part in (student.model, student.tokenizer):
         part.save_pretrained(folder / "model")
     settings = tiny_runs.merged(tiny_runs.TINY, {"model": {"name": str(folder / "model")}, "out": str(folder / "out")})
@@ -58,9 +57,9 @@ def composed(folder: Path, *overrides: str, name: str = "primary") -> Any:
 
 def played_by_seed(run: RunConfig) -> Callable[[SampleRequest], Sequence[int]]:
     """Some episodes search for what the question names, prune the hits, search again and rank; others rank nobody."""
-    world = environment_of(run.data)
-    assert world is not None
-    _, words = load_renderer(run, world)
+    assert run.data.world is not None
+    world = make_environment(run.data.world)
+    _, words = load_renderer(run)
     assert isinstance(words, WordRenderer)
     return lambda request: _reply(request, world, words)
 

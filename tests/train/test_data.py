@@ -12,9 +12,9 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.testing import tiny_runs
 from context_agent.train import data as material
 from context_agent.train.config import DataConfig
-from context_agent.train.data import environment_of, open_data
+from context_agent.train.data import open_data
 from context_agent.train.lessons import demonstration_rows
-from context_agent.train.toy.environment import WorldConfig, environment_texts
+from context_agent.train.toy.environment import WorldConfig, environment_texts, make_environment
 from context_agent.train.toy.words import WordRenderer
 from context_agent.types import Document
 
@@ -78,11 +78,11 @@ def test_a_missing_setting_is_asked_for(data: dict[str, Any], told: str) -> None
 
 def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_else(tmp_path: Path) -> None:
     run = tiny_runs.demonstrations(tmp_path, data={"world": {"worlds": 3}}, sft={"demonstrations": 90})
-    world = environment_of(run.data)
-    assert world is not None
+    assert run.data.world is not None
+    world = make_environment(run.data.world)
     environments = (world, *world.others)
     words = WordRenderer(environment_texts(world))
-    shown_ids = {row.group_id for row in demonstration_rows(run, words, print, world)}
+    shown_ids = {row.group_id for row in demonstration_rows(run, words, print)}
     assert len(shown_ids) == 90
     for environment in environments:
         train_ids = {question.id for question in environment.questions["train"][:30]}
@@ -97,11 +97,11 @@ def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_e
 def test_the_expert_plays_in_the_windows_in_turn(tmp_path: Path) -> None:
     windows = {"window": 512, "windows": [96, 512], "reserve": 8}
     run = tiny_runs.demonstrations(tmp_path, sft={"demonstrations": 20}, episodes=windows)
-    world = environment_of(run.data)
-    assert world is not None
+    assert run.data.world is not None
+    world = make_environment(run.data.world)
     words = WordRenderer(environment_texts(world))
     windows_of_question: dict[str, set[str]] = {}
-    for row in demonstration_rows(run, words, print, world):
+    for row in demonstration_rows(run, words, print):
         windows = re.findall(r"/ ([\d ]+) \]", words.decode(row.input_ids))
         windows_of_question.setdefault(row.group_id, set()).update(windows)
     assert sorted(windows_of_question.values(), key=str) == [{"5 1 2"}] * 10 + [{"9 6"}] * 10
@@ -109,9 +109,7 @@ def test_the_expert_plays_in_the_windows_in_turn(tmp_path: Path) -> None:
 
 def test_a_world_with_others_is_itself_the_same_world() -> None:
     alone, first = (
-        environment_of(DataConfig(world=WorldConfig(**tiny_runs.WORLD))),
-        environment_of(DataConfig(world=WorldConfig(**tiny_runs.WORLD, worlds=2))),
+        make_environment(WorldConfig(**tiny_runs.WORLD)),
+        make_environment(WorldConfig(**tiny_runs.WORLD, worlds=2)),
     )
-    assert alone is not None
-    assert first is not None
     assert (alone.questions, alone.titles) == (first.questions, first.titles)

@@ -16,7 +16,6 @@ from context_agent.testing import tiny_runs
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from context_agent.train.data import environment_of  # noqa: E402
 from context_agent.train.models import LoadedModel, load_model, load_renderer  # noqa: E402
 from context_agent.train.output_layer import Float32Head  # noqa: E402
 from context_agent.train.rl.samplers import local_engine, subagent_engine  # noqa: E402
@@ -26,7 +25,7 @@ LORA = {"lora": {"rank": 4}}
 
 def loaded(student: Path, **model: Any) -> LoadedModel:
     run = tiny_runs.rewards(student, student, model=model)
-    return load_model(run, environment_of(run.data))
+    return load_model(run)
 
 
 def share_changed(model: Any, dtype: Any) -> float:
@@ -115,7 +114,7 @@ def test_an_output_layer_of_many_tokens_is_converted_in_tiles(monkeypatch: pytes
 def test_the_sampler_computes_in_the_type_of_training(adapters: dict[str, Any], student: Path, tmp_path: Path) -> None:
     """Its log-probabilities in bfloat16 are those of a forward pass under the trainer's autocast."""
     run = tiny_runs.rewards(student, tmp_path, model={"dtype": "bfloat16", **adapters})
-    part = load_model(run, environment_of(run.data))
+    part = load_model(run)
     model = part.model.eval()
     engine = local_engine(run, model)
     prompt = list(range(5, 45))
@@ -132,7 +131,6 @@ def test_the_sampler_computes_in_the_type_of_training(adapters: dict[str, Any], 
 
 def test_frozen_sub_agents_are_where_the_trainer_is(student: Path, tmp_path: Path) -> None:
     run = tiny_runs.rewards(student, tmp_path, episodes={"swarm": 2, "searchers": str(student)})
-    world = environment_of(run.data)
-    tokenizer, _ = load_renderer(tiny_runs.rewards(student, tmp_path), world)
+    tokenizer, _ = load_renderer(tiny_runs.rewards(student, tmp_path))
     with subagent_engine(run, tokenizer, torch.device("meta")) as engine:
         assert {parameter.device.type for parameter in engine.model.parameters()} == {"meta"}

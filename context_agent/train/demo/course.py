@@ -32,7 +32,7 @@ from context_agent.train import reinforcement, sft
 from context_agent.train.agents import build_agent
 from context_agent.train.checkpoints import settings_digest
 from context_agent.train.config import EpisodeConfig, Notify, OnUpdate, RunConfig
-from context_agent.train.data import environment_of, open_corpus, open_data
+from context_agent.train.data import open_corpus, open_data
 from context_agent.train.demo.material import MATERIAL_FILE
 from context_agent.train.demo.plan import DEMONSTRATIONS, LESSONS, DemoPlan
 from context_agent.train.demo.report import DemoReport, write_report
@@ -41,7 +41,6 @@ from context_agent.train.models import load_model
 from context_agent.train.rl.evaluation import temperature_name
 from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
 from context_agent.train.rl.samplers import open_sampler
-from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.training_run import TrainingResult
 from context_agent.types import Question
 
@@ -85,9 +84,9 @@ class DemoEvaluator:
     If scores are stored, it reads them instead.
     """
 
-    def __init__(self, plan: DemoPlan, world: ToyEnvironment | None, note: Notify) -> None:
-        self._plan, self._world, self._note = plan, world, note
-        self._questions = plan.test_questions(world)
+    def __init__(self, plan: DemoPlan, note: Notify) -> None:
+        self._plan, self._note = plan, note
+        self._questions = plan.test_questions()
 
     def read(self, evaluation: DemoEvaluation) -> DemoScores | None:
         """Return the stored scores of every temperature. If any temperature was not evaluated yet, return None."""
@@ -162,9 +161,9 @@ class DemoEvaluator:
         rl = self._plan.rl
         run = replace(rl, model=self._plan.trained_model(evaluation.model), episodes=evaluation.episodes)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
-        loaded = load_model(run, self._world)
+        loaded = load_model(run)
         with ExitStack() as stack:
-            material = stack.enter_context(open_data(run.data, self._note, self._world))
+            material = stack.enter_context(open_data(run.data, self._note))
             engine, _ = stack.enter_context(open_sampler(run, loaded))
             agents = (
                 build_agent(
@@ -196,10 +195,9 @@ class DemoCourse:
         # The demo writes to files with these names. If one were a link, the demo would write outside the folder.
         require_files(files_in(plan.out), links=False)
         self._prepare()
-        world = environment_of(plan.sft.data)
         self._learn(DEMONSTRATIONS, plan.sft, sft.train)
-        evaluator = DemoEvaluator(plan, world, self._note)
-        _write_questions(plan.out / "questions.jsonl", plan.test_questions(world))
+        evaluator = DemoEvaluator(plan, self._note)
+        _write_questions(plan.out / "questions.jsonl", plan.test_questions())
         before = self._evaluate(evaluator, self._evaluation("before", plan.sft))
         self._learn(f"rewards{plan.suffix}", plan.rl, reinforcement.train)
         full = self._evaluation(f"after{plan.suffix}", plan.rl)
@@ -235,7 +233,7 @@ class DemoCourse:
         if self._plan.material is None:
             return []
         with open_corpus(self._plan.rl.data) as corpus:
-            return one_shot_recalls(corpus, self._plan.test_questions(None))
+            return one_shot_recalls(corpus, self._plan.test_questions())
 
     def _learn(self, name: str, run: RunConfig, train: Callable[..., TrainingResult]) -> None:
         """Train a model. If the final model exists, do nothing."""

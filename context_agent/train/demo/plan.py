@@ -20,7 +20,7 @@ from context_agent.train.config import EpisodeConfig, ModelConfig, RunConfig
 from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.run_file import read_run
-from context_agent.train.toy.environment import ToyEnvironment
+from context_agent.train.toy.environment import make_environment
 from context_agent.types import Question
 
 ABLATION = "-without-trajectory-reward"
@@ -227,9 +227,13 @@ class DemoPlan:
             return replace(self.rl.episodes, window=self.rl.episodes.window // 2, windows=())
         return half_window(placed, self.rl.episodes)
 
-    def test_questions(self, world: ToyEnvironment | None) -> list[Question]:
+    def test_questions(self) -> list[Question]:
         """Return the test questions, which training never uses. Raise `ConfigError` if there are none."""
-        held_out = world.questions["test"] if world is not None else self.material.held_out() if self.material else []
+        world = self.sft.data.world
+        if world is not None:
+            held_out = make_environment(world).questions["test"]
+        else:
+            held_out = self.material.held_out() if self.material is not None else []
         questions = held_out[: self.questions]
         if not questions:
             raise ConfigError(

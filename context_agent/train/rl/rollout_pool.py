@@ -19,7 +19,7 @@ from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.agents import build_agent
 from context_agent.train.config import RunConfig
-from context_agent.train.data import environment_of, open_corpus
+from context_agent.train.data import open_corpus
 from context_agent.train.models import load_renderer
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode
 from context_agent.train.rl.samplers import served_engine
@@ -74,9 +74,8 @@ class RolloutSetup:
         process ends.
         """
         run, stack = self.run, ExitStack()
-        world = environment_of(run.data)
-        corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
-        _, renderer = load_renderer(run, world)
+        corpus = stack.enter_context(open_corpus(run.data))
+        _, renderer = load_renderer(run)
         engine = served_engine(run)
         agent = stack.enter_context(build_agent(run, corpus, engine, renderer, temperature=run.engine.temperature))
         return lambda episode: lambda: _play_served(agent, engine, episode)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pydantic import PositiveInt
 
@@ -70,8 +71,11 @@ class ToyEnvironment:
     others: tuple[ToyEnvironment, ...] = ()
 
 
+@lru_cache(maxsize=1)
 def make_environment(config: WorldConfig) -> ToyEnvironment:
     """Generate a toy environment with the questions of the supported `TYPES`. Equal settings give equal environments.
+
+    A process keeps the last environment, because a run's data and its vocabulary come from the same one.
 
     Demonstrations in several worlds teach a policy to read names. Demonstrations in one world teach it to remember
     them. If `branches` is above 1, each question asks for several chains at once (`join_questions`).

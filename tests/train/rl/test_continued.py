@@ -63,7 +63,6 @@ def test_rewards_from_the_lessons_keep_what_they_taught(student: Path, lessons: 
 
 def test_the_distance_to_the_start_is_zero_at_the_first_update(student: Path, lessons: Path, tmp_path: Path) -> None:
     """The lessons' adapters are the reference, not the model below them."""
-    from context_agent.train.data import environment_of
     from context_agent.train.models import load_model
 
     run = started_from(rewarded(student, tmp_path, loss={"kl": 0.1}, checkpoints={"every": 1}), lessons)
@@ -71,7 +70,7 @@ def test_the_distance_to_the_start_is_zero_at_the_first_update(student: Path, le
     first, second = (line["kl"] for line in tiny_runs.timeless(tmp_path) if "kl" in line)
     assert abs(first) < 1e-7
     assert second > 1e-6
-    loaded = load_model(run, environment_of(run.data))
+    loaded = load_model(run)
     assert loaded.model.peft_config.keys() == {"default"}
     for folder in (tmp_path / "final", tmp_path / "checkpoints" / "step-00000002" / "trainer"):
         assert not (folder / "ref").exists(), "the reference is the run's model.adapter: it is not saved again"

@@ -20,8 +20,8 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.testing import tiny_runs
 from context_agent.train import checkpoints, metrics_log, run_file
-from context_agent.train.data import environment_of
 from context_agent.train.metrics_log import MetricsLog
+from context_agent.train.toy.environment import make_environment
 from tests.support.expert import demonstrate
 from tests.support.judges import serving
 
@@ -148,14 +148,14 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
     straight, cut = (
         tiny_runs.rewards(student, tmp_path / name, rollouts=rollouts, **settings) for name in ("straight", "cut")
     )
-    world = environment_of(straight.data)
-    assert world is not None
+    assert straight.data.world is not None
+    world = make_environment(straight.data.world)
     questions = [
         question
         for step in range(2)
         for question in step_questions(step, world.questions["train"], straight.curriculum, straight.drawing)
     ]
-    demonstrate(world, load_renderer(straight, world)[1], questions, tmp_path)
+    demonstrate(world, load_renderer(straight)[1], questions, tmp_path)
     train(straight)
     assert any(line.get("demonstrations/trained", 0) > 0 for line in tiny_runs.timeless(straight.out))
     add = MetricsLog.add

@@ -21,7 +21,7 @@ from context_agent.policies.tokens.engines import Sample, SampleRequest
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.testing import tiny_runs
 from context_agent.train.agents import build_agent
-from context_agent.train.data import environment_of
+from context_agent.train.toy.environment import make_environment
 from tests.support.adapter_server import AdapterServer, Fault, serving
 
 pytest.importorskip("trl")
@@ -82,14 +82,14 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
     from context_agent.train.rl.samplers import served_engine
 
     run = served_run(student, tmp_path, server)
-    world, engine = environment_of(run.data), served_engine(run)
-    assert world is not None
+    assert run.data.world is not None
+    world, engine = make_environment(run.data.world), served_engine(run)
     questions = world.questions["train"][:6]
     requests = [RolloutRequest(question, seed, f"00000-0000-{seed:03d}") for seed, question in enumerate(questions)]
     server.serve("policy-0")
     server.serve("policy-2")
     engine.model, engine.version = "policy-0", "0"
-    with build_agent(run, world.corpus, engine, load_renderer(run, world)[1], temperature=1.0) as agent:
+    with build_agent(run, world.corpus, engine, load_renderer(run)[1], temperature=1.0) as agent:
         local = asyncio.run(play_episodes(agent, requests, 4))
     with WorkerPool(RolloutSetup(run), ThisMachine(), processes=2, concurrency=4) as pool:
         pooled = play_in_pool(pool, engine, requests)

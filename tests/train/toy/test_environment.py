@@ -121,7 +121,7 @@ def test_lessons_teach_sub_agents_as_well(wide: ToyEnvironment) -> None:
         sft={"demonstrations": 12},
     )
     words = WordRenderer(environment_texts(wide, swarm=True))
-    texts = [words.decode(row.input_ids) for row in demonstration_rows(run, words, print, wide)]
+    texts = [words.decode(row.input_ids) for row in demonstration_rows(run, words, print)]
     subagent_texts = [text for text in texts if " , " not in text.partition(" <go> ")[0]]
     assert len(texts) > 12
     assert len(subagent_texts) == len(texts) - 12

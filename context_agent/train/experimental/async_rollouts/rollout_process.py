@@ -36,7 +36,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import Score
 from context_agent.train.agents import build_agent
 from context_agent.train.config import RunConfig
-from context_agent.train.data import environment_of, open_corpus
+from context_agent.train.data import open_corpus
 from context_agent.train.experimental.async_rollouts.pausable_engine import LocalWorker, PausableEngine, RunningEpisode
 from context_agent.train.experimental.async_rollouts.rollout_log import RecordedCall
 from context_agent.train.experimental.async_rollouts.weight_channel import WeightChannel, WeightReceiver, WeightSender
@@ -295,9 +295,8 @@ def _serve(run: RunConfig, model: Any, staged: WeightReceiver, threads: int, par
 
 
 def _open_worker(run: RunConfig, model: Any, staged: WeightReceiver, stack: ExitStack) -> LocalWorker:
-    world = environment_of(run.data)
-    corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
-    tokenizer, renderer = load_renderer(run, world)
+    corpus = stack.enter_context(open_corpus(run.data))
+    tokenizer, renderer = load_renderer(run)
     searchers = stack.enter_context(subagent_engine(run, tokenizer, model.device))
     engine = local_engine(run, model, version="")
     stack.callback(engine.close)

@@ -28,7 +28,7 @@ from context_agent.policies.chat import ChatPolicy
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.agents import agent_of
 from context_agent.train.config import RunConfig
-from context_agent.train.data import environment_of, open_data
+from context_agent.train.data import open_data
 from context_agent.train.experimental.verifiers.traces import PLUGIN, RECORD, record_of, task_fields, trajectory_of
 from context_agent.train.outcome import is_aborted, measure_outcome
 from context_agent.train.rewards import compute_reward
@@ -214,7 +214,7 @@ def _opened(path: str) -> tuple[RunConfig, Corpus, dict[str, list[Question]]]:
     _refuse_unsupported(run)
     stack = ExitStack()
     atexit.register(stack.close)
-    material = stack.enter_context(open_data(run.data, print, environment_of(run.data)))
+    material = stack.enter_context(open_data(run.data, print))
     questions = {"train": material.questions, "dev": material.dev}
     rewarded = {split: list(filter(has_gold, part)) for split, part in questions.items()}
     return run, material.corpus, rewarded

@@ -23,7 +23,7 @@ from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.eval.gold import has_gold
 from context_agent.train.config import Notify, RunConfig
-from context_agent.train.data import environment_of, open_data
+from context_agent.train.data import open_data
 from context_agent.train.experimental.verl.settings import (
     AGENT,
     DEV_FILE,
@@ -125,7 +125,7 @@ def prepare(
     location, run = Path(folder), with_absolute_paths(run)
     verl_settings(run, location, dev=0, trainer=trainer)
     location.mkdir(parents=True, exist_ok=True)
-    with open_data(run.data, note, environment_of(run.data)) as material:
+    with open_data(run.data, note) as material:
         lacking = [question.id for question in material.questions if not has_gold(question)]
         if lacking or not material.questions:
             raise ConfigError(

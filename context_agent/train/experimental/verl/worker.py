@@ -23,7 +23,7 @@ from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import RunConfig
-from context_agent.train.data import environment_of, open_corpus
+from context_agent.train.data import open_corpus
 from context_agent.train.run_file import parse_run
 from context_agent.types import Question
 
@@ -180,10 +180,7 @@ def _open_context(plain: str) -> WorkerContext:
     from context_agent.train.models import load_renderer
 
     run = parse_run(json.loads(plain))
-    world = environment_of(run.data)
-    _, renderer = load_renderer(run, world)
-    if world is not None:
-        return WorkerContext(run, world.corpus, renderer)
+    _, renderer = load_renderer(run)
     stack = ExitStack()
     atexit.register(stack.close)
     return WorkerContext(run, stack.enter_context(open_corpus(run.data)), renderer)

@@ -29,7 +29,6 @@ from context_agent.policies.tokens.engines.transformers import TransformersEngin
 from context_agent.testing import tiny_runs  # noqa: E402
 from context_agent.train.agents import build_agent  # noqa: E402
 from context_agent.train.config import RunConfig  # noqa: E402
-from context_agent.train.data import environment_of  # noqa: E402
 from context_agent.train.experimental.async_rollouts import rollout_process  # noqa: E402
 from context_agent.train.experimental.async_rollouts.pausable_engine import (  # noqa: E402
     LocalWorker,
@@ -40,6 +39,7 @@ from context_agent.train.experimental.async_rollouts.pausable_engine import (  #
 from context_agent.train.experimental.async_rollouts.rollout_process import RolloutProcess  # noqa: E402
 from context_agent.train.models import load_model  # noqa: E402
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest  # noqa: E402
+from context_agent.train.toy.environment import make_environment  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def asks(run: RunConfig) -> list[RolloutRequest]:
-    world = environment_of(run.data)
-    assert world is not None
+    assert run.data.world is not None
+    world = make_environment(run.data.world)
     return [
         RolloutRequest(question, 7 + index, f"00000-0000-{index:03d}")
         for index, question in enumerate(world.questions["train"][:3])
@@ -59,7 +59,7 @@ def asks(run: RunConfig) -> list[RolloutRequest]:
 
 @pytest.fixture(scope="module")
 def apart(run: RunConfig, forked: ForkServerContext) -> Iterator[RolloutProcess]:
-    player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model.eval()
+    player, model = RolloutProcess(run), load_model(run).model.eval()
     player._context = forked
     player.load_model(model, range(len(list(model.parameters()))))
     yield player
@@ -69,7 +69,7 @@ def apart(run: RunConfig, forked: ForkServerContext) -> Iterator[RolloutProcess]
 
 def scaled_model(run: RunConfig) -> Any:
     """A model with other weights."""
-    model = load_model(run, environment_of(run.data)).model.eval()
+    model = load_model(run).model.eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.3)
@@ -77,11 +77,11 @@ def scaled_model(run: RunConfig) -> Any:
 
 
 def play_locally(run: RunConfig, model: Any, asks: list[RolloutRequest]) -> list[tuple[EpisodeResult, RunningEpisode]]:
-    world = environment_of(run.data)
-    assert world is not None
+    assert run.data.world is not None
+    world = make_environment(run.data.world)
     engine = TransformersEngine(model, max_batch=run.engine.batch, version="0")
     pausable = PausableEngine(engine)
-    with build_agent(run, world.corpus, pausable, load_model(run, world).renderer, temperature=1.0) as agent:
+    with build_agent(run, world.corpus, pausable, load_model(run).renderer, temperature=1.0) as agent:
         try:
             return asyncio.run(play_all(LocalWorker(agent, pausable), asks))
         finally:
@@ -124,7 +124,7 @@ def test_it_plays_what_this_process_would_play(
         return whole, newer, parked
 
     whole, newer, parked = asyncio.run(play_across_update())
-    expected = play_locally(run, load_model(run, environment_of(run.data)).model.eval(), asks)
+    expected = play_locally(run, load_model(run).model.eval(), asks)
     assert [sampled_ids(episode) for episode, _ in whole] == [sampled_ids(episode) for episode, _ in expected]
     for episode, running in whole:
         assert [call.sample.ids for call in running.calls] == sampled_ids(episode)
@@ -145,7 +145,7 @@ async def play_paused(player: RolloutWorker, request: RolloutRequest) -> tuple[E
 def test_whoever_waits_for_a_process_that_dies_gets_an_error(
     run: RunConfig, asks: list[RolloutRequest], forked: ForkServerContext
 ) -> None:
-    player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model
+    player, model = RolloutProcess(run), load_model(run).model
     player._context = forked
     with pytest.raises(PolicyError, match="has no model"):
         player.put(model, "1")
@@ -173,7 +173,7 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_error(
 
 
 def test_a_model_that_cannot_be_sent_is_refused(run: RunConfig) -> None:
-    model = load_model(run, environment_of(run.data)).model
+    model = load_model(run).model
     model.forward = lambda *args, **kwargs: None
     with pytest.raises(ConfigError, match="To sample in a thread"):
         RolloutProcess(run).load_model(model)
@@ -200,7 +200,7 @@ def test_what_a_process_cannot_open_is_the_error_of_its_start(
     monkeypatch.setattr(rollout_process, "_open_worker", refuse)
     monkeypatch.setattr(rollout_process, "start_process", serve_here)
     with pytest.raises(expected, match=reason):
-        RolloutProcess(run).load_model(load_model(run, environment_of(run.data)).model)
+        RolloutProcess(run).load_model(load_model(run).model)
 
 
 def test_an_answer_that_cannot_be_sent_is_an_error() -> None:
@@ -219,11 +219,11 @@ def test_an_answer_that_cannot_be_sent_is_an_error() -> None:
 TRAINER = """
 import asyncio, os, signal, sys
 from context_agent.train import run_file
-from context_agent.train.data import environment_of
 from context_agent.train.models import load_model
 from context_agent.train.experimental.async_rollouts.rollout_process import RolloutProcess
 from context_agent.train.experimental.async_rollouts.pausable_engine import RunningEpisode
 from context_agent.train.rl.rollouts import RolloutRequest
+from context_agent.train.toy.environment import make_environment
 
 async def dies(player, ask):
     player._staged.lock.acquire()
@@ -235,9 +235,9 @@ async def dies(player, ask):
 
 if __name__ == "__main__":
     run = run_file.read_run(sys.argv[1])
-    world = environment_of(run.data)
+    world = make_environment(run.data.world)
     player = RolloutProcess(run)
-    player.load_model(load_model(run, world).model.eval(), [0])
+    player.load_model(load_model(run).model.eval(), [0])
     asyncio.run(dies(player, RolloutRequest(world.questions["train"][0], 7, "00000-0000-000")))
 """
 

@@ -32,9 +32,9 @@ def test_the_file_asks_what_the_run_s_steps_ask(tmp_path: Path) -> None:
     assert prepared_folder.rows == len(lines) == run.rollouts.steps * run.rollouts.groups
     question_rows = [VerlQuestion.of(line) for line in lines]
     assert [row.index for row in question_rows] == list(range(len(lines)))
-    from context_agent.train.data import environment_of, open_data
+    from context_agent.train.data import open_data
 
-    with open_data(run.data, lambda _: None, environment_of(run.data)) as material:
+    with open_data(run.data, lambda _: None) as material:
         for step in range(run.rollouts.steps):
             expected = step_questions(step, material.questions, run.curriculum, run.drawing)
             assert [row.question for row in question_rows[step * 2 : step * 2 + 2]] == expected

@@ -17,13 +17,13 @@ from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.agents import build_agent
 from context_agent.train.config import RunConfig
-from context_agent.train.data import environment_of
 from context_agent.train.experimental.verl.folder import VerlQuestion
 from context_agent.train.models import load_renderer
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import compute_reward
 from context_agent.train.rl.rollouts import episode_request, play_episodes
 from context_agent.train.rows import TrainingRow, sampled_rows
+from context_agent.train.toy.environment import make_environment
 from context_agent.types import Question
 from tests.support import verl_parts
 
@@ -85,11 +85,11 @@ async def play_without_verl(run: RunConfig, line: dict[str, Any], session: int) 
     """The same episode without verl: what `ctx1 train rl` plays."""
     from context_agent.policies.tokens.engines import FakeEngine
 
-    world = environment_of(run.data)
-    assert world is not None
+    assert run.data.world is not None
+    world = make_environment(run.data.world)
     question_row = VerlQuestion.of(line)
     step, group = divmod(question_row.index, run.rollouts.groups)
-    _, renderer = load_renderer(run, world)
+    _, renderer = load_renderer(run)
     engine = FakeEngine(verl_parts.played_by_seed(run), version="0")
     with build_agent(run, world.corpus, engine, renderer, temperature=1.0) as agent:
         request = episode_request(question_row.question, run.drawing, step, group, session)
