@@ -9,7 +9,7 @@ from context_agent.pruning.blocks import Passage, is_log_entry
 from context_agent.pruning.units import PLAIN_FORMS, VARIABLE
 from context_agent.pruning.words import labeled
 
-MIN_LOG_SHARE = 0.15
+MIN_LOG_SHARE = 0.3
 """The share of the tokens from which log entries count as a log."""
 COMMON_SHARE, COMMON_LINES = 0.03, 3
 """A word is common if it is in more than this share of the lines, and in more than this number of lines."""
