@@ -156,8 +156,11 @@ class PassMeasurements:
         """Add the measurements of a pass. `logps` and `entropies` have the shape of `inputs.trained`."""
         trained = inputs.trained
         ratios = _ratios(loss, inputs, logps)
-        low, high = (0.0, loss.cap) if loss.kind is Loss.CISPO else (1 - loss.clip[0], 1 + loss.clip[1])
-        clipped = ((ratios > high) & (inputs.advantages > 0)) | ((ratios < low) & (inputs.advantages < 0))
+        if loss.kind is Loss.CISPO:
+            clipped = ratios > loss.cap  # the cap does not depend on the sign of the advantage
+        else:
+            too_high, too_low = ratios > 1 + loss.clip[1], ratios < 1 - loss.clip[0]
+            clipped = (too_high & (inputs.advantages > 0)) | (too_low & (inputs.advantages < 0))
         differences = (logps - inputs.sampled)[trained & inputs.fresh]
         found: dict[str, torch.Tensor | int] = {
             "tokens": trained.sum(),

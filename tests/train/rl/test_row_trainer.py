@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,6 +158,31 @@ def test_rows_that_have_become_unlikely_are_not_trained_away_from(tokenizer: Any
     still = [replace(item, advantage=0.0) if item in masked else item for item in [*near, *far]]
     assert difference(actual, by_hand(tiny, still, weigh_cispo)) <= 1e-6
     assert row_trainer.state.log_history[0]["rows_masked"] == len(masked)
+
+
+@pytest.mark.parametrize(
+    ("loss", "ratio", "clipped"),
+    [
+        (Loss.CISPO, 7.0, {-1.0, 1.0}),
+        (Loss.CISPO, 4.0, set()),
+        (Loss.CISPO, 0.1, set()),
+        (Loss.GRPO, 7.0, {1.0}),
+        (Loss.GRPO, 0.1, {-1.0}),
+        (Loss.DR_GRPO, 1.1, set()),
+    ],
+)
+def test_the_clip_ratio_counts_the_tokens_whose_ratio_the_loss_bounds(
+    loss: Loss, ratio: float, clipped: set[float], tokenizer: Any, tmp_path: Path
+) -> None:
+    """CISPO caps the ratio whatever the sign of the advantage, and the surrogate clips where the minimum is constant."""
+    tiny = model(tokenizer)
+    rows = [replace(item, advantage=1.0 if at % 3 else -1.0) for at, item in enumerate(made_rows())]
+    items = sampled_by(tiny, rows, shift=-math.log(ratio))
+    row_trainer = trainer(tiny, items, tokenizer, tmp_path, loss=loss, pass_tokens=120)
+    row_trainer.train()
+    counted = sum(item.row.trained for item in items if item.advantage in clipped)
+    share = counted / sum(item.row.trained for item in items)
+    assert row_trainer.state.log_history[0]["clip_ratio"] == pytest.approx(share)
 
 
 def test_a_sampler_of_other_log_probabilities_stops_the_run_and_the_weights_stay(
