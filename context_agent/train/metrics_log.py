@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError
 
@@ -14,29 +16,49 @@ from context_agent.errors import DataError
 class MetricsLog:
     """A metrics file that grows by one line per step.
 
-    If a run resumes and will repeat some steps, the lines of these steps are removed.
+    If a run resumes and will repeat some steps, the lines of these steps are removed. A process that is killed
+    meanwhile leaves the file as it was. If the disk is full, lines are kept in memory until there is space.
     """
 
     def __init__(self, path: Path, *, first: int = 0) -> None:
-        """Open the file. Remove the lines from step `first` on, because this run begins with that step."""
+        """Open the file. Remove the lines from step `first` on, because this run begins with that step.
+
+        Raises:
+            DataError: If a line before the last is damaged.
+            OSError: If the file cannot be written.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         lines = [line for line in read_metrics(path) if line["step"] < first] if path.is_file() else []
-        self._file = path.open("w", encoding="utf-8", newline="\n")
-        for line in lines:
-            self._write(line)
+        with replacing(path, shared=True) as file:
+            file.writelines(map(_encoded, lines))
+        self._file = path.open("ab", buffering=0)
+        self._unwritten = b""
+
+    @property
+    def unwritten(self) -> int:
+        """Number of lines that are not completely on the disk, because it is full."""
+        return self._unwritten.count(b"\n")
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Write one line: the step, then the metrics by name."""
-        self._write({"step": step, **metrics})
+        self._unwritten += _encoded({"step": step, **metrics})
+        self._write()
 
     def close(self) -> None:
-        """Close the file."""
+        """Write the lines that are left, and close the file."""
+        self._write()
         self._file.close()
 
-    def _write(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
-        self._file.flush()
+    def _write(self) -> None:
+        with suppress(OSError):
+            while self._unwritten:
+                # A disk that is almost full takes a part of a line.
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+
+
+def _encoded(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:

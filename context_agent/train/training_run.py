@@ -24,6 +24,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, single_stops
 from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
@@ -195,12 +196,15 @@ class TrainingRun:
             trainer.remove_callback(printer)
         if self.run.minutes:
             trainer.add_callback(TimeLimit(self.run.minutes, trainer, self.note))
-        metrics = MetricsLog(self.out / "metrics.jsonl", first=self.first_update + 1) if self.main else None
+        # A run that starts from update 0 also repeats the evaluation before the first update.
+        first = 0 if self.newest is None else self.newest.step + 1
+        metrics = MetricsLog(self.out / "metrics.jsonl", first=first) if self.main else None
         record = RunRecord(metrics, self.checkpoints, self.note, more, self._progress(trainer))
         trainer.record = record
         if self.main:
             about = {"kind": self.kind, "digest": settings_digest(self.run.plain()), **self.run.plain()}
-            (self.out / RUN_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            with replacing(self.out / RUN_FILE, shared=True) as file:
+                file.write(json.dumps(about, indent=1).encode() + b"\n")
         resume_folder = None if self.newest is None else str(self.newest.path / TRAINER_FOLDER)
         try:
             trainer.train(resume_from_checkpoint=resume_folder)
@@ -214,6 +218,8 @@ class TrainingRun:
         finally:
             if metrics is not None:
                 metrics.close()
+                if metrics.unwritten:
+                    self.note(f"the disk is full, so the last {metrics.unwritten} lines of {metrics.path} are missing")
         model = self._save_model(trainer, FINAL)
         # If a rank exits while threads of its process group still run, it is sometimes aborted.
         trainer.accelerator.end_training()

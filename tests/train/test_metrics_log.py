@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from context_agent._support import atomic_files
 from context_agent.errors import DataError
 from context_agent.train.metrics_log import MetricsLog, read_metrics
 
@@ -24,6 +26,39 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step":1,"loss":2}\n{"step":2,"lo')
     assert [line["step"] for line in read_metrics(path)] == [1]
+
+
+def test_a_process_that_dies_while_it_opens_the_file_loses_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"step":{step}}}\n' for step in range(5)))
+
+    def die(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(atomic_files.os, "fsync", die)
+    with pytest.raises(KeyboardInterrupt):
+        MetricsLog(path, first=3)
+    assert [line["step"] for line in read_metrics(path)] == [0, 1, 2, 3, 4]
+
+
+def test_lines_that_a_full_disk_refuses_follow_when_there_is_space(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path)
+    log.add(1, {"loss": 1.0})
+    space = os.dup(log._file.fileno())
+    with Path("/dev/full").open("wb") as full:
+        os.dup2(full.fileno(), log._file.fileno())
+    log.add(2, {"loss": 2.0})
+    log.add(3, {"loss": 3.0})
+    assert log.unwritten == 2
+    os.dup2(space, log._file.fileno())
+    os.close(space)
+    log.add(4, {"loss": 4.0})
+    log.close()
+    assert log.unwritten == 0
+    assert [line["step"] for line in read_metrics(path)] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("text", ['{"loss":1}\n{"step":1}\n', 'no json\n{"step":1}\n'])

@@ -1,5 +1,6 @@
-"""The table of a run's episodes with their reward terms, as lines of JSON and as an HTML page.
+"""The records of a run's episodes: a table with their reward terms, and the trajectories of some of them.
 
+OUT/trajectories/     trajectories, which `ctx1 view` shows
 OUT/episodes.jsonl    one line per sampled episode and demonstration; other ranks write episodes-1.jsonl and so on
 OUT/episodes.html     the newest episodes, which a browser can sort and filter
 """
@@ -7,12 +8,13 @@ OUT/episodes.html     the newest episodes, which a browser can sort and filter
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from context_agent._support.atomic_files import replace_file
+from context_agent.harness.trajectory_file import write
 from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.metrics_log import read_metrics
 from context_agent.train.rl.scoring import ScoredEpisode
@@ -49,6 +51,26 @@ def table_row(episode: ScoredEpisode, advantages: EpisodeAdvantages) -> dict[str
         "pruned": outcome.pruned,
         "terms": {name: _rounded(value) for name, value in episode.reward.terms.items()},
     }
+
+
+def save_trajectories(folder: Path, episodes: Iterable[ScoredEpisode]) -> dict[str, float]:
+    """Write the trajectories of episodes to a folder.
+
+    Args:
+        folder: The folder.
+        episodes: The episodes.
+
+    Returns:
+        The metric `trajectories_failed`, the number of trajectories that a full disk prevented. Empty if there are
+        none.
+    """
+    failed = 0
+    for episode in episodes:
+        try:
+            write(episode.trajectory, folder / f"{episode.id.replace('/', '_')}.jsonl")
+        except OSError:
+            failed += 1
+    return {"trajectories_failed": float(failed)} if failed else {}
 
 
 def write_page(out: Path) -> Path:

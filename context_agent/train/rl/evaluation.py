@@ -8,9 +8,9 @@ from pathlib import Path
 
 from context_agent.agent import SearchAgent
 from context_agent.eval.gold import gold_of
-from context_agent.harness.trajectory_file import write
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import RewardConfig, compute_reward
+from context_agent.train.rl.episode_table import save_trajectories
 from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
 from context_agent.train.rl.scoring import ScoredEpisode, episode_metrics
 from context_agent.types import Question
@@ -91,14 +91,9 @@ class DevEvaluator:
                 outcome = measure_outcome(result, request.question, gold_of(request.question, agent.corpus))
                 reward = compute_reward(outcome, self._rewards)
                 scored.append(ScoredEpisode(request.question, result, outcome, reward))
-        self._save(scored, update)
         means = episode_metrics(scored) if scored else {}
         selected = {key: means[key] for key in DEV_METRICS if key in means}
-        return selected | {"aborted": float(len(requests) - len(scored))}
-
-    def _save(self, episodes: Sequence[ScoredEpisode], update: int) -> None:
+        selected["aborted"] = float(len(requests) - len(scored))
         if self._folder is None:
-            return
-        for episode in episodes[:SAVED_DEV_EPISODES]:
-            name = episode.trajectory.header.id.replace("/", "_")
-            write(episode.trajectory, self._folder / f"dev-{update:05d}" / f"{name}.jsonl")
+            return selected
+        return selected | save_trajectories(self._folder / f"dev-{update:05d}", scored[:SAVED_DEV_EPISODES])

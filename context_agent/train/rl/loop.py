@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import fmean
 
 from context_agent.errors import DataError
-from context_agent.harness.trajectory_file import write
 from context_agent.policies.tokens.engines import Finish
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
@@ -24,7 +23,7 @@ from context_agent.train.config import SAVED_QUESTIONS, RolloutConfig
 from context_agent.train.metrics_log import MetricsLog
 from context_agent.train.rl.canary import Canary
 from context_agent.train.rl.demonstrations import Demonstrations
-from context_agent.train.rl.episode_table import table_row
+from context_agent.train.rl.episode_table import save_trajectories, table_row
 from context_agent.train.rl.evaluation import DevEvaluator
 from context_agent.train.rl.loop_driver import CHECKPOINT
 from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, RolloutSource, played_together
@@ -158,8 +157,8 @@ class ReinforcementLoop:
         metrics = step_metrics(played, scored, advantages, rows)
         if self.config.refill:
             metrics["groups_refilled"] = float(refilled)
+        metrics |= self._save_trajectories(step, scored.episodes)
         self.step = RolloutStep(step, rows, metrics, scored.episodes)
-        self._save_trajectories(self.step)
         if self.table is not None:
             for episode in scored.episodes:
                 self.table.add(step, table_row(episode, advantages))
@@ -262,14 +261,13 @@ class ReinforcementLoop:
     def _evaluates_at(self, update: int) -> bool:
         return bool(self.evaluate_every) and (update % self.evaluate_every == 0 or update == self.updates)
 
-    def _save_trajectories(self, step: RolloutStep) -> None:
+    def _save_trajectories(self, step: int, episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
         config = self.config
-        if self.folder is None or not config.save_every or step.number % config.save_every or self.rank:
-            return
-        saved = list(dict.fromkeys(episode.question.id for episode in step.episodes))[:SAVED_QUESTIONS]
-        for episode in step.episodes:
-            if episode.question.id in saved:
-                write(episode.trajectory, self.folder / f"step-{step.number:05d}" / f"{episode.id}.jsonl")
+        if self.folder is None or not config.save_every or step % config.save_every or self.rank:
+            return {}
+        saved = list(dict.fromkeys(episode.question.id for episode in episodes))[:SAVED_QUESTIONS]
+        chosen = [episode for episode in episodes if episode.question.id in saved]
+        return save_trajectories(self.folder / f"step-{step:05d}", chosen)
 
 
 def weighted_rows(

@@ -28,6 +28,7 @@ from tests.support.judges import serving
 pytest.importorskip("trl")
 
 from context_agent.train.models import load_renderer
+from context_agent.train.rl import episode_table
 from context_agent.train.rl.rollouts import step_questions
 
 
@@ -173,6 +174,30 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
     assert result.first_update == 3
     assert tiny_runs.weights(cut.out) == tiny_runs.weights(straight.out)
     assert tiny_runs.timeless(cut.out) == tiny_runs.timeless(straight.out)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_run_that_starts_again_before_its_first_checkpoint_doubles_no_step(
+    resume: bool, student: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step":0,"dev/greedy/recall":0.5}\n{"step":1,"loss":2.0}\n')
+    train(tiny_runs.rewards(student, tmp_path, rollouts={"steps": 1}), resume=resume)
+    assert [line["step"] for line in tiny_runs.timeless(tmp_path)] == [0, 1, 2]
+
+
+def test_a_full_disk_costs_trajectories_and_not_the_run(
+    straight: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(episode_table, "write", full)
+    train(tiny_runs.rewards(student, tmp_path))
+    lines = {line["step"]: line for line in tiny_runs.timeless(tmp_path)}
+    assert {step for step in lines if "trajectories_failed" in lines[step]} == {1, 11}
+    assert lines[10]["dev/greedy/trajectories_failed"] == 3
+    assert not (tmp_path / "trajectories").exists()
+    assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
 
 
 def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:

@@ -174,7 +174,7 @@ def test_rows_that_have_become_unlikely_are_not_trained_away_from(tokenizer: Any
 def test_the_clip_ratio_counts_the_tokens_whose_ratio_the_loss_bounds(
     loss: Loss, ratio: float, clipped: set[float], tokenizer: Any, tmp_path: Path
 ) -> None:
-    """CISPO caps the ratio whatever the sign of the advantage, and the surrogate clips where the minimum is constant."""
+    """CISPO caps the ratio whatever the sign of the advantage. The surrogate clips where the minimum is constant."""
     tiny = model(tokenizer)
     rows = [replace(item, advantage=1.0 if at % 3 else -1.0) for at, item in enumerate(made_rows())]
     items = sampled_by(tiny, rows, shift=-math.log(ratio))
