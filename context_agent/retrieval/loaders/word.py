@@ -1,27 +1,52 @@
-"""The reader of Word files: the paragraphs and tables of the main text, in order."""
+"""The reader of Word files: paragraphs, tables and text boxes in order, and then the notes.
+
+Tracked changes are read as if they were accepted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package, table
 from context_agent.retrieval.loaders.reading import Reading, document
-from context_agent.retrieval.loaders.xml_events import Event, Kind, attribute, grammar
+from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, attribute, grammar
 from context_agent.types import Document
 
+_BLOCKS = "p tbl sdt customXml"
+_RUNS = "r hyperlink ins moveTo sdt fldSimple smartTag customXml dir bdo"
+"""The elements with runs. `ins` and `moveTo` are tracked changes. Deleted text is in elements that are passed over."""
+_SHAPES = "group shape rect roundrect oval"
 _TEXT = grammar(
     root="document",
     document="body",
-    body="p tbl",
-    tbl="tr",
-    tr="tc",
-    tc="p",
-    p="pPr r hyperlink",
+    body=_BLOCKS,
+    **dict.fromkeys(("sdtContent", "customXml"), f"{_BLOCKS} tr tc {_RUNS}"),
+    sdt="sdtPr sdtContent",
+    sdtPr="showingPlcHdr docPartObj",
+    docPartObj="docPartGallery",
+    tbl="tr sdt customXml",
+    tr="tc sdt customXml",
+    tc=_BLOCKS,
+    p=f"pPr {_RUNS}",
     pPr="pStyle",
-    hyperlink="r",
-    r="t tab br cr noBreakHyphen ptab",
+    **dict.fromkeys(("hyperlink", "ins", "moveTo", "fldSimple", "smartTag", "dir", "bdo"), _RUNS),
+    r="t tab br cr noBreakHyphen ptab AlternateContent drawing pict",
+    AlternateContent="Choice",
+    Choice="drawing pict",
+    drawing="inline anchor",
+    **dict.fromkeys(("inline", "anchor"), "graphic"),
+    graphic="graphicData",
+    **dict.fromkeys(("graphicData", "wgp", "wpc", "grpSp"), "wsp wgp wpc grpSp"),
+    wsp="txbx",
+    pict=_SHAPES,
+    **dict.fromkeys(_SHAPES.split(), f"textbox {_SHAPES}"),
+    **dict.fromkeys(("txbx", "textbox"), "txbxContent"),
+    txbxContent=_BLOCKS,
+    **dict.fromkeys(("footnotes", "endnotes"), "footnote endnote"),
+    **dict.fromkeys(("footnote", "endnote"), _BLOCKS),
 )
-"""The elements of a paragraph's text. Deleted text, footnotes, and tables inside of a cell are not among them."""
+"""The elements of the text. Of the two forms of a text box, the first is read."""
 _STYLES = grammar(root="styles", styles="style", style="name")
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 
@@ -29,8 +54,7 @@ _CHARACTERS = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 def read_docx(reading: Reading) -> Iterator[Document]:
     """Yield the text of a Word file. Headings begin with `#`, and a merged cell is written once."""
     with opened_package(reading) as package:
-        main = package.main_part()
-        text = package.joined(_blocks(package, main, _heading_marks(package, main)))
+        text = package.joined(_all_blocks(package, package.main_part()))
         properties = package.properties()
     yield document(reading, text, str(properties.pop("title", "")) or first_heading(text), properties)
 
@@ -56,39 +80,105 @@ def _mark(style: str) -> str:
     return "#" * min(int(level), 6) + " " if is_heading else ""
 
 
-def _blocks(package: Package, main: str, marks: dict[str, str]) -> Iterator[str]:
-    """Yield the paragraphs and tables."""
-    text: list[str] = []
-    cell: list[str] = []
-    row: list[str] = []
-    rows: list[str] = []
-    mark, in_table = "", False
-    for event in package.events(main, _TEXT):
+def _all_blocks(package: Package, main: str) -> Iterator[str]:
+    """Yield the blocks of the main text, and then its footnotes and endnotes."""
+    yield from _blocks(package, main, _heading_marks(package, main), _TEXT)
+    links = package.relationships(main)
+    for kind in ("footnotes", "endnotes"):
+        if part := package.linked(links, kind):
+            yield from _blocks(package, part, {}, {**_TEXT, "": frozenset({kind})})
+
+
+def _blocks(package: Package, part: str, marks: dict[str, str], elements: Grammar) -> Iterator[str]:
+    """Yield the paragraphs and tables of a part."""
+    blocks = _Blocks(marks)
+    for event in package.events(part, elements):
         if event.kind is Kind.TEXT:
-            if event.name == "t":
-                text.append(event.text)
+            blocks.add(event)
         elif event.kind is Kind.START:
-            in_table = in_table or event.name == "tbl"
-            if event.name == "pStyle":
-                mark = marks.get(attribute(event.attributes, "val"), "")
-            else:
-                text.append(_character(event))
-        elif event.name == "p":
-            paragraph, text = "".join(text), []
-            if in_table:
-                cell.append(paragraph)
-            else:
-                yield mark + paragraph if paragraph.strip() else ""
-            mark = ""
-        elif event.name == "tc":
-            row.append("\n".join(cell))
-            cell = []
-        elif event.name == "tr":
-            rows.append(table([row]))
-            row = []
-        elif event.name == "tbl":
-            yield "\n".join(line for line in rows if line)
-            rows, in_table = [], False
+            blocks.opened(event)
+        elif (block := blocks.closed(event.name)) is not None:
+            yield block
+
+
+@dataclass(slots=True)
+class _Paragraph:
+    """A paragraph that is being read, with the mark of its heading."""
+
+    text: list[str] = field(default_factory=list)
+    mark: str = ""
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """The paragraphs, tables and content controls that are open.
+
+    A paragraph of a text box precedes the paragraph that the box belongs to. The paragraphs of a table inside a cell
+    become paragraphs of the cell.
+    """
+
+    marks: dict[str, str]
+    _paragraphs: list[_Paragraph] = field(default_factory=lambda: [_Paragraph()])
+    """The first one gets the text outside of all paragraphs, which is dropped."""
+    _controls: list[bool] = field(default_factory=list)
+    """Whether each open content control has text that no person wrote."""
+    _hidden: int = 0
+    _tables: int = 0
+    _cell: list[str] = field(default_factory=list)
+    _row: list[str] = field(default_factory=list)
+    _rows: list[str] = field(default_factory=list)
+
+    def add(self, event: Event) -> None:
+        """Add text."""
+        if event.name == "t" and not self._hidden:
+            self._paragraphs[-1].text.append(event.text)
+
+    def opened(self, event: Event) -> None:
+        """Handle a start tag."""
+        value = attribute(event.attributes, "val")
+        match event.name:
+            case "p":
+                self._paragraphs.append(_Paragraph())
+            case "pStyle":
+                self._paragraphs[-1].mark = self.marks.get(value, "")
+            case "tbl":
+                self._tables += 1
+            case "sdt":
+                self._controls.append(False)
+            case "showingPlcHdr" if value not in {"0", "false"}:
+                self._hide()
+            case "docPartGallery" if value == "Table of Contents":
+                self._hide()
+            case _ if not self._hidden:
+                self._paragraphs[-1].text.append(_character(event))
+
+    def _hide(self) -> None:
+        self._hidden += not self._controls[-1]
+        self._controls[-1] = True
+
+    def closed(self, name: str) -> str | None:
+        """Handle an end tag. Return the block that it ends, if any."""
+        match name:
+            case "sdt":
+                self._hidden -= self._controls.pop()
+            case "p":
+                paragraph = self._paragraphs.pop()
+                text = "".join(paragraph.text)
+                if not self._tables:
+                    return paragraph.mark + text if text.strip() else None
+                self._cell.append(text)
+            case "tc" if self._tables == 1:
+                self._row.append("\n".join(self._cell))
+                self._cell = []
+            case "tr" if self._tables == 1:
+                self._rows.append(table([self._row]))
+                self._row = []
+            case "tbl":
+                self._tables -= 1
+                if not self._tables:
+                    rows, self._rows = self._rows, []
+                    return "\n".join(line for line in rows if line)
+        return None
 
 
 def _character(event: Event) -> str:

@@ -1,0 +1,135 @@
+"""Word files: the text that a reader of the document sees is read, wherever it is, and nothing else."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from context_agent.retrieval.loaders import LoadReport, load
+
+NAMESPACES = 'xmlns:w="w" xmlns:m="m" xmlns:v="v" xmlns:a="a"'
+LINK = '<Relationship Id="r{number}" Type="http://example.org/{kind}" Target="{target}"/>'
+
+
+def run(text: str) -> str:
+    return f"<w:r><w:t>{text}</w:t></w:r>"
+
+
+def paragraph(*runs: str) -> str:
+    return f"<w:p>{''.join(runs)}</w:p>"
+
+
+def relationships(**targets: str) -> str:
+    links = (
+        LINK.format(number=number, kind=kind, target=target) for number, (kind, target) in enumerate(targets.items())
+    )
+    return f"<Relationships>{''.join(links)}</Relationships>"
+
+
+def read(folder: Path, body: str, **notes: str) -> str:
+    with zipfile.ZipFile(folder / "a.docx", "w") as archive:
+        archive.writestr("_rels/.rels", relationships(officeDocument="word/document.xml"))
+        archive.writestr("word/document.xml", f"<w:document {NAMESPACES}><w:body>{body}</w:body></w:document>")
+        archive.writestr("word/_rels/document.xml.rels", relationships(**{kind: f"{kind}.xml" for kind in notes}))
+        for kind, text in notes.items():
+            archive.writestr(f"word/{kind}.xml", f"<w:{kind} {NAMESPACES}>{text}</w:{kind}>")
+    report = LoadReport()
+    (document,) = load(folder / "a.docx", report=report)
+    assert report.notices == []
+    return document.text
+
+
+def control(*content: str, properties: str = "") -> str:
+    return f"<w:sdt><w:sdtPr>{properties}</w:sdtPr><w:sdtContent>{''.join(content)}</w:sdtContent></w:sdt>"
+
+
+def table(*rows: str) -> str:
+    return f"<w:tbl>{''.join(rows)}</w:tbl>"
+
+
+def row(*cells: str) -> str:
+    return f"<w:tr>{''.join(f'<w:tc>{cell}</w:tc>' for cell in cells)}</w:tr>"
+
+
+def text_box(*outer: str) -> str:
+    """Return a text box inside elements of these names."""
+    opened = "".join(f"<{name}>" for name in outer)
+    closed = "".join(f"</{name}>" for name in reversed(outer))
+    return f"{opened}<w:txbxContent>{paragraph(run('In the box.'))}</w:txbxContent>{closed}"
+
+
+DRAWING = text_box("m:Choice", "w:drawing", "w:anchor", "a:graphic", "a:graphicData", "w:wgp", "w:wsp", "w:txbx")
+FALLBACK = text_box("m:Fallback", "w:pict", "v:shape", "v:textbox")
+BODIES = {
+    "tracked changes": (
+        paragraph(
+            run("The lamp is "),
+            f"<w:ins>{run('green')}</w:ins>",
+            "<w:del><w:r><w:delText>red</w:delText></w:r></w:del>",
+        )
+        + paragraph(f"<w:moveTo>{run('Moved here.')}</w:moveTo><w:moveFrom>{run('Moved away.')}</w:moveFrom>"),
+        "The lamp is green\n\nMoved here.",
+    ),
+    "content controls": (control(paragraph(run("Keeper: "), control(run("Ada")))), "Keeper: Ada"),
+    "fields and tags": (
+        paragraph(
+            run("See "),
+            f"<w:fldSimple>{run('section 4')}</w:fldSimple>",
+            f"<w:smartTag>{run(' in ')}<w:smartTag>{run('Brasko')}</w:smartTag></w:smartTag>",
+        ),
+        "See section 4 in Brasko",
+    ),
+    "a table in a cell": (
+        table(
+            control(
+                row(
+                    paragraph(run("Gate")),
+                    table(row(paragraph(run("2 m")), paragraph(run("3 m")))) + paragraph(),
+                )
+            ),
+            row(paragraph(run("Lock"))),
+        ),
+        "Gate | 2 m 3 m\nLock",
+    ),
+    "a text box in two forms": (
+        paragraph(run("Around it."), f"<w:r><m:AlternateContent>{DRAWING}{FALLBACK}</m:AlternateContent></w:r>"),
+        "In the box.\n\nAround it.",
+    ),
+    "an old text box": (
+        paragraph(f"<w:r>{text_box('w:pict', 'v:group', 'v:rect', 'v:textbox')}</w:r>"),
+        "In the box.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_the_text_of_any_part_is_read_once(tmp_path: Path, kind: str) -> None:
+    body, text = BODIES[kind]
+    assert read(tmp_path, body) == text
+
+
+def test_notes_follow_the_text(tmp_path: Path) -> None:
+    text = read(
+        tmp_path,
+        paragraph(run("The mill moved."), "<w:r><w:footnoteReference/></w:r>"),
+        endnotes=f"<w:endnote>{paragraph(run('From the archive.'))}</w:endnote>",
+        footnotes=f"<w:footnote>{paragraph('<w:r><w:separator/></w:r>')}</w:footnote>"
+        f"<w:footnote>{paragraph(run('By forty metres.'))}</w:footnote>",
+    )
+    assert text == "The mill moved.\n\nBy forty metres.\n\nFrom the archive."
+
+
+@pytest.mark.parametrize(
+    "properties", ["<w:showingPlcHdr/>", '<w:docPartObj><w:docPartGallery w:val="Table of Contents"/></w:docPartObj>']
+)
+def test_text_that_the_program_wrote_is_left_out(tmp_path: Path, properties: str) -> None:
+    written = '<w:showingPlcHdr w:val="0"/>'
+    inner = control(run("And here."), properties=written)
+    hidden = control(paragraph(run("Click here."), "<w:r><w:tab/></w:r>", inner), properties=properties)
+    assert read(tmp_path, hidden + paragraph(control(run("Written."), properties=written))) == "Written."
+
+
+def test_runs_outside_of_paragraphs_do_no_harm(tmp_path: Path) -> None:
+    assert read(tmp_path, control(run("lost")) + paragraph(run("kept"))) == "kept"
