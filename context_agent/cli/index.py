@@ -263,7 +263,8 @@ def add_documents(
                     "making a graph of the vectors for quick searches, which takes about ten minutes for each million"
                 )
             kept, graph = progress.kept, progress.graph
-            advance(progress.documents, None)
+            passages = f", {progress.embedded:,} of {output.count(progress.chunks, 'new passage')} embedded"
+            advance(progress.documents, None, passages if progress.chunks else "")
 
         try:
             return index_documents(

@@ -11,10 +11,10 @@ import signal
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from context_agent.cli.invocation import current_invocation
 from context_agent.errors import single_stops
@@ -201,11 +201,18 @@ def interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
+class Advance(Protocol):
+    """A function that moves a progress bar."""
+
+    def __call__(self, done: int, total: int | None, detail: str = "") -> None:
+        """Show the number done, the total number if it is known, and a detail behind the unit."""
+
+
 @contextmanager
-def progress(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function of the number done and the total number. On a terminal it moves a progress bar on stderr."""
+def progress(title: str, unit: str) -> Iterator[Advance]:
+    """Yield a function that moves a progress bar on stderr. Without a terminal, it does nothing."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield lambda done, total, detail="": None
         return
     from rich.progress import (
         BarColumn,
@@ -216,10 +223,10 @@ def progress(title: str, unit: str) -> Iterator[Callable[[int, int | None], None
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(f"{unit}{{task.fields[detail]}}"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=stderr(), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(title, total=None, detail="")
+        yield lambda done, total, detail="": bar.update(task, completed=done, total=total, detail=detail)
 
 
 def show_ranking(console: Console, result: SearchResult, seconds: float | None = None) -> None:

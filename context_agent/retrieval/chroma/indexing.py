@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -48,13 +48,13 @@ from context_agent.retrieval.chroma.location import (
     own_folder,
     without_links,
 )
-from context_agent.retrieval.chroma.record_writer import BATCH_CHUNKS, RecordWriter, delete_records
+from context_agent.retrieval.chroma.record_writer import RecordWriter, delete_records
 from context_agent.retrieval.chroma.repair import UNFINISHED_MARK, remember_vectors, repair_vectors, undo_unfinished
 from context_agent.retrieval.chroma.stored_embedder import check_writable, stored_embedder
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, Span
 from context_agent.retrieval.document_checks import check_document
-from context_agent.retrieval.embedders import as_embedder
-from context_agent.retrieval.embedders.default import default_embedder
+from context_agent.retrieval.embedders import MINILM, STATIC, as_embedder
+from context_agent.retrieval.embedders.default import SMALL_CORPUS_CHARACTERS, default_embedder, is_small
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.index.bm25 import Bm25Retriever
 from context_agent.retrieval.index.layouts import OwnLayout, add_stored_vectors, build, current_snapshot, snapshot_entry
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection as ChromaCollection
 
-    from context_agent.retrieval.embedders import Embedder, EmbeddingFunction
+    from context_agent.retrieval.embedders import Embedder, EmbeddingFunction, Vectors
 
 MAX_MISSING_EXAMPLES = 3
 """The maximum number of missing documents that a report names."""
@@ -96,6 +96,7 @@ class IndexProgress:
         kept: The number of new and changed documents that are stored, by this run or by the interrupted run that it
             resumes.
         graph: The number of vectors in the graph for approximate search. The graph of a large index is made last.
+        embedded: The number of new chunks that have vectors. They are stored soon afterwards.
     """
 
     documents: int
@@ -103,6 +104,7 @@ class IndexProgress:
     stored: int
     kept: int = 0
     graph: int = 0
+    embedded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,9 @@ class IndexReport:
         language: The language that the caller named, or the language of most texts (see `text.languages`).
         languages: The number of chunks in each language, the most frequent language first.
         embedder: The name of the embedder, such as `minilm-384@1a2b3c4d`.
-        warning: A warning if the embedder does not know the language of the texts, if a package for faster searches is
-            missing, or if searches now read this collection in place of another one. Otherwise, it is empty.
+        warning: A warning if the embedder does not know the language of the texts, if this run made the index too large
+            for the embedder that was chosen by its first texts, if a package for faster searches is missing, or if
+            searches now read this collection in place of another one. Otherwise, it is empty.
         seconds: The duration of the run.
         embedding_seconds: The time spent on embedding.
         chunking_seconds: The time spent on chunking.
@@ -167,7 +170,7 @@ def index_documents(
     calibration: bool = True,
     language: str | None = None,
     progress: Callable[[IndexProgress], None] | None = None,
-    batch_size: int = BATCH_CHUNKS,
+    batch_size: int | None = None,
     headers: dict[str, str] | None = None,
     tenant: str | None = None,
     database: str | None = None,
@@ -193,9 +196,10 @@ def index_documents(
         calibration: Whether to measure the weights of the retrievers.
         language: The language of all texts, a code of `text.languages.LANGUAGES`. If it is None, an existing index
             keeps its language, and a new index analyzes each text in its own language.
-        progress: A function that receives the progress after every 256 documents and at the end of the run, even if
-            the run is interrupted.
-        batch_size: The number of chunks that are embedded and added at once.
+        progress: A function that receives the progress after every 256 documents, after each batch that is embedded,
+            and at the end of the run, even if the run is interrupted.
+        batch_size: The number of chunks that are embedded and added at once. Defaults to 500 with the static embedding,
+            and to 64 with any other, because it may take seconds for them.
         headers: HTTP headers for the server, for example with a token.
         tenant: Chroma's tenant on the server.
         database: Chroma's database on the server.
@@ -233,10 +237,9 @@ def index_documents(
     ):
         if location.path is not None:
             undo_unfinished(location.path)
+        stored = _stored_embedder(location, collection) if embedder is None else None
         if embedder is None:
-            embedder = _stored_embedder(location, collection)
-        if embedder is None:
-            embedder, documents = _chosen_embedder(documents)
+            embedder, documents = (stored, documents) if stored else _chosen_embedder(documents)
         spec = embedder if isinstance(embedder, str) else ""
         embedder = as_embedder(embedder)
         repair_vectors(location, collection, cache, embedder)
@@ -250,6 +253,7 @@ def index_documents(
                 root,
                 local=location.path is not None,
                 embedder=embedder,
+                stored=stored is not None,
                 chunking=chunking,
                 counter=counter,
                 language=language,
@@ -307,11 +311,12 @@ class _IndexingRun:
         *,
         local: bool,
         embedder: Embedder,
+        stored: bool,
         chunking: Chunking,
         counter: TokenCounter,
         language: str | None,
         progress: Callable[[IndexProgress], None] | None,
-        batch_size: int,
+        batch_size: int | None,
     ) -> None:
         manifest = read_manifest(collection)
         assert manifest is not None
@@ -322,7 +327,7 @@ class _IndexingRun:
         if local:
             (root / UNFINISHED_MARK).touch()
         self.embedder, self.chunking, self.counter, self.progress = embedder, chunking, counter, progress
-        self.revision, self.language = manifest.revision + 1, language
+        self.revision, self.language, self.stored = manifest.revision + 1, language, stored
         self.base = self._base()
         self.resumable = self._resumable_records()
         self.resumable_documents = sum(record.endswith(f"_0~{digest_in(record)}") for record in self.resumable)
@@ -333,13 +338,13 @@ class _IndexingRun:
             space=self.records.space(),
             language=language,
         )
-        self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if local else None)
+        self.writer = RecordWriter(collection, embedder, batch_size, self._put_vectors)
         self.seen: dict[str, str] = {}
         """The digest of each document of this run, by id."""
         self.earlier: dict[str, str] = {}
         """The digest of each of these documents in the last complete state. It is empty for a new document."""
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
-        self.missing, self.missing_examples = 0, tuple[str, ...]()
+        self.missing, self.missing_examples, self.embedded = 0, tuple[str, ...](), 0
         self.written: set[str] = set()
         self.ends: list[int] = []
         """For each document that no earlier run stored, the number of new chunks up to its last one."""
@@ -375,11 +380,17 @@ class _IndexingRun:
         if len(self.seen) % 256 == 0:
             self._show_progress()
 
+    def _put_vectors(self, records: Sequence[str], vectors: Vectors) -> None:
+        if self.local:
+            self.fresh.put_vectors(records, vectors)
+        self.embedded += len(records)
+        self._show_progress()
+
     def _show_progress(self, graph: int = 0) -> None:
         if self.progress is not None:
-            stored = self.writer.stored
+            stored, embedded = self.writer.stored, self.counts["resumed"] + self.embedded
             kept = self.resumable_documents + bisect_right(self.ends, stored)
-            self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept, graph))
+            self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept, graph, embedded))
 
     def _digest(self, document: str) -> str:
         """Return the digest of a document in the last complete state. If it has no such document, return ""."""
@@ -540,12 +551,34 @@ class _IndexingRun:
             language=snapshot.bm25.language,
             languages=snapshot.bm25.languages,
             embedder=self.embedder.name,
-            warning=misfit(self.embedder.name, snapshot.sample()) or _without_graph(snapshot),
+            warning=misfit(self.embedder.name, snapshot.sample())
+            or self._outgrown(snapshot)
+            or _without_graph(snapshot),
             seconds=time.monotonic() - self.began,
             embedding_seconds=self.writer.embedding_seconds,
             chunking_seconds=self.chunking_seconds,
             **self.counts,
         )
+
+    def _outgrown(self, snapshot: Snapshot) -> str:
+        """Return a warning if this run made an index with MiniLM so large that a new index would not get it.
+
+        If the caller named the embedder, or if the index was that large before, return "".
+        """
+        if not self.stored or not self.embedder.name.startswith(f"{MINILM}-") or _has_small_texts(snapshot):
+            return ""
+        if self.base is not None and not _has_small_texts(self.base):
+            return ""
+        target = "--path NEW_FOLDER" if self.local else "--url URL --collection NEW_NAME"
+        return (
+            f"the index now has more than {SMALL_CORPUS_CHARACTERS:,} characters, but keeps the embedder {MINILM}, "
+            f"which takes up to 20 ms for each further passage. {STATIC} takes a hundredth of that, and finds a little "
+            f"less. To make the index anew with it, run `ctx1 index SOURCE {target} --embedder {STATIC}`."
+        )
+
+
+def _has_small_texts(snapshot: Snapshot) -> bool:
+    return is_small(len(snapshot.rows.text(row)) for row in range(len(snapshot.rows)))
 
 
 def _without_graph(snapshot: Snapshot) -> str:

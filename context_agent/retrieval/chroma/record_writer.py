@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import DimensionError
+from context_agent.retrieval.embedders import STATIC
 from context_agent.retrieval.index.records import StoredChunk, metadata_of
 
 if TYPE_CHECKING:
@@ -22,9 +23,15 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 BATCH_CHUNKS = 500
-"""The number of chunks that are embedded and added at once.
+"""The number of chunks that are embedded and added at once with the static embedding.
 
 Larger batches are not faster, and an interruption loses a few batches.
+"""
+SLOW_BATCH_CHUNKS = 64
+"""The number with any other embedder.
+
+A model that takes 20 ms a chunk embeds these in about a second. Smaller batches would add more than 10 ms of Chroma's
+time to a second of the model's.
 """
 LARGEST_BATCH = 5_461
 """The maximum number of records that Chroma accepts at once."""
@@ -43,7 +50,7 @@ class RecordWriter:
         self,
         collection: Collection,
         embedder: Embedder,
-        batch_size: int = BATCH_CHUNKS,
+        batch_size: int | None = None,
         on_vectors: Callable[[Sequence[str], NDArray[np.float32]], None] | None = None,
     ) -> None:
         """Prepare the threads.
@@ -51,10 +58,12 @@ class RecordWriter:
         Args:
             collection: The collection.
             embedder: The embedder of the chunks.
-            batch_size: The number of chunks that are embedded and added at once.
+            batch_size: The number of chunks that are embedded and added at once. Defaults to the constants above.
             on_vectors: A function that receives the record ids of each batch and their vectors, shape (n, d).
         """
         self._collection, self._embedder, self._on_vectors = collection, embedder, on_vectors
+        if batch_size is None:
+            batch_size = BATCH_CHUNKS if embedder.name.startswith(f"{STATIC}-") else SLOW_BATCH_CHUNKS
         self._batch_size = max(1, min(batch_size, LARGEST_BATCH))
         self._waiting: list[StoredChunk] = []
         self._pool = ThreadPoolExecutor(ADDING_THREADS, thread_name_prefix="chroma-add")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from context_agent.retrieval.embedders import MINILM, STATIC, load_embedder
@@ -32,10 +32,24 @@ def default_embedder(texts: Iterable[str]) -> Embedder:
     Args:
         texts: The texts to embed. They are read only until their size exceeds `SMALL_CORPUS_CHARACTERS`.
     """
-    read, size = list[str](), 0
-    for text in texts:
-        read.append(text)
-        size += max(len(text), LEAST_COUNTED)
-        if size > SMALL_CORPUS_CHARACTERS:
-            return load_embedder(STATIC)
-    return load_embedder(MINILM if identify(read) == ENGLISH else STATIC)
+    read = list[str]()
+
+    def sizes() -> Iterator[int]:
+        for text in texts:
+            read.append(text)
+            yield len(text)
+
+    return load_embedder(MINILM if is_small(sizes()) and identify(read) == ENGLISH else STATIC)
+
+
+def is_small(sizes: Iterable[int]) -> bool:
+    """Return True if texts with these numbers of characters are small enough for MiniLM.
+
+    The sizes are read only until their sum is too large.
+    """
+    total = 0
+    for size in sizes:
+        total += max(size, LEAST_COUNTED)
+        if total > SMALL_CORPUS_CHARACTERS:
+            return False
+    return True

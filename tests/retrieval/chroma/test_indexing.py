@@ -270,3 +270,15 @@ def test_an_index_of_an_embedder_that_must_be_passed_says_so(tmp_path: Path) -> 
     index_documents(people(3), tmp_path / "index", embedder=HashEmbedder())
     with pytest.raises(ConfigError, match="--embedder"):
         index_documents(people(4), tmp_path / "index")
+
+
+def test_progress_moves_with_each_batch_that_a_model_embeds(tmp_path: Path) -> None:
+    long = Document("long", "A sentence about lamps and oil. " * 1_600)
+    steps: list[IndexProgress] = []
+    settings: dict[str, Any] = {"embedder": HashEmbedder(), "counter": CharCounter(), "calibration": False}
+    index_documents([long], tmp_path, chunk_size=64, progress=steps.append, **settings)
+    embedded = [step.embedded for step in steps]
+    chunks = embedded[-1]
+    assert chunks > 128
+    assert {64, 128} < set(embedded)
+    assert embedded == sorted(embedded)

@@ -280,7 +280,7 @@ def test_progress_and_report_count(tmp_path: Path) -> None:
     blank = Document("blank", " \n")
     report = index(tmp_path / "a", [*people(300), blank], progress=steps.append, batch_size=64)
     assert (report.chunks, report.added, report.empty, report.stored) == (300, 300, 1, 300)
-    assert steps[-1] == IndexProgress(documents=301, chunks=300, stored=300, kept=300)
+    assert steps[-1] == IndexProgress(documents=301, chunks=300, stored=300, kept=300, embedded=300)
     assert report.seconds > 0
 
 

@@ -111,6 +111,26 @@ def test_an_index_keeps_its_embedder_when_it_grows_past_the_bound_or_shrinks(
     assert chosen(tmp_path / "shrinks") == "static"
 
 
+def test_a_run_that_crosses_the_bound_says_once_what_minilm_costs_and_how_to_leave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert index_documents(small(number=4), tmp_path).warning == ""
+    monkeypatch.setattr(default, "SMALL_CORPUS_CHARACTERS", 1_500)
+    assert index_documents(small(number=4), tmp_path).warning == ""
+    crossing = index_documents(small(number=6), tmp_path).warning
+    assert "20 ms" in crossing
+    assert "ctx1 index SOURCE --path NEW_FOLDER --embedder static" in crossing
+    assert index_documents(small(number=8), tmp_path).warning == ""
+
+
+def test_an_embedder_that_the_caller_names_at_the_crossing_is_not_questioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(default, "SMALL_CORPUS_CHARACTERS", 1_500)
+    for number in (3, 7):
+        assert index_documents(small(number=number), tmp_path, embedder="minilm").warning == ""
+
+
 def test_a_search_finds_what_is_said_in_other_words() -> None:
     corpus = MemoryCorpus([*people(30), Document("boat", "The vessel sank in a storm.", "Notes")], calibration=False)
     assert corpus.retrievers[0].search("Which ship went down?", 1)[0][0] == "boat_0"
