@@ -5,34 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
 from functools import partial
 
 from context_agent.agent import SearchAgent
-from context_agent.errors import DataError
-from context_agent.eval.gold import questions_with_gold
 from context_agent.policies.tokens.engines import Engine, ScoringEngine
 from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.agents import build_agent, episode_profile
 from context_agent.train.config import Notify, OnUpdate, RunConfig
-from context_agent.train.data import TrainingData, open_data
-from context_agent.train.metrics_log import MetricsLog
+from context_agent.train.data import open_data
 from context_agent.train.models import LoadedModel, load_model
 from context_agent.train.rl.canary import Canary, canary_row, scorer_of
 from context_agent.train.rl.demonstrations import open_demonstrations
-from context_agent.train.rl.episode_table import table_path, write_page
-from context_agent.train.rl.evaluation import DevEvaluator, dev_metric
-from context_agent.train.rl.loop import ReinforcementLoop
-from context_agent.train.rl.loop_driver import LoopDriver
+from context_agent.train.rl.episode_table import open_table
+from context_agent.train.rl.evaluation import open_evaluator
+from context_agent.train.rl.loop import LoopDriver, ReinforcementLoop
 from context_agent.train.rl.rollout_pool import RolloutPool, play_in_pool
 from context_agent.train.rl.rollouts import Rollouts, RolloutSource
 from context_agent.train.rl.row_trainer import RowTrainer, grpo_config
 from context_agent.train.rl.samplers import open_sampler, subagent_engine
 from context_agent.train.rl.scoring import EpisodeScorer
 from context_agent.train.training_run import TrainingResult, TrainingRun
-from context_agent.types import Question
 
 
 def train(
@@ -84,7 +77,7 @@ def train(
             judge = stack.enter_context(
                 open_judge(config.judge, run.out, data.questions, note, rank=run.rank, ranks=run.ranks)
             )
-        evaluator = stack.enter_context(_open_evaluator(config, data, run, lambda t: open_agent(engine, t)))
+        evaluator = stack.enter_context(open_evaluator(run, data.dev, partial(open_agent, engine)))
         scorer = EpisodeScorer(
             data.corpus,
             data.questions,
@@ -113,7 +106,7 @@ def train(
             from context_agent.train.experimental.async_rollouts.source import open_async_rollouts
 
             opened = open_async_rollouts(
-                config, run, rollouts, loaded, sampler=(engine, weights), open_agent=open_agent, resume=resume
+                run, rollouts, loaded, sampler=(engine, weights), open_agent=open_agent, resume=resume
             )
             in_background, weights = stack.enter_context(opened)
             rollouts, score = in_background, in_background.score
@@ -136,85 +129,26 @@ def train(
             canary=canary,
             evaluator=evaluator,
             evaluate_every=config.evaluation.every * config.rollouts.substeps,
-            evaluated=partial(_keep_best, run) if _dev_questions(config, data) else None,
             folder=run.out / "trajectories",
-            table=stack.enter_context(_open_table(config, run)),
+            table=stack.enter_context(open_table(run)),
             rank=run.rank,
         )
         if run.newest is not None:
             loop.restore(run.newest.path)
-        return _train_with_trl(config, run, loop, loaded)
+        return _train_with_trl(run, loop, loaded)
 
 
-def _train_with_trl(
-    config: RunConfig, run: TrainingRun, loop: ReinforcementLoop, loaded: LoadedModel
-) -> TrainingResult:
+def _train_with_trl(run: TrainingRun, loop: ReinforcementLoop, loaded: LoadedModel) -> TrainingResult:
     driver = LoopDriver(loop)
     trainer = driver.trainer = RowTrainer(
         loaded.model,
         driver,
-        args=grpo_config(config, run),
+        args=grpo_config(run),
         tokenizer=loaded.tokenizer,
-        loss=config.loss,
-        mismatch=config.mismatch_bound,
+        loss=run.config.loss,
+        mismatch=run.config.mismatch_bound,
         peft_config=loaded.adapter,
         callbacks=[driver],
     )
     loop.weights.attach(trainer)
     return run.train(trainer, lambda folder: loop.save(folder, trainer.state.global_step))
-
-
-def _keep_best(run: TrainingRun, trainer: RowTrainer, metrics: dict[str, float]) -> None:
-    chosen = run.run.evaluation
-    name = dev_metric(chosen.temperatures[0], chosen.best)
-    run.consider(trainer, name, metrics.get(name), higher=True)
-
-
-def _dev_questions(config: RunConfig, data: TrainingData) -> list[Question]:
-    """Return the questions that evaluations use. If the run does not evaluate, return none."""
-    if not config.evaluation.every:
-        return []
-    return list(questions_with_gold(data.dev)[: config.evaluation.questions])
-
-
-@contextmanager
-def _open_table(config: RunConfig, run: TrainingRun) -> Iterator[MetricsLog]:
-    """Open the table of this rank's episodes. When the block ends, also by an error, write the page of episodes."""
-    first = -(-run.first_update // config.rollouts.substeps)
-    table = MetricsLog(table_path(run.out, run.rank), first=first)
-    try:
-        yield table
-    finally:
-        table.close()
-        if run.main:
-            try:
-                write_page(run.out)
-            except (OSError, DataError) as error:
-                run.note(f"{run.out / 'episodes.html'} could not be written ({error}). The run is not affected.")
-
-
-@contextmanager
-def _open_evaluator(
-    config: RunConfig,
-    data: TrainingData,
-    run: TrainingRun,
-    open_agent: Callable[[float], AbstractContextManager[SearchAgent]],
-) -> Iterator[DevEvaluator | None]:
-    """Yield the evaluator. If there is nothing to evaluate or another rank evaluates, yield None."""
-    questions = _dev_questions(config, data)
-    if not questions or not run.main:
-        yield None
-        return
-    with ExitStack() as stack:
-        yield DevEvaluator(
-            {
-                temperature: stack.enter_context(open_agent(temperature))
-                for temperature in config.evaluation.temperatures
-            },
-            questions,
-            # Evaluation measures by gold, without the judge.
-            rewards=replace(config.curriculum.rewards(config.rewards, 1.0), judge=0.0),
-            concurrency=config.rollouts.concurrency,
-            seed=config.seed,
-            folder=run.out / "trajectories",
-        )

@@ -112,12 +112,12 @@ class TrainingRun:
     """A run of a training command. It writes its state, metrics and results to one folder."""
 
     def __init__(
-        self, run: RunConfig, kind: RunKind, *, resume: bool, note: Notify, advance: OnUpdate | None = None
+        self, config: RunConfig, kind: RunKind, *, resume: bool, note: Notify, advance: OnUpdate | None = None
     ) -> None:
         """Prepare the folder and choose the checkpoint to resume from.
 
         Args:
-            run: The run.
+            config: The configuration of the run.
             kind: Supervised training (`sft`) or reinforcement learning (`rl`).
             resume: If True, continue from the newest checkpoint.
             note: A function that receives messages for the user.
@@ -126,9 +126,9 @@ class TrainingRun:
         Raises:
             ConfigError: If the folder holds another run, or a run that `resume` does not continue.
         """
-        self.run, self.note, self._advance = run, note, advance
+        self.config, self.note, self._advance = config, note, advance
         self.kind: RunKind = kind
-        self.out = Path(run.out)
+        self.out = Path(config.out)
         # The process joins the other ranks here. Without a GPU this needs `cpu`.
         state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=RANK_TIMEOUT))
         self.rank, self.ranks = int(state.process_index), int(state.num_processes)
@@ -136,12 +136,12 @@ class TrainingRun:
         self.device = state.device
         """The device that this process trains on."""
         self.checkpoints = Checkpoints(
-            self.out / "checkpoints", kind=kind, settings=run.plain(), keep=run.checkpoints.keep
+            self.out / "checkpoints", kind=kind, settings=config.plain(), keep=config.checkpoints.keep
         )
         self.newest = self._checkpoint_to_resume(resume)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         datasets.disable_progress_bars()
-        self.trackers = _trackers(run.logging)
+        self.trackers = _trackers(config.logging)
 
     @property
     def first_update(self) -> int:
@@ -150,30 +150,30 @@ class TrainingRun:
 
     def trainer_settings(self) -> dict[str, Any]:
         """Return the settings that both of TRL's trainers take."""
-        run, chosen = self.run, self.run.optimizer
+        config, chosen = self.config, self.config.optimizer
         return {
             "output_dir": str(self.out / TRAINER_FOLDER),
-            "learning_rate": run.learning_rate(self.kind),
+            "learning_rate": config.learning_rate(self.kind),
             "adam_beta1": chosen.betas[0],
             "adam_beta2": chosen.betas[1],
             "weight_decay": chosen.weight_decay,
             "max_grad_norm": chosen.max_grad_norm,
             "lr_scheduler_type": chosen.schedule,
             "warmup_steps": chosen.warmup,
-            "seed": run.seed,
+            "seed": config.seed,
             "save_strategy": "steps",
-            "save_steps": run.checkpoints.every,
+            "save_steps": config.checkpoints.every,
             "logging_steps": 1,
             "logging_nan_inf_filter": False,
             "report_to": list(self.trackers),
-            "run_name": run.logging.run or self.out.name,
-            "project": run.logging.project,
+            "run_name": config.logging.run or self.out.name,
+            "project": config.logging.project,
             "use_cpu": not torch.cuda.is_available(),
-            "bf16": run.model.dtype == "bfloat16",
-            "fp16": run.model.dtype == "float16",
+            "bf16": config.model.dtype == "bfloat16",
+            "fp16": config.model.dtype == "float16",
             "disable_tqdm": True,
             "ddp_timeout": RANK_TIMEOUT,
-            **_checkpointing(run.model.gradient_checkpointing),
+            **_checkpointing(config.model.gradient_checkpointing),
             **_local_trackio(),
         }
 
@@ -194,15 +194,15 @@ class TrainingRun:
         """
         for printer in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printer)
-        if self.run.minutes:
-            trainer.add_callback(TimeLimit(self.run.minutes, trainer, self.note))
+        if self.config.minutes:
+            trainer.add_callback(TimeLimit(self.config.minutes, trainer, self.note))
         # A run that starts from update 0 also repeats the evaluation before the first update.
         first = 0 if self.newest is None else self.newest.step + 1
         metrics = MetricsLog(self.out / "metrics.jsonl", first=first) if self.main else None
         record = RunRecord(metrics, self.checkpoints, self.note, more, self._progress(trainer))
         trainer.record = record
         if self.main:
-            about = {"kind": self.kind, "digest": settings_digest(self.run.plain()), **self.run.plain()}
+            about = {"kind": self.kind, "digest": settings_digest(self.config.plain()), **self.config.plain()}
             with replacing(self.out / RUN_FILE, shared=True) as file:
                 file.write(json.dumps(about, indent=1).encode() + b"\n")
         resume_folder = None if self.newest is None else str(self.newest.path / TRAINER_FOLDER)
@@ -305,10 +305,10 @@ class TrainingRun:
             if self.main:
                 shutil.rmtree(partial, ignore_errors=True)
             trainer.accelerator.wait_for_everyone()
-            with _rounded_weights(trainer, self.run.model.dtype):
+            with _rounded_weights(trainer, self.config.model.dtype):
                 trainer.save_model(str(partial))
             if self.main:
-                policy_description(self.run).save(partial)
+                policy_description(self.config).save(partial)
                 if evaluation is not None:
                     (partial / EVALUATION_FILE).write_text(json.dumps(evaluation) + "\n", encoding="utf-8")
                 shutil.rmtree(final, ignore_errors=True)

@@ -344,7 +344,7 @@ class TestWithTorch:
             engine = {"kind": "vllm", "sync": sync, "base_url": "http://sampler:8000/v1", "timeout": 9.0}
             run = tiny_runs.demonstrations(tmp_path, engine=engine)
             session = TrainingRun(run, "rl", resume=False, note=lambda _: None)
-            found.append(dict(row_trainer.grpo_config(run, session)))
+            found.append(dict(row_trainer.grpo_config(session)))
         assert "use_vllm" not in found[0]
         assert (found[1]["vllm_server_base_url"], found[1]["vllm_server_timeout"]) == ("http://sampler:8000", 9.0)
 

@@ -8,17 +8,22 @@ OUT/episodes.html     the newest episodes, which a browser can sort and filter
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from context_agent._support.atomic_files import replace_file
+from context_agent.errors import DataError
 from context_agent.harness.trajectory_file import write
 from context_agent.train.advantages import EpisodeAdvantages
-from context_agent.train.metrics_log import read_metrics
+from context_agent.train.metrics_log import MetricsLog, read_metrics
 from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.web.page import page
+
+if TYPE_CHECKING:
+    from context_agent.train.training_run import TrainingRun
 
 PAGE_EPISODES = 20_000
 """Number of episodes on the page. They are the newest ones. The file has all of them."""
@@ -31,6 +36,22 @@ STYLE = "body { max-width: none; } td { white-space: nowrap; }"
 def table_path(out: Path, rank: int = 0) -> Path:
     """Return the file to which a rank writes its episodes."""
     return out / f"episodes{f'-{rank}' if rank else ''}.jsonl"
+
+
+@contextmanager
+def open_table(run: TrainingRun) -> Iterator[MetricsLog]:
+    """Open the table of this rank's episodes. When the block ends, also by an error, write the page of episodes."""
+    first = -(-run.first_update // run.config.rollouts.substeps)
+    table = MetricsLog(table_path(run.out, run.rank), first=first)
+    try:
+        yield table
+    finally:
+        table.close()
+        if run.main:
+            try:
+                write_page(run.out)
+            except (OSError, DataError) as error:
+                run.note(f"{run.out / 'episodes.html'} could not be written ({error}). The run is not affected.")
 
 
 def table_row(episode: ScoredEpisode, advantages: EpisodeAdvantages) -> dict[str, Any]:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from context_agent.agent import SearchAgent
-from context_agent.eval.gold import gold_of
+from context_agent.eval.gold import gold_of, questions_with_gold
 from context_agent.train.outcome import measure_outcome
-from context_agent.train.rewards import RewardConfig, compute_reward
+from context_agent.train.rewards import compute_reward
 from context_agent.train.rl.episode_table import save_trajectories
 from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
 from context_agent.train.rl.scoring import ScoredEpisode, episode_metrics
 from context_agent.types import Question
+
+if TYPE_CHECKING:
+    from context_agent.train.rl.row_trainer import RowTrainer
+    from context_agent.train.training_run import TrainingRun
 
 DEV_METRICS = (
     *("reward", "recall", "precision", "trajectory_recall", "prune_accuracy"),
@@ -38,53 +45,53 @@ def dev_metric(temperature: float, name: str) -> str:
 
 
 class DevEvaluator:
-    """An evaluator that plays the dev questions with the same seeds each time, with one agent for each temperature."""
+    """An evaluator that plays the dev questions with the same seeds each time, and keeps the best model."""
 
-    def __init__(
-        self,
-        agents: Mapping[float, SearchAgent],
-        questions: Sequence[Question],
-        *,
-        rewards: RewardConfig,
-        concurrency: int,
-        seed: int = 0,
-        folder: Path | None = None,
-    ) -> None:
+    def __init__(self, agents: Mapping[float, SearchAgent], questions: Sequence[Question], run: TrainingRun) -> None:
         """Set up the evaluation.
 
         Args:
-            agents: An agent for each temperature.
+            agents: An agent for each temperature. Empty on ranks that do not evaluate.
             questions: The dev questions.
-            rewards: The reward settings at the end of training, so that figures of different steps are comparable.
-            concurrency: Number of episodes that run concurrently.
-            seed: The seed of the first question.
-            folder: The folder for some of the trajectories. If it is None, no trajectory is saved.
+            run: The run, which keeps the best model.
         """
-        self._agents, self._questions, self._rewards = agents, list(questions), rewards
-        self._concurrency, self._seed, self._folder = concurrency, seed, folder
+        config = run.config
+        self._agents, self._questions, self._run = agents, list(questions), run
+        self._best = dev_metric(config.evaluation.temperatures[0], config.evaluation.best)
+        # The settings at the end of training make the figures of different steps comparable. Evaluation measures by
+        # gold, without the judge.
+        self._rewards = replace(config.curriculum.rewards(config.rewards, 1.0), judge=0.0)
 
-    def evaluate(self, update: int) -> dict[str, float]:
-        """Play the dev questions and return the metrics.
+    def evaluate(self, trainer: RowTrainer, update: int) -> dict[str, float]:
+        """Play the dev questions, keep the model if it is the best so far, and return the metrics.
+
+        Every rank must call this.
 
         Args:
+            trainer: The trainer with the model.
             update: The number of updates so far.
 
         Returns:
             Means over episodes under names such as `dev/greedy/recall`. `aborted` counts the episodes that were
-            aborted.
+            aborted. On ranks that do not evaluate, there are no metrics.
         """
         metrics: dict[str, float] = {}
-        for temperature, agent in self._agents.items():
-            measured = self._evaluate_agent(agent, update, temperature_name(temperature))
-            metrics |= {dev_metric(temperature, key): value for key, value in measured.items()}
+        if self._agents:
+            started = time.perf_counter()
+            with trainer.inference():
+                for temperature, agent in self._agents.items():
+                    measured = self._evaluate_agent(agent, update, temperature_name(temperature))
+                    metrics |= {dev_metric(temperature, key): value for key, value in measured.items()}
+            metrics["evaluation_seconds"] = time.perf_counter() - started
+        self._run.consider(trainer, self._best, metrics.get(self._best), higher=True)
         return metrics
 
     def _evaluate_agent(self, agent: SearchAgent, update: int, name: str) -> dict[str, float]:
         requests = [
-            RolloutRequest(question, self._seed + index, f"{name}-{question.id}")
+            RolloutRequest(question, self._run.config.seed + index, f"{name}-{question.id}")
             for index, question in enumerate(self._questions)
         ]
-        results = asyncio.run(play_episodes(agent, requests, self._concurrency))
+        results = asyncio.run(play_episodes(agent, requests, self._run.config.rollouts.concurrency))
         scored = []
         for request, result in zip(requests, results, strict=True):
             if is_complete(result):
@@ -94,6 +101,30 @@ class DevEvaluator:
         means = episode_metrics(scored) if scored else {}
         selected = {key: means[key] for key in DEV_METRICS if key in means}
         selected["aborted"] = float(len(requests) - len(scored))
-        if self._folder is None:
-            return selected
-        return selected | save_trajectories(self._folder / f"dev-{update:05d}", scored[:SAVED_DEV_EPISODES])
+        folder = self._run.out / "trajectories" / f"dev-{update:05d}"
+        return selected | save_trajectories(folder, scored[:SAVED_DEV_EPISODES])
+
+
+@contextmanager
+def open_evaluator(
+    run: TrainingRun, dev: Sequence[Question], open_agent: Callable[[float], AbstractContextManager[SearchAgent]]
+) -> Iterator[DevEvaluator | None]:
+    """Open the agents that evaluate a run. Only the first rank plays.
+
+    Args:
+        run: The run.
+        dev: The dev questions. Those without gold are left out.
+        open_agent: A function that opens an agent with a temperature.
+
+    Yields:
+        The evaluator. None if there is nothing to evaluate.
+    """
+    chosen = run.config.evaluation
+    questions = questions_with_gold(dev)[: chosen.questions] if chosen.every else []
+    if not questions:
+        yield None
+        return
+    with ExitStack() as stack:
+        temperatures = chosen.temperatures if run.main else ()
+        agents = {temperature: stack.enter_context(open_agent(temperature)) for temperature in temperatures}
+        yield DevEvaluator(agents, questions, run)

@@ -3,7 +3,7 @@
 A step draws questions and plays `rollouts` episodes of each in the production harness. It rewards them, and turns the
 rewards of each group into advantages (GRPO, arXiv 2402.03300). Its rows are trained in `substeps` updates of the policy
 with the loss of the run file, which is CISPO by default (arXiv 2506.13585). TRL carries out each update: loss,
-optimizer and distribution (`row_trainer`).
+optimizer and distribution (`row_trainer`). `LoopDriver` connects the two.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from context_agent.errors import DataError
+from context_agent.errors import ContextAgentError, DataError, MissingExtraError
 from context_agent.policies.tokens.engines import Finish
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
@@ -25,12 +26,23 @@ from context_agent.train.rl.canary import Canary
 from context_agent.train.rl.demonstrations import Demonstrations
 from context_agent.train.rl.episode_table import save_trajectories, table_row
 from context_agent.train.rl.evaluation import DevEvaluator
-from context_agent.train.rl.loop_driver import CHECKPOINT
 from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, RolloutSource, played_together
 from context_agent.train.rl.row_trainer import RowTrainer
 from context_agent.train.rl.scoring import EpisodeScorer, ScoredEpisode, ScoredEpisodes, episode_metrics
 from context_agent.train.rl.weight_sync import WeightSync
 from context_agent.train.rows import TrainingRow, decay_weights, sampled_rows
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise MissingExtraError(error.name or "trl", "train") from None
+
+
+_Callback: Any = TrainerCallback
+
+
+CHECKPOINT: tuple[WeightedRow, ...] = ()
+"""The value that the loop yields when an update is done. TRL then logs, and saves a checkpoint if one is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +76,8 @@ class ReinforcementLoop:
         sync_every: Number of steps between two weight syncs. If it is 0, weights are sent after every update.
         demonstrations: Demonstrations that join the groups of their questions.
         canary: Checks that the sampler has the weights that were sent.
-        evaluator: The evaluator that plays the dev questions. None on ranks that do not evaluate.
+        evaluator: The evaluator that plays the dev questions. None if there are none.
         evaluate_every: Number of updates between two evaluations. 0 means none.
-        evaluated: A function that receives the metrics after each evaluation. It is called on every rank. Only the rank
-            that evaluated has metrics.
         folder: The folder for the trajectories of some steps.
         table: The log that gets a line for each episode.
         rank: The number of this rank.
@@ -85,7 +95,6 @@ class ReinforcementLoop:
     canary: Canary | None = None
     evaluator: DevEvaluator | None = None
     evaluate_every: int = 0
-    evaluated: Callable[[RowTrainer, dict[str, float]], None] | None = None
     folder: Path | None = None
     table: MetricsLog | None = None
     rank: int = 0
@@ -210,15 +219,7 @@ class ReinforcementLoop:
 
     def evaluate(self, trainer: RowTrainer, update: int) -> dict[str, float]:
         """Evaluate on the dev questions and return the metrics. On ranks that do not evaluate, they are empty."""
-        metrics: dict[str, float] = {}
-        if self.evaluator is not None:
-            started = time.perf_counter()
-            with trainer.inference():
-                metrics = self.evaluator.evaluate(update)
-            metrics["evaluation_seconds"] = time.perf_counter() - started
-        if self.evaluated is not None:
-            self.evaluated(trainer, metrics)
-        return metrics
+        return {} if self.evaluator is None else self.evaluator.evaluate(trainer, update)
 
     def save(self, folder: Path, update: int) -> None:
         """Write the rows of the current step to a checkpoint, if updates from `update` on still need them."""
@@ -268,6 +269,58 @@ class ReinforcementLoop:
         saved = list(dict.fromkeys(episode.question.id for episode in episodes))[:SAVED_QUESTIONS]
         chosen = [episode for episode in episodes if episode.question.id in saved]
         return save_trajectories(self.folder / f"step-{step:05d}", chosen)
+
+
+class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
+    """A driver that runs the loop inside TRL's training, as the trainer's source of rows and as a callback.
+
+    Normally TRL controls the training. Here the loop controls it. TRL resumes the loop when it needs the rows of an
+    update, and again when the update is done.
+    """
+
+    def __init__(self, loop: ReinforcementLoop) -> None:
+        self._loop = loop
+        self._running: Iterator[Sequence[WeightedRow]] | None = None
+        self._error: ContextAgentError | None = None
+        self.trainer: Any = None
+        """Set it before training."""
+
+    def rows(self, update: int) -> Sequence[WeightedRow]:
+        """Run the loop until it yields the rows of the next update, and return them."""
+        if self._running is None:
+            self._running = self._loop.run(self.trainer, update)
+        return next(self._running)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Keep the sampler from reading weights while they change."""
+        self._loop.weights.before_update()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Let the sampler read the changed weights."""
+        self._loop.weights.after_update()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Run the loop to its checkpoint. If that raises an error, keep it until TRL has logged the completed
+        update.
+        """
+        assert self._running is not None
+        try:
+            next(self._running)
+        except ContextAgentError as error:
+            self._error = error
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Raise the error that the end of the last update left, if any."""
+        self._raise()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Raise the error that the end of the last update left, if any."""
+        self._raise()
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 def weighted_rows(

@@ -30,7 +30,7 @@ from context_agent.policies.tokens.engines.routers import ExpertReplay, check_ex
 from context_agent.policies.tokens.engines.transformers import row_logprobs
 from context_agent.policies.tokens.routed_experts import UNRECORDED, Experts, unpack
 from context_agent.train.batches import ForwardPass, WeightedRow, forward_passes, inert_row, row_age, trained_tokens
-from context_agent.train.config import LossConfig, RunConfig
+from context_agent.train.config import LossConfig
 from context_agent.train.output_layer import only_positions
 from context_agent.train.rl.losses import (
     PassInputs,
@@ -96,12 +96,11 @@ def grpo_arguments(*, output_dir: str, **settings: Any) -> GRPOConfig:
     )
 
 
-def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
+def grpo_config(run: TrainingRun) -> GRPOConfig:
     """Return the arguments for TRL's GRPO trainer in a run.
 
     Args:
-        config: The settings from the run file.
-        run: The run in its folder.
+        run: The run.
 
     Returns:
         The arguments for TRL's GRPO trainer.
@@ -109,6 +108,7 @@ def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
     Raises:
         ConfigError: If the run needs TRL's vLLM client and vllm is missing.
     """
+    config = run.config
     settings = {
         **run.trainer_settings(),
         "max_steps": config.updates,

@@ -182,7 +182,6 @@ def _step_of(group: str) -> int:
 
 @contextmanager
 def open_async_rollouts(
-    config: RunConfig,
     run: TrainingRun,
     rollouts: RolloutSource,
     loaded: LoadedModel,
@@ -194,8 +193,7 @@ def open_async_rollouts(
     """Open the asynchronous rollouts of a run, with the weight sync of their sampler.
 
     Args:
-        config: The run file.
-        run: The run in its folder.
+        run: The run.
         rollouts: The rollouts, which draw the requests of a step.
         loaded: The trainer's model.
         sampler: The engine of the synchronous loop with its weight sync. Evaluations use it.
@@ -209,6 +207,7 @@ def open_async_rollouts(
         ConfigError: If the log belongs to another run, or to a run that is not resumed.
         DataError: If the log is damaged or does not fit the checkpoint.
     """
+    config = run.config
     assert config.async_rollouts is not None
     path = run.out / f"buffer-{run.rank}.jsonl"
     if path.exists() and not resume:
