@@ -26,7 +26,7 @@ def entry(number: int, message: str, level: str = "") -> Passage:
     return Passage(text, 0, 0, tokens=20)
 
 
-ROUTINE = tuple(entry(number, f"lease {number} renewed for tenant {number * 7}") for number in range(200))
+ROUTINE = tuple(entry(number, f"lease {number} renewed for tenant {number * 7}") for number in range(210))
 
 
 class UnreadPairs:
@@ -40,8 +40,8 @@ class UnreadPairs:
 
 def test_an_entry_loses_what_most_lines_of_the_log_repeat() -> None:
     found = log_messages([*ROUTINE, entry(77, "valve 12 jammed, manual override", "WARN")])
-    assert found[200] == "WARN valve jammed, manual override"
-    assert {found[row] for row in range(200)} == {""}
+    assert found[210] == "WARN valve jammed, manual override"
+    assert {found[row] for row in range(210)} == {""}
 
 
 def test_each_line_of_a_passage_counts() -> None:
@@ -52,12 +52,17 @@ def test_each_line_of_a_passage_counts() -> None:
     assert log_messages(single)[0] == "ping", "three lines are too few to be common"
 
 
-def test_words_of_a_short_log_are_not_common() -> None:
-    found = log_messages(ROUTINE[:2])
-    assert found[0] == "INFO edge-a lease renewed for tenant"
+@pytest.mark.parametrize(
+    ("lines", "count", "is_common"), [(40, 3, False), (40, 4, True), (400, 12, False), (400, 13, True)]
+)
+def test_a_word_is_common_in_four_lines_and_in_3_percent_of_a_long_log(
+    lines: int, count: int, *, is_common: bool
+) -> None:
+    found = log_messages([entry(row, "valve" if row < count else f"other{row}x") for row in range(lines)])
+    assert found[0] == ("" if is_common else "valve")
 
 
-@pytest.mark.parametrize(("prose", "expected"), [(0, 200), (460, 200), (480, 0)])
+@pytest.mark.parametrize(("prose", "expected"), [(0, 210), (490, 210), (491, 0)])
 def test_a_few_entries_among_other_results_are_not_a_log(prose: int, expected: int) -> None:
     others = [Passage(f"Paragraph {number} of a manual.", 0, 0, tokens=20) for number in range(prose)]
     assert len(log_messages([*others, *ROUTINE])) == expected
@@ -66,7 +71,7 @@ def test_a_few_entries_among_other_results_are_not_a_log(prose: int, expected: i
 def test_records_and_prose_have_no_log_message() -> None:
     record = Passage('{"time": "04:11:02", "level": "INFO", "event": "ping"}', 0, 0, form="value", tokens=20)
     prose = Passage("The valve was jammed.", 0, 0, tokens=20)
-    assert set(log_messages([record, prose, *ROUTINE])) == set(range(2, 202))
+    assert set(log_messages([record, prose, *ROUTINE])) == set(range(2, 212))
 
 
 @pytest.mark.parametrize(
