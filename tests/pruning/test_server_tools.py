@@ -275,11 +275,19 @@ def test_words_of_a_call_that_the_provider_runs_are_the_agents() -> None:
     [
         item("mcp_call", **MCP, output=f"It broke. {LONG_TEXT}", error="timeout"),
         item("code_interpreter_call", **CODE, outputs=[{"type": "logs", "logs": LONG_TEXT}]) | {"status": "failed"},
+        result("mcp_tool_result", LONG_TEXT, is_error=True),
     ],
 )
 def test_a_failed_call_is_an_error(failed: dict[str, Any]) -> None:
-    assert [it.is_error for it in messages.Transcript(of_items(failed)).results] == [True]
-    assert [it.is_error for it in messages.Transcript(of_items(ITEMS["mcp_call"])).results] == [False]
+    history = of_parts(failed) if "tool_use_id" in failed else of_items(failed)
+    assert [it.is_error for it in messages.Transcript(history).results] == [True]
+
+
+@pytest.mark.parametrize("name", PRUNED)
+def test_a_result_belongs_to_its_call_and_is_no_error(name: str) -> None:
+    results = messages.Transcript(PRUNED[name]).results
+    call_id = {"responses": "x1", "anthropic": "s1", "bedrock": "s1"}.get(name.partition(":")[0], "code")
+    assert {(it.call_id, it.is_error) for it in results} == {(call_id, False)}
 
 
 def test_a_call_and_its_broken_pair_stay_apart() -> None:
