@@ -2,12 +2,11 @@
 
 This module does not import torch.
 
-All results depend only on the settings, the seed and the step. A resumed run therefore draws the same questions.
+All results depend only on the settings and the share of training that is done.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -86,24 +85,3 @@ class Curriculum:
         """
         start, end = self.beta or (settings.beta, settings.beta / 2 if settings.published else settings.beta)
         return replace(settings, beta=annealed(start, end, progress))
-
-
-def draw_questions(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:
-    """Draw the questions of a step at random.
-
-    If `count` exceeds the number of questions, every question is drawn once before any question is drawn again.
-
-    Args:
-        questions: The questions that may be drawn.
-        count: Number of questions to draw.
-        seed: The seed of the run.
-        step: The step. Seed and step determine the draw.
-
-    Returns:
-        The drawn questions, in order.
-    """
-    chosen: list[Question] = []
-    order = random.Random(f"{seed}:{step}")
-    while len(chosen) < count:
-        chosen += order.sample(questions, min(len(questions), count - len(chosen)))
-    return chosen

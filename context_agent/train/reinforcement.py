@@ -14,7 +14,7 @@ from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.agents import build_agent, episode_profile
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import open_data
-from context_agent.train.models import LoadedModel, load_model
+from context_agent.train.models import load_model
 from context_agent.train.rl.canary import Canary, canary_row, scorer_of
 from context_agent.train.rl.demonstrations import open_demonstrations
 from context_agent.train.rl.episode_table import open_table
@@ -135,20 +135,16 @@ def train(
         )
         if run.newest is not None:
             loop.restore(run.newest.path)
-        return _train_with_trl(run, loop, loaded)
-
-
-def _train_with_trl(run: TrainingRun, loop: ReinforcementLoop, loaded: LoadedModel) -> TrainingResult:
-    driver = LoopDriver(loop)
-    trainer = driver.trainer = RowTrainer(
-        loaded.model,
-        driver,
-        args=grpo_config(run),
-        tokenizer=loaded.tokenizer,
-        loss=run.config.loss,
-        mismatch=run.config.mismatch_bound,
-        peft_config=loaded.adapter,
-        callbacks=[driver],
-    )
-    loop.weights.attach(trainer)
-    return run.train(trainer, lambda folder: loop.save(folder, trainer.state.global_step))
+        driver = LoopDriver(loop)
+        trainer = driver.trainer = RowTrainer(
+            loaded.model,
+            driver,
+            args=grpo_config(run),
+            tokenizer=loaded.tokenizer,
+            loss=config.loss,
+            mismatch=config.mismatch_bound,
+            peft_config=loaded.adapter,
+            callbacks=[driver],
+        )
+        weights.attach(trainer)
+        return run.train(trainer, lambda folder: loop.save(folder, trainer.state.global_step))

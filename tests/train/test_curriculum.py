@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train.curriculum import Curriculum, CurriculumStage, draw_questions
+from context_agent.train.curriculum import Curriculum, CurriculumStage
 from context_agent.train.rewards import RewardConfig, RewardPreset
 from context_agent.types import Question
 
@@ -40,13 +40,3 @@ def test_a_stage_that_admits_nothing_is_refused() -> None:
 def test_stages_rise_to_one(stages: tuple[CurriculumStage, ...]) -> None:
     with pytest.raises(ConfigError, match="rising shares"):
         Curriculum(stages)
-
-
-def test_a_draw_depends_on_seed_and_step_alone() -> None:
-    assert draw_questions(QUESTIONS, 8, seed=1, step=2) == draw_questions(QUESTIONS, 8, seed=1, step=2)
-    assert draw_questions(QUESTIONS, 8, seed=1, step=2) != draw_questions(QUESTIONS, 8, seed=1, step=3)
-    assert len({question.id for question in draw_questions(QUESTIONS, 20, seed=0, step=0)}) == 20
-
-
-def test_questions_come_again_where_there_are_too_few() -> None:
-    assert len(draw_questions(QUESTIONS[:3], 7, seed=0, step=0)) == 7

@@ -20,7 +20,7 @@ from context_agent.policies.tokens.engines import BatchingEngine
 from context_agent.pruning.budget import Budget
 from context_agent.train.batches import WeightedRow
 from context_agent.train.config import RolloutConfig
-from context_agent.train.curriculum import Curriculum, draw_questions
+from context_agent.train.curriculum import Curriculum
 from context_agent.train.outcome import is_aborted
 from context_agent.types import Question
 
@@ -103,6 +103,27 @@ class RolloutSource(Protocol):
 def group_of(episode: str) -> str:
     """Return the group in an episode's id. A group is the episodes of one question in one step."""
     return episode.rpartition("-")[0]
+
+
+def draw_questions(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:
+    """Draw the questions of a step at random.
+
+    If `count` exceeds the number of questions, every question is drawn once before any question is drawn again.
+
+    Args:
+        questions: The questions that may be drawn.
+        count: Number of questions to draw.
+        seed: The seed of the run.
+        step: The step. Seed and step determine the draw.
+
+    Returns:
+        The drawn questions, in order.
+    """
+    chosen: list[Question] = []
+    order = random.Random(f"{seed}:{step}")
+    while len(chosen) < count:
+        chosen += order.sample(questions, min(len(questions), count - len(chosen)))
+    return chosen
 
 
 def step_questions(

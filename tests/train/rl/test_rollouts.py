@@ -20,11 +20,13 @@ from context_agent.train.curriculum import Curriculum, CurriculumStage
 from context_agent.train.outcome import Ending
 from context_agent.train.parl import Delegation
 from context_agent.train.rewards import RewardConfig
-from context_agent.train.rl.rollouts import Rollouts
+from context_agent.train.rl.rollouts import Rollouts, draw_questions
 from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.toy.words import WordRenderer
 from context_agent.types import Question
 from tests.support.rollout_loops import SMALL, agent, rollout_loop
+
+MANY_QUESTIONS = [Question(f"q{number}", "?") for number in range(20)]
 
 
 def train_questions(small: ToyEnvironment) -> list[Question]:
@@ -55,6 +57,16 @@ def test_advantages_sum_to_nothing_in_each_group(small: ToyEnvironment, words: W
     by_episode = {item.row.episode_id: (item.row.group_id, item.advantage) for item in step.rows}
     for group in {group for group, _ in by_episode.values()}:
         assert sum(value for group_id, value in by_episode.values() if group_id == group) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_draw_depends_on_seed_and_step_alone() -> None:
+    assert draw_questions(MANY_QUESTIONS, 8, seed=1, step=2) == draw_questions(MANY_QUESTIONS, 8, seed=1, step=2)
+    assert draw_questions(MANY_QUESTIONS, 8, seed=1, step=2) != draw_questions(MANY_QUESTIONS, 8, seed=1, step=3)
+    assert len({question.id for question in draw_questions(MANY_QUESTIONS, 20, seed=0, step=0)}) == 20
+
+
+def test_questions_come_again_where_there_are_too_few() -> None:
+    assert len(draw_questions(MANY_QUESTIONS[:3], 7, seed=0, step=0)) == 7
 
 
 def test_a_step_is_the_same_whenever_it_is_played(small: ToyEnvironment, words: WordRenderer) -> None:
