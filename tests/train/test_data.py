@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,11 @@ def test_a_world_with_others_is_itself_the_same_world() -> None:
         make_environment(WorldConfig(**tiny_runs.WORLD, worlds=2)),
     )
     assert (alone.questions, alone.titles) == (first.questions, first.titles)
+
+
+def test_a_run_and_its_vocabulary_come_from_one_world() -> None:
+    world = WorldConfig(**tiny_runs.WORLD)
+    with open_data(DataConfig(world=world), print) as opened:
+        environment = make_environment(replace(world))
+        assert opened.corpus is environment.corpus
+        assert opened.questions is environment.questions["train"]
