@@ -25,7 +25,7 @@ from context_agent.train.rl.rollouts import Rollouts, RolloutSource
 from context_agent.train.rl.row_trainer import RowTrainer, grpo_config
 from context_agent.train.rl.samplers import open_sampler, subagent_engine
 from context_agent.train.rl.scoring import EpisodeScorer
-from context_agent.train.training_run import TrainingResult, TrainingRun
+from context_agent.train.training_run import TrainingResult, TrainingRun, locked_folder
 
 
 def train(
@@ -56,8 +56,9 @@ def train(
         DataError: If nothing can be learned from the questions or rewards.
         PolicyError: If sampling fails.
     """
-    run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
     with ExitStack() as stack:
+        stack.enter_context(locked_folder(config.out))
+        run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
         data = stack.enter_context(open_data(config.data, note))
         loaded = load_model(config)
         if config.loss.router_replay:

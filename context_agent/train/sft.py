@@ -20,7 +20,7 @@ from context_agent.train.models import load_model
 from context_agent.train.output_layer import only_positions
 from context_agent.train.row_files import ABOUT, ROWS_FOLDER, RowFolder, open_folder, write_row_folder
 from context_agent.train.trainer_mixin import TrainerMixin
-from context_agent.train.training_run import TrainingResult, TrainingRun
+from context_agent.train.training_run import TrainingResult, TrainingRun, locked_folder
 
 try:
     import torch
@@ -212,7 +212,12 @@ def train(
         ConfigError: If the settings are invalid or contradict each other.
         DataError: If there are no trajectories, or the model cannot read the rows.
     """
-    session = TrainingRun(run, "sft", resume=resume, note=note, advance=advance)
+    with locked_folder(run.out):
+        return _train(run, TrainingRun(run, "sft", resume=resume, note=note, advance=advance))
+
+
+def _train(run: RunConfig, session: TrainingRun) -> TrainingResult:
+    note = session.note
     loaded = load_model(run)
     folder = prepare_rows(run, loaded.renderer, note, again=session.newest is None, main=session.main)
     note(

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
@@ -25,6 +26,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from context_agent._support.atomic_files import replacing
+from context_agent._support.locks import file_lock
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, single_stops
 from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
@@ -47,6 +49,10 @@ except ImportError as error:
 
 MAX_STATE_BYTES = 64_000_000
 """Largest accepted size of the Trainer's state file, in bytes. The file has one entry per step."""
+
+
+LOCK_FILE = ".lock"
+"""The file in a run's folder that the process holds that trains in it."""
 
 
 _Callback: Any = TrainerCallback
@@ -106,6 +112,27 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
                 f"the time limit of {self._seconds / 60:g} minutes ended the run after update {state.global_step} of "
                 f"{state.max_steps}. To continue, add --resume."
             )
+
+
+@contextmanager
+def locked_folder(out: str | Path) -> Iterator[None]:
+    """Keep other processes from training in the folder of a run while the block runs.
+
+    Of the ranks of a run, the first one holds the lock. A file system without locks is not protected.
+
+    Args:
+        out: The folder of the run.
+
+    Raises:
+        ConfigError: If another process trains in the folder.
+    """
+    busy = ConfigError(f"another process trains in {out}. Wait until it ends, or name another folder with --out.")
+    with ExitStack() as stack:
+        if os.environ.get("RANK", "0") == "0":
+            Path(out).mkdir(parents=True, exist_ok=True)
+            with suppress(NotImplementedError):
+                stack.enter_context(file_lock(Path(out, LOCK_FILE), busy=busy))
+        yield
 
 
 class TrainingRun:

@@ -30,6 +30,7 @@ pytest.importorskip("trl")
 from context_agent.train.models import load_renderer
 from context_agent.train.rl import episode_table
 from context_agent.train.rl.rollouts import step_questions
+from context_agent.train.training_run import locked_folder
 
 
 def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
@@ -198,6 +199,21 @@ def test_a_full_disk_costs_trajectories_and_not_the_run(
     assert lines[10]["dev/greedy/trajectories_failed"] == 3
     assert not (tmp_path / "trajectories").exists()
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
+
+
+def test_a_second_process_in_the_folder_of_a_run_is_refused(
+    student: Path, tmp_path: Path, forked: ForkServerContext
+) -> None:
+    """The lock of a process that is killed is free."""
+    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 1}, evaluation={"every": 0})
+    with locked_folder(tmp_path), pytest.raises(ConfigError, match=f"another process trains in {tmp_path}"):
+        train(run)
+    process = forked.Process(target=train_until_killed, args=(run.plain(), "logged", 1))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    result, _ = train(run, resume=True)
+    assert result.updates == 2
 
 
 def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:
