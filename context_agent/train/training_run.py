@@ -25,7 +25,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from context_agent._support.atomic_files import replacing
+from context_agent._support.atomic_files import replacing, sync_path
 from context_agent._support.locks import file_lock
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, single_stops
@@ -269,6 +269,12 @@ class TrainingRun:
         if self.main:
             self.out.mkdir(parents=True, exist_ok=True)
             self.checkpoints.sweep()
+            for model in (self.out / BEST, self.out / FINAL):
+                # A process was killed while it replaced the model.
+                if _replaced(model).is_dir() and not model.exists():
+                    _replaced(model).rename(model)
+                for left in (_replaced(model), _partial(model)):
+                    shutil.rmtree(left, ignore_errors=True)
             if newest is None:
                 shutil.rmtree(self.out / BEST, ignore_errors=True)
             if resume and newest is None:
@@ -295,39 +301,49 @@ class TrainingRun:
         advised.args = (single_stops(f"{error}. {saved} Fix the cause, then {how}."),)
         return advised
 
-    def consider(self, trainer: Any, metric: str, value: float | None, *, higher: bool) -> None:
+    def consider(
+        self, trainer: Any, metric: str, value: float | None, *, higher: bool, questions: str | None = None
+    ) -> None:
         """If the evaluation of this update is the best so far, keep the model. Every rank must call this.
 
-        If the model cannot be written, the reason is reported and training continues.
+        Only evaluations by the same metric on the same questions are compared. If the model cannot be written, the
+        reason is reported and training continues.
 
         Args:
             trainer: The trainer with the model.
             metric: The name of the metric.
             value: The metric of this update. None on ranks that do not evaluate.
             higher: True if a higher value is better.
+            questions: A digest of the questions of the evaluation. None if a resumed run cannot change them.
         """
-        if not _first_of_ranks(trainer.accelerator, self._is_best(value, higher=higher)):
+        evaluation = {"update": trainer.state.global_step, "metric": metric, "value": value}
+        evaluation |= {} if questions is None else {"questions": questions}
+        if not _first_of_ranks(trainer.accelerator, self._is_best(evaluation, higher=higher)):
             return
         try:
-            self._save_model(trainer, BEST, {"update": trainer.state.global_step, "metric": metric, "value": value})
+            self._save_model(trainer, BEST, evaluation)
         except DataError as error:
             self.note(f"{error}. Training continues.")
 
-    def _is_best(self, value: float | None, *, higher: bool) -> bool:
+    def _is_best(self, evaluation: Mapping[str, Any], *, higher: bool) -> bool:
+        value, same = evaluation["value"], {key: evaluation.get(key) for key in ("metric", "questions")}
         if value is None or not math.isfinite(value):
             return False
         try:
-            best = float(read_json(self.out / BEST / EVALUATION_FILE)["value"])
-        except (OSError, ValueError, KeyError, TypeError):
+            before = read_json(self.out / BEST / EVALUATION_FILE)
+            best = float(before["value"])
+            comparable = all(before.get(key, wanted) == wanted for key, wanted in same.items())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return True
-        return value > best if higher else value < best
+        return not comparable or (value > best if higher else value < best)
 
     def _save_model(self, trainer: Any, name: str, evaluation: Mapping[str, Any] | None = None) -> Path:
         """Write the model and its evaluation completely to a folder of the run, or leave the folder as it was.
 
         Raise `DataError` if the model cannot be written.
         """
-        final, partial = self.out / name, self.out / f".{name}.partial"
+        final = self.out / name
+        partial = _partial(final)
         try:
             if self.main:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -338,8 +354,13 @@ class TrainingRun:
                 policy_description(self.config).save(partial)
                 if evaluation is not None:
                     (partial / EVALUATION_FILE).write_text(json.dumps(evaluation) + "\n", encoding="utf-8")
-                shutil.rmtree(final, ignore_errors=True)
+                for written in (*partial.rglob("*"), partial):
+                    sync_path(written)
+                replaced = _replaced(final)
+                if final.exists():
+                    final.rename(replaced)
                 partial.rename(final)
+                shutil.rmtree(replaced, ignore_errors=True)
         # If the disk is full, torch and safetensors raise errors of their own.
         except Exception as error:
             raise DataError(
@@ -347,6 +368,16 @@ class TrainingRun:
                 "space, and continue with --resume."
             ) from error
         return final
+
+
+def _partial(model: Path) -> Path:
+    """Return the name of a model's folder while it is written."""
+    return model.with_name(f".{model.name}.partial")
+
+
+def _replaced(model: Path) -> Path:
+    """Return the name of a model's folder while another model takes its place."""
+    return model.with_name(f".{model.name}.old")
 
 
 def _check_state(checkpoint: Checkpoint) -> None:

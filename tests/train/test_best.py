@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from dataclasses import replace
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +133,88 @@ def test_a_better_model_replaces_the_best_and_a_full_disk_costs_only_that(
     assert "No space left on device" in notes[-1]
     assert best_of(tmp_path)["update"] == 3
     assert (tmp_path / "best" / "step").read_text() == "3"
+
+
+def test_only_evaluations_by_the_same_metric_on_the_same_questions_are_compared(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from context_agent.train.training_run import TrainingRun
+
+    session = TrainingRun(tiny_runs.demonstrations(tmp_path), "sft", resume=False, note=lambda _: None)
+    trainer: Any = SimpleNamespace(
+        state=SimpleNamespace(global_step=0),
+        accelerator=SimpleNamespace(num_processes=1, wait_for_everyone=lambda: None),
+        save_model=lambda folder: Path(folder).mkdir(),
+    )
+    kept = []
+    for metric, questions, value in (
+        ("dev/greedy/reward", "a", 1.5),
+        ("dev/greedy/recall", "a", 0.5),
+        ("dev/greedy/recall", "a", 0.4),
+        ("dev/greedy/recall", "b", 0.3),
+        ("dev/greedy/recall", "b", 0.2),
+    ):
+        trainer.state.global_step += 1
+        session.consider(trainer, metric, value, higher=True, questions=questions)
+        kept.append(best_of(tmp_path)["update"])
+    assert kept == [1, 2, 2, 4, 4]
+
+
+def test_an_evaluation_with_aborted_episodes_keeps_no_model(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The episodes that are left may be those of the easy questions."""
+    from context_agent.train import reinforcement
+    from context_agent.train.rl.evaluation import DevEvaluator
+
+    evaluate = DevEvaluator._evaluate_agent
+
+    def abort_at_update_2(self: Any, agent: Any, update: int, name: str) -> dict[str, float]:
+        metrics = evaluate(self, agent, update, name)
+        return metrics | ({"recall": 9.0, "aborted": 3.0} if update == 2 else {})
+
+    monkeypatch.setattr(DevEvaluator, "_evaluate_agent", abort_at_update_2)
+    settings = {"every": 1, "questions": 4, "best": "recall", "temperatures": [1.0]}
+    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation=settings)
+    reinforcement.train(run, note=lambda _: None)
+    assert lines_with(tmp_path, "dev/t1/recall")[2] == 9.0
+    assert best_of(tmp_path)["update"] in {0, 4}
+
+
+def train_until_killed_while_the_best_is_replaced(plain: dict[str, Any]) -> None:
+    from context_agent.train import reinforcement, run_file, training_run
+
+    rename, consider = Path.rename, training_run.TrainingRun.consider
+
+    def rename_or_die(self: Path, target: Path) -> Path:
+        if self.name == ".best.partial" and target.with_name(".best.old").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(self, target)
+
+    def consider_rising(self: Any, trainer: Any, metric: str, value: float, **options: Any) -> None:
+        consider(self, trainer, metric, float(trainer.state.global_step), **options)
+
+    training_run.Path.rename = rename_or_die  # type: ignore[method-assign, assignment]
+    training_run.TrainingRun.consider = consider_rising  # type: ignore[method-assign]
+    reinforcement.train(run_file.parse_run(plain), note=lambda _: None)
+
+
+def test_a_process_killed_while_it_replaces_the_best_model_loses_none(
+    student: Path, tmp_path: Path, forked: ForkServerContext
+) -> None:
+    from context_agent.train import reinforcement
+
+    tables = {"rollouts": {"steps": 2}, "evaluation": {"every": 2, "questions": 2}, "checkpoints": {"every": 1}}
+    run = tiny_runs.rewards(student, tmp_path, **tables)
+    process = forked.Process(target=train_until_killed_while_the_best_is_replaced, args=(run.plain(),))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not (tmp_path / "best").exists()
+    reinforcement.train(replace(run, evaluation=replace(run.evaluation, every=0)), resume=True, note=lambda _: None)
+    assert best_of(tmp_path)["update"] == 0
+    assert (tmp_path / "best" / "model.safetensors").is_file()
+    assert not list(tmp_path.glob(".best*"))
 
 
 def test_an_error_of_any_class_gets_the_advice(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from context_agent.agent import SearchAgent
@@ -57,7 +58,9 @@ class DevEvaluator:
         """
         config = run.config
         self._agents, self._questions, self._run = agents, list(questions), run
-        self._best = dev_metric(config.evaluation.temperatures[0], config.evaluation.best)
+        first = config.evaluation.temperatures[0]
+        self._best, self._aborted = dev_metric(first, config.evaluation.best), dev_metric(first, "aborted")
+        self._digest = sha256("\n".join(map(repr, questions)).encode()).hexdigest()[:16]
         # The settings at the end of training make the figures of different steps comparable. Evaluation measures by
         # gold, without the judge.
         self._rewards = replace(config.curriculum.rewards(config.rewards, 1.0), judge=0.0)
@@ -83,7 +86,9 @@ class DevEvaluator:
                     measured = self._evaluate_agent(agent, update, temperature_name(temperature))
                     metrics |= {dev_metric(temperature, key): value for key, value in measured.items()}
             metrics["evaluation_seconds"] = time.perf_counter() - started
-        self._run.consider(trainer, self._best, metrics.get(self._best), higher=True)
+        # An evaluation in which episodes were aborted is one of other questions, perhaps of the easy ones alone.
+        value = None if metrics.get(self._aborted) else metrics.get(self._best)
+        self._run.consider(trainer, self._best, value, higher=True, questions=self._digest)
         return metrics
 
     def _evaluate_agent(self, agent: SearchAgent, update: int, name: str) -> dict[str, float]:
