@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from context_agent.errors import DataError
 from context_agent.train.checkpoints import Checkpoints
 from context_agent.train.config import Notify
 from context_agent.train.metrics_log import MetricsLog
@@ -83,6 +84,20 @@ class TrainerMixin:
         """Add metrics to the next line of the log."""
         if self.record is not None:
             self.record.pending |= metrics
+
+    def _get_grad_norm(self: Any, model: Any, grad_norm: Any = None) -> Any:
+        """Return the norm of the gradient, which the optimizer is about to use.
+
+        Raise `DataError` if it is not finite. In 16-bit floats with a loss scale, such updates are skipped instead.
+        """
+        parent: Any = super()
+        norm = parent._get_grad_norm(model, grad_norm=grad_norm)  # noqa: SLF001
+        if norm is not None and self.accelerator.scaler is None and not math.isfinite(norm):
+            raise DataError(
+                f"the norm of the gradient of update {self.state.global_step} is {float(norm)}, because a weight, the "
+                "loss or its gradient is not finite. The weights were not updated."
+            )
+        return norm
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Do nothing. Checkpoints need no model card."""

@@ -222,3 +222,24 @@ def harmony_run(out: Path, trajectories: str | None, *, positions: int = 8_192) 
             "sft": {"epochs": 1},
         }
     )
+
+
+def test_a_loss_that_is_no_number_stops_the_lessons_with_their_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from context_agent.train import sft
+
+    compute = sft.RowSftTrainer.compute_loss
+
+    def spoiled(self: Any, *args: Any, **options: Any) -> Any:
+        loss = compute(self, *args, **options)
+        return loss * float("nan") if self.state.global_step == 2 else loss
+
+    run = tiny_runs.demonstrations(tmp_path, sft={"demonstrations": 60, "epochs": 1, "held_out": 0})
+    monkeypatch.setattr(sft.RowSftTrainer, "compute_loss", spoiled)
+    with pytest.raises(DataError, match=r"the gradient of update 2 is nan.*The state of update 2 is saved.*--resume"):
+        sft.train(run, note=lambda _: None)
+    monkeypatch.undo()
+    result = sft.train(run, resume=True, note=lambda _: None)
+    assert result.first_update == 2
+    assert all(line["loss"] is not None for line in tiny_runs.timeless(tmp_path) if "loss" in line)

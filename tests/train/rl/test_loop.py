@@ -295,6 +295,26 @@ def test_a_loss_that_is_no_number_is_not_learned_from(
         train(tiny_runs.rewards(student, tmp_path, loss={"kl": 0.0}))
 
 
+def test_a_gradient_that_is_no_number_is_not_learned_from(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss is finite. The slope of its root at zero is not."""
+    from context_agent.train.rl.row_trainer import RowTrainer
+
+    compute = RowTrainer.compute_loss
+
+    def steep(self: Any, *args: Any, **kwargs: Any) -> Any:
+        loss = compute(self, *args, **kwargs)
+        return loss + (loss * 0).sqrt() if self.state.global_step == 3 else loss
+
+    monkeypatch.setattr(RowTrainer, "compute_loss", steep)
+    run = tiny_runs.rewards(student, tmp_path, evaluation={"every": 0})
+    with pytest.raises(DataError, match=r"the gradient of update 3 is nan.*The state of update 3 is saved"):
+        train(run)
+    monkeypatch.undo()
+    assert train(run, resume=True)[0].first_update == 3
+
+
 def test_a_judge_is_called_and_reported_and_its_replies_are_saved(student: Path, tmp_path: Path) -> None:
     judge_settings = {"model": "scripted", "questions": "all", "max_calls": 1_000, "uncalibrated": True, "retries": 0}
     with serving("yes") as url:
