@@ -177,10 +177,10 @@ def _read_vectors(path: Path, count: int) -> NDArray[np.float32]:
         raise
     except Exception as error:  # numpy reads the header with Python's own parser, and raises what that does
         raise ValueError(f"{path.name} is not an array ({error})") from error
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
-        raise ValueError(
-            f"{path.name} must have {count:,} vectors of float32; got {vectors.dtype} of shape {vectors.shape}"
-        )
+    if vectors.dtype != np.float32:
+        raise ValueError(f"{path.name} must have numbers of the type float32; got {vectors.dtype}")
+    if vectors.ndim != 2 or len(vectors) != count:
+        raise ValueError(f"{path.name} must have {count:,} vectors in two dimensions; got the shape {vectors.shape}")
     return np.array(vectors)
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus
@@ -109,3 +110,14 @@ def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
         cached_corpus([], cache=tmp_path)
     with pytest.raises(CorpusEmptyError):
         cached_corpus([Document("a", "  ")], cache=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["float64", "int32", "O"])
+def test_vectors_of_another_type_are_told_by_their_type_alone(tmp_path: Path, kind: str) -> None:
+    folder = cached_corpus(linked_documents(), cache=tmp_path).folder
+    file = folder / corpus_cache.VECTORS_FILE
+    np.save(file, np.load(file).astype(kind))
+    with pytest.raises(CorpusCorruptError) as caught:
+        cached_corpus(linked_documents(), cache=tmp_path)()
+    assert kind in str(caught.value) or kind == "O"
+    assert "shape" not in str(caught.value)
