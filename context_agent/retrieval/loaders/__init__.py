@@ -45,8 +45,10 @@ def load(
 ) -> Iterator[Document]:
     """Yield the documents of all sources in order. Folders are sorted.
 
-    What cannot be read becomes a `Notice`, and the rest is read. A source whose name has no known extension is read as
-    JSONL if its first lines are JSON objects, and else as plain text. Hidden files are ignored.
+    What cannot be read becomes a `Notice`, and the rest is read. If no source exists, that is an error.
+
+    A source whose name has no known extension is read as JSONL if its first lines are JSON objects, and else as plain
+    text. Hidden files are ignored.
 
     A row's id is its own, or else a digest of its content. A file's id is its path below the source folder. A document
     with the id and content of an earlier one is dropped and counted. A document with the id of a different one gets the
@@ -63,6 +65,7 @@ def load(
 
     Raises:
         ConfigError: If an option is invalid.
+        DataError: If the sources are paths of which none exists, when the first document is requested.
     """
     options = options or LoadOptions()
     report = report if report is not None else LoadReport()

@@ -9,7 +9,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +71,15 @@ def _no_url(source: str) -> str:
 def expand(
     sources: Readable | Iterable[Readable], report: LoadReport, extensions: Extensions, *, ignore: bool = True
 ) -> Iterator[SourceFile]:
-    """Yield the files and streams of the sources, and report the others. `ignore` applies the rules of folders."""
-    for source in _listed(sources):
+    """Yield the files and streams of the sources, and report the others. `ignore` applies the rules of folders.
+
+    Raises:
+        DataError: If none of the sources exists.
+    """
+    sources = _listed(sources)
+    if isinstance(sources, Sequence):
+        _require_one(sources)
+    for source in sources:
         if isinstance(source, str) and source == "-":
             yield _from_stream(sys.stdin, extensions)
         elif isinstance(source, str) and _URL.match(source):
@@ -81,6 +88,14 @@ def expand(
             yield from _from_path(Path(source), report, extensions, ignore=ignore)
         else:
             yield _from_stream(source, extensions)
+
+
+def _require_one(sources: Sequence[Readable]) -> None:
+    """Raise `DataError` if the sources are paths of which none exists. Missing paths among others are reported."""
+    paths = [os.fsdecode(source) for source in sources if isinstance(source, str | os.PathLike)]
+    exists = (path == "-" or (os.path.lexists(path) and not _URL.match(path)) for path in paths)
+    if paths and len(paths) == len(sources) and not any(exists):
+        check_sources(paths)
 
 
 def _listed(sources: Readable | Iterable[Readable]) -> Iterable[Readable]:

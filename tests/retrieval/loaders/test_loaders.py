@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.decoding import decode
 from context_agent.retrieval.loaders.markup import page_text
@@ -581,3 +581,14 @@ def test_ten_megabytes_in_one_document(tmp_path: Path, name: str) -> None:
     start = time.process_time()
     assert len(only(tmp_path / name).text.strip()) == len(text) - 1
     assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_sources_that_do_not_exist_are_an_error_unless_another_one_does(tmp_path: Path, many: bool) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(DataError, match=r"missing.*not exist"):
+        list(load([str(missing), tmp_path / "gone.txt"] if many else missing))
+    (tmp_path / "there.txt").write_text("A text.")
+    report = LoadReport()
+    assert len(list(load([missing, tmp_path / "there.txt"], report=report))) == 1
+    assert report.notices[0].source == str(missing)
