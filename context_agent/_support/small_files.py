@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import stat
@@ -41,6 +42,10 @@ _TOML_STRING = re.compile(
     r'"""(?:[^"\\]++|\\[\s\S]|"(?!""))*+(?:"{3,5})?|\'\'\'(?:[^\']++|\'(?!\'\'))*+(?:\'{3,5})?'
     r'|"(?:[^"\\\n]++|\\.)*+"?|\'[^\'\n]*+\'?|#[^\n]*+'
 )
+_LONG_INTEGER = re.compile(r"(?<![\w.+-])[+-]?[1-9][\d_]{4000,}+(?![\w.-]|[ \t]*=)")
+"""A decimal number that Python would refuse to read without naming its key."""
+_KEY = re.compile(r"([\w.-]++)[ \t]*+=")
+_LARGEST = 2**63 - 1
 _LONG_KEY = re.compile(rf"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{MAX_KEY_PARTS}}}")
 
 
@@ -95,13 +100,41 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return the tables of a TOML text.
 
     Raises:
-        ValueError: If the text is not TOML, or if it has more than `MAX_KEY_PARTS` levels.
+        ValueError: If the text is not TOML, if it has more than `MAX_KEY_PARTS` levels, or if a number needs more than
+            64 bits.
     """
     bare = _TOML_STRING.sub(lambda matched: "" if matched[0].startswith("#") else "s", text)
     _check_depth(re.sub(r"[^\[\]{}]++", "", bare), MAX_KEY_PARTS)
     if _LONG_KEY.search(bare):
         raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
-    return tomllib.loads(text)
+    if digits := _LONG_INTEGER.search(bare):
+        keys = _KEY.findall(bare[: digits.start()])
+        raise ValueError(_too_large(keys[-1] if keys else "a value"))
+    tables = tomllib.loads(text, parse_float=_float)
+    _check_numbers(tables, "")
+    return tables
+
+
+def _float(text: str) -> float:
+    """Return a number of TOML. If it is finite but too large for a float, return a whole number that is refused."""
+    value = float(text)
+    return _LARGEST + 1 if math.isinf(value) and "inf" not in text else value
+
+
+def _check_numbers(value: Any, key: str) -> None:
+    """Raise `ValueError` if a number in the value needs more than 64 bits. `key` is the dotted key of the value."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_numbers(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_numbers(inner, key)
+    elif isinstance(value, int) and not -_LARGEST - 1 <= value <= _LARGEST:
+        raise ValueError(_too_large(key))
+
+
+def _too_large(key: str) -> str:
+    return f"{key} is a number that does not fit into 64 bits"
 
 
 def read_lines(stream: IO[AnyStr], *, limit: int = MAX_LINE_BYTES, total: int | None = None) -> Iterator[AnyStr]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from pathlib import Path
 
@@ -150,3 +151,19 @@ def test_questions_that_unpack_without_end_are_refused(tmp_path: Path) -> None:
         load_questions(file)
     file.write_bytes(gzip.compress(b'{"question": "Who?"}\n' * 100))
     assert len(load_questions(file)) == 100
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["0x" + "f" * 5_000, "0o" + "7" * 5_000, "-9" + "0" * 5_000, "0b1" + "0" * 5_000, "1e999", "-1.5e400", str(2**63)],
+)
+@pytest.mark.parametrize("where", ["[outer]\nsize = {}", "[outer]\nsize = [1, {}]"])
+def test_a_number_beyond_64_bits_is_told_with_its_key(number: str, where: str) -> None:
+    with pytest.raises(ValueError, match=r"size is a number that does not fit into 64 bits"):
+        parse_toml("first = 1\n" + where.format(number))
+
+
+def test_numbers_within_64_bits_and_digits_in_texts_are_read() -> None:
+    largest, digits = 2**63 - 1, "9" * 5_000
+    text = f"a = {largest}\nb = {-largest - 1}\nc = inf\nd = '{digits}'\ne = 0.{digits}\n# f = {digits}\n"
+    assert list(parse_toml(text).values()) == [largest, -largest - 1, math.inf, digits, 1.0]
