@@ -205,6 +205,15 @@ def test_a_page_in_a_browser_cannot_call_it_unless_it_is_allowed(index: Path) ->
         assert response.status_code == 413
 
 
+def test_an_allowed_host_may_be_spelled_as_clients_spell_it(index: Path) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    with serving(index, "--allow-host", "Search.Example.", "--allow-host", "2001:DB8::1") as (url, _):
+        hosts = ("search.example", "SEARCH.example.:8322", "[2001:db8:0::1]:80", "[2001:db8::1]", "[2001:db8::2]")
+        statuses = [httpx.post(url, json=ping, headers={**accept, "Host": host}).status_code for host in hosts]
+    assert [status == 421 for status in statuses] == [False, False, False, False, True]
+
+
 async def test_a_client_over_http_that_hangs_up_frees_its_slot(index: Path) -> None:
     """When a client disconnects, its search ends and the only slot is free for the next caller."""
     options = ("--concurrency", "1", "--queue", "0", "--policy", "chat", "--model", "x", "--base-url")

@@ -10,14 +10,20 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.integrations.mcp.server import server_on
-from context_agent.integrations.server.origins import LOOPBACK_NAMES, check_hosts, is_foreign_page, is_loopback
+from context_agent.integrations.server.origins import (
+    LOOPBACK_NAMES,
+    allowed_host,
+    host_name,
+    is_foreign_page,
+    is_loopback,
+)
 from context_agent.integrations.server.process import serve
 from context_agent.integrations.server.service import Service
 
 with extra("mcp"):
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
-    from starlette.datastructures import Headers
+    from starlette.datastructures import Headers, MutableHeaders
     from starlette.responses import PlainTextResponse
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -112,12 +118,11 @@ def application(
             `origins`, a server on another address than the loopback's accepts any name.
         origins: Origins of web pages that may call, such as `https://app.example`.
     """
-    check_hosts(hosts)
-    names = [*LOOPBACK_NAMES, *hosts]
+    names = [*LOOPBACK_NAMES, *map(allowed_host, hosts)]
     pages = [*(f"http://{name}:*" for name in LOOPBACK_NAMES), *(origin.lower() for origin in origins)]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=is_loopback(host) or bool(hosts) or bool(origins),
-        allowed_hosts=[pattern for name in names for pattern in (name, f"{name}:*")],
+        allowed_hosts=names,
         allowed_origins=pages,
     )
     app = server_on(service).streamable_http_app(
@@ -143,7 +148,8 @@ class PostOnlyMiddleware:
     """A layer that accepts only POST requests. It refuses web pages unless their origin is in `origins`.
 
     A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it checks the
-    host, and ignores `Sec-Fetch-Site`.
+    host, and ignores `Sec-Fetch-Site`. It compares the host as text, so it gets the
+    name alone, as `host_name` writes it.
     """
 
     def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
@@ -151,7 +157,13 @@ class PostOnlyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        refusal = None
+        if scope["type"] == "http":
+            refusal = self._refusal(scope)
+            headers = MutableHeaders(raw=list(scope["headers"]))
+            if "host" in headers:
+                headers["host"] = host_name(headers["host"])
+            scope = {**scope, "headers": headers.raw}
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:

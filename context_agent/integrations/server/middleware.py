@@ -17,7 +17,13 @@ from context_agent.integrations.server.disconnects import ClientGone
 from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
 from context_agent.integrations.server.json_encoding import Json
 from context_agent.integrations.server.logs import REQUEST_ID, log, request_id
-from context_agent.integrations.server.origins import host_name, is_foreign_page, is_navigation, is_rebindable
+from context_agent.integrations.server.origins import (
+    allowed_host,
+    host_name,
+    is_foreign_page,
+    is_navigation,
+    is_rebindable,
+)
 from context_agent.integrations.server.pages import is_public
 from context_agent.integrations.server.service import LimitedService
 
@@ -83,7 +89,7 @@ class RequestMiddleware:
         self._paths = {route.path for route in app.routes if isinstance(route, Route)}
         token = service.settings.token
         self._token = None if token is None else token.encode()
-        self._hosts = frozenset(name.lower() for name in service.settings.hosts)
+        self._hosts = frozenset(map(allowed_host, service.settings.hosts))
         self._origins = frozenset(origin.lower() for origin in service.settings.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

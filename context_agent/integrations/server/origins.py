@@ -12,12 +12,14 @@ import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+import httpx
+
 from context_agent.errors import ConfigError
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 """Names that always mean this machine. If a page's own name was made to resolve to this machine, its requests have
 another name in the Host header."""
-_HOST_NAME = re.compile(r"\[[0-9a-fA-F:.]+\]|[\w.-]+")
+_HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?")
 _SAME_ORIGIN = ("same-origin", "none")
 """Values of `Sec-Fetch-Site` for the server's own pages, and for an address that the user entered."""
 
@@ -61,23 +63,54 @@ def is_rebindable(headers: Mapping[str, str]) -> bool:
 
 
 def host_name(header: str) -> str:
-    """Return the name in a Host header in lower case, without the port."""
+    """Return the name in a Host header without the port, in the form of `allowed_host`."""
     name, _, port = header.rpartition(":")
-    return (name if name and port.isdigit() else header).lower()
+    name = (name if name and port.isdigit() else header).lower()
+    return _bracketed(name) or name.removesuffix(".")
 
 
 def check_hosts(names: Iterable[str]) -> None:
     """Raise `ConfigError` for a name that no Host header can have, such as one with a port or a scheme."""
     for name in names:
-        if not _HOST_NAME.fullmatch(name):
-            raise ConfigError(
-                f"an allowed host must be a name without scheme and port, such as example.org; got {name!r}"
-            )
+        allowed_host(name)
+
+
+def allowed_host(name: str) -> str:
+    """Return a name in the form that `host_name` gives to the Host header of a request to it.
+
+    It is in lower case without a dot at the end. An IPv6 address is compressed and in brackets. A name in other letters
+    than ASCII is encoded, as browsers do it.
+
+    Raises:
+        ConfigError: If no Host header can have the name, for example because it has a port or a scheme.
+    """
+    if bracketed := _bracketed(name):
+        return bracketed
+    wrong = ConfigError(
+        f"an allowed host must be an IP address, or a name without scheme and port, such as example.org; got {name!r}"
+    )
+    if not _HOST_NAME.fullmatch(name):
+        raise wrong
+    if name.isascii():
+        return name.lower().removesuffix(".")
+    try:
+        return httpx.URL(f"http://{name}").raw_host.decode("ascii").removesuffix(".")
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise wrong from error
+
+
+def _bracketed(name: str) -> str:
+    """Return an IPv6 address, compressed and in brackets. If the name is none, return ""."""
+    inner = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    try:
+        return f"[{ipaddress.IPv6Address(inner).compressed}]"
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:
     """Return True if only programs on this machine can reach the address."""
-    if host == "localhost":
+    if host.lower().removesuffix(".") == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

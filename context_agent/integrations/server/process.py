@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from collections.abc import Callable
@@ -150,23 +151,29 @@ def serve(
     return process.signaled == signal.SIGINT
 
 
+MAX_PORT = 65_535
+
+
 def bind_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to an address. Port 0 selects a free port.
 
     Raises:
-        ConfigError: If the address cannot be used.
+        ConfigError: If the port is not a whole number from 0 to 65,535, or if the address cannot be used.
     """
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= MAX_PORT:
+        raise ConfigError(f"`port` must be a whole number from 0 to {MAX_PORT:,}; got {port!r}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigError(f"cannot listen on {host}:{port} ({error}). Choose another --host.") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
         bound.close()
-        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror}). Choose another --port.") from error
+        option = "--host" if error.errno == errno.EADDRNOTAVAIL else "--port"
+        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror}). Choose another {option}.") from error
     return bound
 
 

@@ -34,6 +34,8 @@ MODEL_CHARACTERS = 100
 MAX_MODELS = 3
 """Models without a price that a line names."""
 MILLION = 1_000_000
+_VERSION_SUFFIX = r"(?:[-@:](?:v?\d+(?:[.:]\d+)*|latest|preview|exp|thinking)|\[1m\])*"
+"""What may follow a model's name without changing its price."""
 _MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 _MODEL_IN_PATH = re.compile(r"/models?/([^/:]+)")
 
@@ -86,22 +88,23 @@ class PriceTable(BaseModel):
             raise ConfigError(f"{name} is not valid TOML ({error}). Correct the file.") from error
 
     def price(self, model: str) -> ModelPrice | None:
-        """Return the price under the longest key that occurs in the model's name. If no key does, return None.
+        """Return the price under the longest key that is the model's name. If there is none, return None.
 
-        A key that ends in a version number does not occur where the number goes on, because a newer version often has
-        another price.
+        A provider may stand before the name, and a version or a date behind it. Any other word behind it names another
+        model, such as o1-mini, which often has another price. So does a version behind a key that ends in one.
         """
         found = [name for name in self.models if re.search(_key_pattern(name.lower()), model.lower())]
         return self.models[max(found, key=len)] if found else None
 
 
 def _key_pattern(key: str) -> str:
-    """Return the pattern of a key in a model's name: a whole word, and the whole of a version such as 5 or 4-6.
+    """Return the pattern of a model's name that has the price of this key.
 
-    A date such as 20250807 or 2025-08-07 may follow the version.
+    Providers write 4.5 and 4-5 for the same version. A date such as 20250807 or 2025-08-07 may follow a version.
     """
-    whole_version = r"(?!\.?\d|-\d{1,2}(?![\da-z]))" if key[-1:].isdigit() else ""
-    return rf"(?<![a-z0-9]){re.escape(key)}{whole_version}"
+    whole_version = r"(?!-\d{1,2}(?![\da-z]))" if key[-1:].isdigit() else ""
+    spelled = re.sub(r"(?<=\d)(?:\.|\\-|\\\.)(?=\d)", "[.-]", re.escape(key))
+    return rf"(?:^|[/.]|(?<!^ft):){spelled}{whole_version}{_VERSION_SUFFIX}$"
 
 
 @dataclass(frozen=True, slots=True)

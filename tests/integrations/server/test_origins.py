@@ -1,0 +1,54 @@
+"""An allowed host and the Host header of a request to it have one spelling. Sockets are bound to what was asked for."""
+
+import pytest
+
+from context_agent.errors import ConfigError
+from context_agent.integrations.server.origins import allowed_host, check_hosts, host_name
+from context_agent.integrations.server.process import bind_socket
+
+
+@pytest.mark.parametrize(
+    ("allowed", "header"),
+    [
+        ("::1", "[::1]:8321"),
+        ("[::1]", "[::1]"),
+        ("0:0:0:0:0:0:0:1", "[::1]:80"),
+        ("[2001:DB8::A]", "[2001:db8:0::a]:443"),
+        ("Example.ORG", "example.org:8321"),
+        ("example.org.", "EXAMPLE.org"),
+        ("example.org", "example.org.:80"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("STRASSE.example.", "strasse.example"),
+        ("my_host-1", "my_host-1:1"),
+        ("192.168.0.7", "192.168.0.7:80"),
+    ],
+)
+def test_a_request_to_an_allowed_host_has_its_name(allowed: str, header: str) -> None:
+    assert allowed_host(allowed) == host_name(header)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "a..b", "[::1]:80", "example.org:80", "127.0.0.1:80", "[::g]", "http://a", "a/b", "a b"],
+)
+def test_a_name_that_no_header_has_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="without scheme and port") as caught:
+        check_hosts([name])
+    assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("port", [70_000, 65_536, -1, 2**70, "http", "80", None, True, 80.0])
+def test_a_port_that_is_none_is_refused(port: object) -> None:
+    with pytest.raises(ConfigError, match="`port` must be a whole number from 0 to 65,535"):
+        bind_socket("127.0.0.1", port)  # type: ignore[arg-type]
+
+
+def test_the_remedy_names_the_part_of_the_address_that_is_wrong() -> None:
+    with bind_socket("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(ConfigError, match="Choose another --port"):
+            bind_socket("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(ConfigError, match="Choose another --host"):
+        bind_socket("192.0.2.1", 0)
+    with pytest.raises(ConfigError, match="Choose another --host"):
+        bind_socket("no.such.host.invalid", 0)
