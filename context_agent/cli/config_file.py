@@ -10,12 +10,14 @@ dashes in front: `time-limit` (or `time_limit`).
     k = 5
     time-limit = 2.5
 
-A key that no command has is an error.
+A key that no command has is an error. A key at the top level is ignored where the command's policy, or its strategy for
+pruning, does not use it. In the command's own table or as a flag, such an option is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -24,6 +26,8 @@ from cyclopts import Parameter, Token
 from context_agent._support.small_files import read_toml
 from context_agent._support.suggest import suggestion
 from context_agent.cli.help import commands_of
+from context_agent.cli.invocation import TOP_LEVEL
+from context_agent.cli.options import unused_options
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,16 +52,33 @@ def apply_config_file(command: App, words: tuple[str, ...], arguments: ArgumentC
         return
     path = Path(given[-1].value)
     options = _options(arguments)
-    for key, value in load_config(command.app_stack.current_frame[0], words, path).items():
-        if key not in options:
+    settings = load_config(command.app_stack.current_frame[0], words, path)
+    used = {key: setting for key, setting in settings.items() if key in options}
+    for key, setting in used.items():
+        _check_type(key, setting.value, options[key], path)
+
+    def chosen(name: str) -> Any:
+        given = options[name].tokens if name in options else ()
+        return given[-1].value if given else used[name].value if name in used else None
+
+    unused = {key for key, setting in used.items() if setting.shared} & unused_options(options, chosen)
+    for key, setting in used.items():
+        if key in unused or options[key].tokens:
             continue
-        _check_type(key, value, options[key], path)
-        if not options[key].tokens:
-            for index, item in enumerate(value if isinstance(value, list) else [value]):
-                options[key].append(Token(keyword=f"--{key}", value=str(item), source=str(path), index=index))
+        source = f"{path}{TOP_LEVEL}" if setting.shared else str(path)
+        for index, item in enumerate(setting.value if isinstance(setting.value, list) else [setting.value]):
+            options[key].append(Token(keyword=f"--{key}", value=str(item), source=source, index=index))
 
 
-def load_config(root: App, words: Iterable[str], path: Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value of a config file. It is `shared` if it is at the top level, for all commands."""
+
+    value: Any
+    shared: bool
+
+
+def load_config(root: App, words: Iterable[str], path: Path) -> dict[str, Setting]:
     """Return the options that the file sets for the command that these words name.
 
     Raises:
@@ -73,10 +94,10 @@ def load_config(root: App, words: Iterable[str], path: Path) -> dict[str, Any]:
         raise ConfigError(f"the config file {path} is not valid TOML ({error}). Correct the file.") from error
     _check_keys(_plain(data), {name for command in _every_command(root) for name in _options_of(command)}, str(path))
     _check_tables(data, root, str(path))
-    options, table = _plain(data), data
+    options, table = {key: Setting(value, shared=True) for key, value in _plain(data).items()}, data
     for word in words:
         table = table.get(word, {})
-        options |= _plain(table)
+        options |= {key: Setting(value, shared=False) for key, value in _plain(table).items()}
     return options
 
 

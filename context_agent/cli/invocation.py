@@ -32,6 +32,8 @@ class Invocation:
         return {name for argument in self.arguments for name in argument.names}
 
 
+TOP_LEVEL = " (top level)"
+"""The end of the source of a value from the top level of a config file, which all commands share."""
 _TEXTS: ContextVar[Sequence[str]] = ContextVar("texts", default=())
 set_texts = _TEXTS.set
 _CURRENT: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
@@ -54,6 +56,14 @@ def given_flags(*fields: str) -> list[str]:
     arguments = invocation.arguments if invocation else ()
     found = (argument for argument in arguments if argument.field_info.name in fields)
     return [argument.name for argument in found if any(token.source == "cli" for token in argument.tokens)]
+
+
+def is_shared(*fields: str) -> bool:
+    """Return True if these parameters got values, and all of them are from the top level of a config file."""
+    invocation = current_invocation()
+    arguments = invocation.arguments if invocation else ()
+    tokens = [token for argument in arguments if argument.field_info.name in fields for token in argument.tokens]
+    return bool(tokens) and all(token.source.endswith(TOP_LEVEL) for token in tokens)
 
 
 def is_set(*fields: str) -> bool:

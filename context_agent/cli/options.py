@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
 from context_agent._support.small_files import parse_json
 from context_agent.cli import output
+from context_agent.cli.invocation import is_shared
 from context_agent.cli.parameters import (
     COUNT,
     EXISTING_FILE,
@@ -49,6 +51,7 @@ EMBEDDERS = (
 )
 DEFAULT_EMBEDDER = "minilm for up to 600,000 characters of English, otherwise static"
 """The choice of `default_embedder`, in words."""
+DEFAULT_POLICY: Literal["bridge"] = "bridge"
 NO_VECTORS = "none"
 """The embedder that searches by words alone."""
 INDEX_FOLDER = Path(".ctx1")
@@ -334,6 +337,12 @@ class OpenOptions:
     """For a collection of another program: metadata entry with the title."""
     document_key: Annotated[str | None, Parameter(metavar="KEY")] = None
     """For a collection of another program: metadata entry with the document id."""
+    shared_keys: Annotated[bool, Parameter(parse=False)] = False
+    """Whether all these keys are from the top level of a config file, so that an index of this package ignores them."""
+
+    def __post_init__(self) -> None:
+        if is_shared("text_key", "title_key", "document_key"):
+            object.__setattr__(self, "shared_keys", True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,20 +373,26 @@ class CorpusOptions(IndexOptions):
         return corpus
 
     def _open(self, embedder: str | None, cache: Path | None) -> ChromaCorpus:
-        from context_agent.retrieval.chroma.corpus import ChromaCorpus
+        from context_agent.retrieval.chroma.corpus import ChromaCorpus, UnusedKeysError
         from context_agent.retrieval.rerankers import load_reranker
 
-        return ChromaCorpus.open(
+        opening = self.opening
+        keys = {"text_key": opening.text_key, "title_key": opening.title_key, "document_key": opening.document_key}
+        open_with = partial(
+            ChromaCorpus.open,
             self.path,
             url=self.url,
             collection=self.collection,
             embedder=embedder,
-            reranker=load_reranker(self.opening.reranker),
-            text_key=self.opening.text_key,
-            title_key=self.opening.title_key,
-            document_key=self.opening.document_key,
+            reranker=load_reranker(opening.reranker),
             cache=cache,
         )
+        try:
+            return open_with(**keys)
+        except UnusedKeysError:
+            if not opening.shared_keys:
+                raise
+            return open_with()
 
 
 @options_in("Language model")
@@ -428,12 +443,34 @@ class ModelOptions(ServerOptions):
     """Timeout for one reply."""
 
 
+def unused_options(names: Collection[str], chosen: Callable[[str], Any]) -> set[str]:
+    """Return the options of a command that its policy, its expert or its strategy for pruning does not take.
+
+    Args:
+        names: The options of the command.
+        chosen: A function that returns the value of an option, or None if it has none.
+    """
+    unused = set[str]()
+    if "strategy" in names and (chosen("strategy") not in (None, "reader") or chosen("effort") == "fast"):
+        unused.add("adapted")
+    kind = chosen("policy") or DEFAULT_POLICY if "policy" in names else chosen("expert")
+    if kind is None and "expert" not in names:
+        return unused
+    from context_agent.policies import Kind, option_names
+
+    oracle = kind not in get_args(Kind)
+    taken = option_names("bridge" if oracle else kind, {"model": chosen("model"), "base_url": chosen("base-url")})
+    of_some = {"weights", "effort", "adapter", *(field.name for field in fields(ModelOptions))}
+    unused |= {name.replace("_", "-") for name in of_some - {*taken, *(("tokenizer",) if oracle else ())}}
+    return unused | ({"swarm"} if kind == "hybrid" else set())
+
+
 @options_in("Policy")
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
     """The options that choose the policy and its effort."""
 
-    policy: Literal["bridge", "hybrid", "chat", "anthropic", "tokens"] = "bridge"
+    policy: Literal["bridge", "hybrid", "chat", "anthropic", "tokens"] = DEFAULT_POLICY
     """Policy that decides: the embedded one (bridge), one hybrid search for comparison (hybrid), or a language
     model by chat, by Anthropic's Messages API, or by token ids."""
     weights: WeightsOption = None

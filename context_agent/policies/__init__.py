@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from context_agent._support.suggest import closest, suggestion
 from context_agent.errors import ConfigError
@@ -48,16 +48,45 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
     Raises:
         ConfigError: If the kind or an option is unknown, or an option is not valid.
     """
-    loaders: dict[str, Callable[..., Policy]] = {
-        "bridge": _bridge,
-        "hybrid": _hybrid,
-        "chat": _chat,
-        "anthropic": _anthropic,
-        "tokens": _tokens,
-    }
-    if kind not in loaders:
-        raise ConfigError(f"there is no policy {kind!r}. {suggestion(kind, loaders)}")
-    return loaders[kind]({name: value for name, value in options.items() if value is not None})
+    if kind not in get_args(Kind):
+        raise ConfigError(f"there is no policy {kind!r}. {suggestion(kind, get_args(Kind))}")
+    options = {name: value for name, value in options.items() if value is not None}
+    _check(kind, options)
+    if kind == "bridge":
+        return _bridge(options)
+    if kind == "hybrid":
+        from context_agent.policies.hybrid import HybridPolicy
+
+        return HybridPolicy()
+    maker = _maker(kind, options)
+    if "base_url" in inspect.signature(maker).parameters:
+        options = from_environment(options)
+        if not options.get("model"):
+            raise ConfigError(f"the {kind} policy needs a model. Pass --model, or set {ENVIRONMENT['model']}.")
+    return maker(**options)
+
+
+def option_names(kind: Kind | str, options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the options of a policy. For `tokens`, they depend on the model among `options`."""
+    if kind == "bridge":
+        return ["weights", "effort"]
+    if kind == "hybrid":
+        return []
+    return list(inspect.signature(_maker(kind, options)).parameters)
+
+
+def _maker(kind: str, options: Mapping[str, Any]) -> Callable[..., Policy]:
+    """Return the function that makes a policy with a language model."""
+    if kind == "tokens":
+        from context_agent.policies.tokens import local, served
+        from context_agent.policies.tokens.packaged import MODELS
+
+        model = options.get("model")
+        in_process = model in MODELS or (isinstance(model, str) and Path(model).is_dir())
+        return local if in_process and options.get("base_url") is None else served
+    from context_agent.policies.chat import AnthropicPolicy, ChatPolicy
+
+    return AnthropicPolicy if kind == "anthropic" else ChatPolicy
 
 
 def default_profile(kind: str, model: str | None = None) -> str:
@@ -97,51 +126,12 @@ def from_environment(options: Mapping[str, Any]) -> dict[str, Any]:
 def _bridge(options: dict[str, Any]) -> Policy:
     from context_agent.policies.bridge import BridgePolicy
 
-    _check("bridge", options, ["weights", "effort"])
     effort = options.get("effort")
     return BridgePolicy.load(options["weights"], effort=effort) if "weights" in options else BridgePolicy(effort=effort)
 
 
-def _hybrid(options: dict[str, Any]) -> Policy:
-    from context_agent.policies.hybrid import HybridPolicy
-
-    _check("hybrid", options, [])
-    return HybridPolicy()
-
-
-def _chat(options: dict[str, Any]) -> Policy:
-    from context_agent.policies.chat import ChatPolicy
-
-    return _with_server("chat", ChatPolicy, options)
-
-
-def _anthropic(options: dict[str, Any]) -> Policy:
-    from context_agent.policies.chat import AnthropicPolicy
-
-    return _with_server("anthropic", AnthropicPolicy, options)
-
-
-def _tokens(options: dict[str, Any]) -> Policy:
-    from context_agent.policies.tokens import local, served
-    from context_agent.policies.tokens.packaged import MODELS
-
-    model = options.get("model")
-    in_process = model in MODELS or (isinstance(model, str) and Path(model).is_dir())
-    if in_process and "base_url" not in options:
-        _check("tokens", options, list(inspect.signature(local).parameters))
-        return local(**options)
-    return _with_server("tokens", served, options)
-
-
-def _with_server(kind: str, policy: Callable[..., Policy], options: dict[str, Any]) -> Policy:
-    _check(kind, options, list(inspect.signature(policy).parameters))
-    options = from_environment(options)
-    if not options.get("model"):
-        raise ConfigError(f"the {kind} policy needs a model. Pass --model, or set {ENVIRONMENT['model']}.")
-    return policy(**options)
-
-
-def _check(kind: str, options: Mapping[str, Any], names: list[str]) -> None:
+def _check(kind: str, options: Mapping[str, Any]) -> None:
+    names = option_names(kind, options)
     for name in options:
         if name not in names:
             near = closest(name, names)

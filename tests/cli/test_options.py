@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from context_agent.cli.app import cli, run_guarded
 from context_agent.cli.help import commands_of
 from context_agent.cli.index import ReadOptions
-from context_agent.cli.options import LimitOptions, PolicyOptions
+from context_agent.cli.options import LimitOptions, PolicyOptions, unused_options
 from context_agent.cli.parameters import PathRule
 from context_agent.cli.serve import CapacityOptions
 from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
@@ -147,3 +147,58 @@ def test_defaults_under_other_names():
     thresholds = (selection.min_rating, selection.max_bad, selection.per_question)
     assert thresholds == (filters.rating, filters.bad, filters.per_question)
     assert {ExpertOptions().wire_format, PolicyOptions().wire_format} <= set(NAMES)
+
+
+@pytest.mark.parametrize("key", ["model = 'm'", "base-url = 'http://localhost:1'", "tools = 'text'", "adapter = 'a'"])
+def test_a_key_of_another_policy_is_ignored_at_the_top_level_and_refused_elsewhere(inside, index, tmp_path, key):
+    (tmp_path / "top.toml").write_text(f"{key}\n")
+    shared = inside("search", "who?", "--path", index, "--config", "top.toml", "--quiet")
+    assert shared.returncode == 0, shared.stderr
+    (tmp_path / "own.toml").write_text(f"{key}\n[search]\n{key}\n")
+    own = inside("search", "who?", "--path", index, "--config", "own.toml", "--quiet")
+    assert own.returncode == 2
+    name, _, value = key.partition(" = ")
+    flag = inside("search", "who?", "--path", index, f"--{name}", value.strip("'"), "--config", "top.toml", "--quiet")
+    assert flag.returncode == 2
+    for refused in (own, flag):
+        assert f"the bridge policy has no option '{name.replace('-', '_')}'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("policy", "model", "ignored", "kept"),
+    [
+        ("hybrid", None, {"weights", "effort", "model", "swarm"}, set()),
+        (
+            "chat",
+            "m",
+            {"weights", "effort", "adapter", "tokenizer"},
+            {"model", "base-url", "tools", "top-p", "timeout"},
+        ),
+        ("anthropic", "m", {"weights", "tools", "tokenizer"}, {"model", "reasoning-effort"}),
+        ("tokens", "m", {"weights", "tools", "adapter"}, {"tokenizer", "base-url"}),
+        ("tokens", "smollm2", {"tokenizer", "api-key-env", "timeout"}, {"adapter", "temperature"}),
+        (None, None, {"model", "timeout"}, {"weights", "effort", "swarm"}),
+    ],
+)
+def test_every_policy_ignores_the_shared_options_of_the_others(policy, model, ignored, kept):
+    unused = unused_options({"policy"}, {"policy": policy, "model": model}.get)
+    assert ignored <= unused
+    assert not kept & unused
+
+
+def test_an_adapted_reader_of_the_whole_file_is_ignored_by_another_strategy():
+    assert unused_options({"strategy"}, {"strategy": "bm25"}.get) == {"adapted"}
+    assert unused_options({"strategy"}, {"effort": "fast"}.get) == {"adapted"}
+    assert unused_options({"strategy"}, {}.get) == set()
+
+
+def test_keys_for_other_programs_are_refused_on_an_index_unless_the_whole_file_shares_them(inside, index, tmp_path):
+    for flag in ("--title-key", "--document-key", "--text-key"):
+        process = inside("search", "who?", "--path", index, flag, "headline")
+        assert process.returncode == 2
+        assert f"Remove {flag}" in process.stderr
+    (tmp_path / "c.toml").write_text("title-key = 'headline'\n")
+    shared = inside("search", "who?", "--path", index, "--config", "c.toml", "--quiet")
+    assert (shared.returncode, shared.stderr) == (0, "")
+    (tmp_path / "c.toml").write_text("[search]\ntitle-key = 'headline'\n")
+    assert inside("search", "who?", "--path", index, "--config", "c.toml", "--quiet").returncode == 2

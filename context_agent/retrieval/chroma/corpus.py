@@ -65,6 +65,10 @@ In a local folder of this size, a search takes a few milliseconds, and a regular
 """
 
 
+class UnusedKeysError(ConfigError):
+    """Metadata keys were given for a collection of this package, which does not use them."""
+
+
 class ChromaCorpus:
     """A `Corpus` over one collection.
 
@@ -175,7 +179,8 @@ class ChromaCorpus:
             CorpusEmptyError: If the collection is empty, or its indexing was never completed.
             CorpusCorruptError: If files are damaged.
             DimensionError: If the embedder's vectors have a different length from the stored ones.
-            ConfigError: If the embedder is not the one that made the index, or if the stored data cannot select it.
+            ConfigError: If the embedder is not the one that made the index, if the stored data cannot select it, or if
+                metadata keys are given for a collection that this package made.
         """
         live, name = (None, collection) if isinstance(collection, str | None) else (collection, collection.name)
         return cls(
@@ -403,6 +408,12 @@ class ChromaCorpus:
 
     def _layout_of(self, stored: StoredCollection) -> Layout:
         manifest = self._manifest(stored)
+        if manifest is not None and (given := self._keys.given()):
+            raise UnusedKeysError(
+                f"collection {stored.name!r} was made by context-agent, so its texts, titles and ids need no metadata "
+                f"keys. Remove {', '.join(f'--{name}-key' for name in given)} (in Python: "
+                f"{', '.join(f'{name}_key=' for name in given)})."
+            )
         if manifest is not None:
             return OwnLayout(manifest)
         return ForeignLayout(self._keys.with_usual(stored.usual_keys), stored.sequence, self._counter)

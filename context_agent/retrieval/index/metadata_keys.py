@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 SAMPLED_RECORDS = 256
@@ -44,6 +44,10 @@ class Keys:
     document: str | None = None
     index: str | None = None
     tokens: str | None = None
+
+    def given(self) -> list[str]:
+        """Return the names of the fields that the caller set."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is not None]
 
     def with_usual(self, usual: Mapping[str, str]) -> Keys:
         """Return these keys, and the collection's usual key for each key that the caller did not name."""
