@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Self
@@ -18,6 +19,7 @@ from context_agent.types import Document
 if TYPE_CHECKING:
     import _csv
 
+_STATED_DELIMITER = re.compile(r"""['"]?sep=([^\r\n"'])['"]?\r?\n""")
 MOST_COLUMNS = 10_000
 """The most columns of a table."""
 
@@ -33,7 +35,9 @@ def read_csv(reading: Reading) -> Iterator[Document]:
         reading.note_once(note)
     text = io.TextIOWrapper(reading.stream, codec_with_mark(encoding), errors="replace", newline="")
     try:
-        delimiter = reading.options.delimiter or _delimiter(text)
+        start, stated = _stated_delimiter(text)
+        delimiter = reading.options.delimiter or stated or _delimiter(text)
+        text.seek(start)
         bounded = _RowLines(text, reading.options, delimiter)
         yield from _from_table(reading, csv.reader(bounded, delimiter=delimiter, strict=True), bounded)
     finally:
@@ -65,10 +69,21 @@ class _RowLines:
         return line
 
 
+def _stated_delimiter(text: io.TextIOWrapper) -> tuple[int, str]:
+    """Return where the table begins, and the delimiter that its first line states, as in `sep=;`.
+
+    Excel reads such a line, and other programs write it. If there is none, return 0 and "".
+    """
+    stated = _STATED_DELIMITER.fullmatch(text.readline(2**16))
+    if stated is None:
+        text.seek(0)
+        return 0, ""
+    return text.tell(), stated[1]
+
+
 def _delimiter(text: io.TextIOWrapper) -> str:
     """Return the delimiter that is most frequent in the header."""
     header = text.readline(2**16)
-    text.seek(0)
     return max(",;\t|", key=header.count)
 
 

@@ -5,7 +5,7 @@
 1. the encoding that the caller names
 2. the encoding of a byte order mark (UTF-8, UTF-16, UTF-32)
 3. UTF-8
-4. the encoding that a page declares
+4. the encoding that a page or an XML file declares
 5. UTF-8 with a few damaged characters, which are replaced
 6. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
 
@@ -36,6 +36,7 @@ LONGEST_ENCODING = 40
 _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 """Python codecs that are not used to store text. Some take time quadratic in the length."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_XML_DECLARATION = re.compile(rb"""<\?xml[^>?]{1,100}?\sencoding\s*=\s*["']([\w.:-]{1,40})["']""")
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 
 
@@ -84,6 +85,12 @@ def marked(data: bytes) -> str | None:
 def _declared(data: bytes, encoding: str | None) -> Decoded | None:
     text = decoded_as(data, encoding) if encoding else None
     return None if text is None else Decoded(text, str(encoding))
+
+
+def declared_encoding(data: bytes) -> str | None:
+    """Return the encoding that the declaration of an XML file names. If there is none, return None."""
+    declaration = _XML_DECLARATION.match(data)
+    return declaration[1].decode("ascii") if declaration else None
 
 
 def decoded_as(data: bytes, encoding: str) -> str | None:

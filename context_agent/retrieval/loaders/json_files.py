@@ -20,7 +20,7 @@ from context_agent.retrieval.loaders.conversations import (
 )
 from context_agent.retrieval.loaders.jsonl import read_jsonl
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
-from context_agent.retrieval.loaders.rows import TEXT_KEYS, TEXT_PER_VALUE, from_row
+from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row, has_text
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, is_generated
 from context_agent.types import Document
 
@@ -93,8 +93,7 @@ def _conversations(reading: Reading, values: list[Any]) -> Iterator[Document]:
 
 def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[Document]:
     """Yield the document of a record. If it has a text field, it is a row. Otherwise each field makes a line."""
-    keys = (reading.options.text_key,) if reading.options.text_key else TEXT_KEYS
-    if any(isinstance(text := record.get(key), str) and text.strip() for key in keys):
+    if has_text(record, reading.options):
         yield from from_row(reading, number, record)
     elif record:
         text = "\n".join(

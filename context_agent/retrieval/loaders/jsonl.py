@@ -11,9 +11,10 @@ from itertools import count
 from typing import BinaryIO, cast
 
 from context_agent.errors import DataError
+from context_agent.retrieval.loaders.conversations import is_conversation, read_conversation
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, marked
 from context_agent.retrieval.loaders.reading import Reading
-from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row
+from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row, has_text
 from context_agent.retrieval.loaders.unpacking import check_rows, check_unpacked
 from context_agent.types import Document
 
@@ -127,4 +128,10 @@ def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
     except ValueError as error:
         reading.skip(f"the JSON cannot be read ({error})", number)
     else:
-        yield from from_row(reading, number, row)
+        if is_conversation(row) and not has_text(row, reading.options):
+            if (whole := read_conversation(reading, row, number)) is not None:
+                yield whole
+            else:
+                reading.skip("the conversation of the row has no text", number)
+        else:
+            yield from from_row(reading, number, row)

@@ -15,6 +15,7 @@ from email.header import decode_header, make_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
+from pathlib import PurePath
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import decode, decoded_as, unix_lines
@@ -85,6 +86,24 @@ class MailMessage:
         }
         header = "\n".join(f"{name}: {value}" for name, value in lines.items() if value)
         return f"{header}\n\n{self.text}".strip()
+
+
+def may_be_mail(path: str) -> bool:
+    """Return True if a mail program may have written the file: it has no extension, or a name as in a Maildir."""
+    file = PurePath(path)
+    return not file.suffix or ":2," in file.name or file.parent.name in {"cur", "new"}
+
+
+def begins_message(head: bytes) -> bool:
+    """Return True if the bytes begin with the header of a message: its sender, and its date or Message-ID."""
+    names = field_names(head)
+    return b"from" in names and not names.isdisjoint({b"date", b"message-id"})
+
+
+def field_names(head: bytes) -> set[bytes]:
+    """Return the names of the header fields at the beginning, in lower case."""
+    header = _HEADER.match(head.replace(b"\r\n", b"\n"))
+    return {name.lower() for name in _FIELD.findall(header[0])} if header else set()
 
 
 def read_message(reading: Reading) -> Iterator[Document]:

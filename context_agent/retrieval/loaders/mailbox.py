@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
-from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, parse_message
+from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, field_names, parse_message
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, one_line, storable
 from context_agent.types import Document, MetadataValue
 
@@ -16,6 +16,12 @@ _BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")
 LONGEST_FROM = 1_000
 """The most bytes of a `From ` line that are compared."""
 _ESCAPED = re.compile(rb"^>(>*From )")
+
+
+def begins_mailbox(head: bytes) -> bool:
+    """Return True if the bytes begin with a `From ` line and a header that names the sender."""
+    first, _, rest = head.partition(b"\n")
+    return bool(_BOUNDARY.match(first[:LONGEST_FROM])) and b"from" in field_names(rest)
 
 
 def read_mail(reading: Reading) -> Iterator[Document]:

@@ -1,16 +1,25 @@
-"""The reader of OpenDocument texts (`.odt`): headings and paragraphs in order, including those of tables and lists."""
+"""The readers of OpenDocument files.
+
+Of a text or a presentation, the headings and paragraphs are read in order, including those of tables and lists. A
+spreadsheet has a line for each row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 
-from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package
+from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package, table
 from context_agent.retrieval.loaders.reading import Reading, document
-from context_agent.retrieval.loaders.xml_events import Kind, attribute
+from context_agent.retrieval.loaders.xml_events import Event, Kind, attribute
 from context_agent.types import Document
 
 _CHARACTERS = {"s": " ", "tab": "\t", "line-break": "\n"}
 _DELETED = "tracked-changes"
+_CELLS = frozenset({"table-cell", "covered-table-cell"})
+WIDEST_GAP = 10
+"""The most empty cells that are kept between two cells of a row. A file may state millions of them in a few bytes."""
 
 
 def read_odt(reading: Reading) -> Iterator[Document]:
@@ -43,3 +52,47 @@ def _paragraphs(package: Package) -> Iterator[str]:
                 words = "".join(text).strip()
                 yield mark + words if words else ""
                 text, mark = [], ""
+
+
+def read_ods(reading: Reading) -> Iterator[Document]:
+    """Yield the sheets of a spreadsheet as one document. Each begins with its name and has a line for each row."""
+    with opened_package(reading) as package:
+        text = package.joined(_sheets(package))
+    yield document(reading, text)
+
+
+def _sheets(package: Package) -> Iterator[str]:
+    for name, rows in groupby(_rows(package), key=itemgetter(0)):
+        if text := table(cells for _, cells in rows):
+            yield f"## {name}\n\n{text}"
+
+
+def _rows(package: Package) -> Iterator[tuple[str, list[str]]]:
+    """Yield the cells of each row with the name of its sheet. Cells at the end of a row that are empty are left out."""
+    sheet, row, cell, gap, inside = "", list[str](), list[str](), 0, 0
+    for event in package.events("content.xml", None):
+        starts, is_cell = event.kind is Kind.START, event.name in _CELLS
+        if event.kind is Kind.TEXT:
+            cell.append(event.text if inside else "")
+        elif event.name == "p":
+            inside += 1 if starts else -1
+            cell.append(" ")
+        elif is_cell and starts:
+            gap += _repeats(event)
+            cell = []
+        elif is_cell and (words := "".join(cell).strip()):
+            row += [*[""] * min(gap - 1, WIDEST_GAP), words]
+            gap = 0
+        elif event.name == "table" and starts:
+            sheet = attribute(event.attributes, "name")
+        elif event.name == "table-row" and not starts:
+            yield sheet, row
+            row, gap = [], 0
+        elif inside and starts:
+            cell.append(_CHARACTERS.get(event.name, ""))
+
+
+def _repeats(cell: Event) -> int:
+    """Return how many columns a cell takes."""
+    stated = attribute(cell.attributes, "number-columns-repeated")
+    return max(1, int(stated)) if stated.isdecimal() and len(stated) < 10 else 1

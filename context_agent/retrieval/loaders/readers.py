@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
@@ -17,10 +18,10 @@ from context_agent.retrieval.loaders.definitions import BY_LINES, GRAMMARS
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.json_files import read_json
 from context_agent.retrieval.loaders.jsonl import lines, read_jsonl, read_zipped_jsonl
-from context_agent.retrieval.loaders.mail import read_message
-from context_agent.retrieval.loaders.mailbox import read_mail
+from context_agent.retrieval.loaders.mail import begins_message, may_be_mail, read_message
+from context_agent.retrieval.loaders.mailbox import begins_mailbox, read_mail
 from context_agent.retrieval.loaders.notebook import read_notebook
-from context_agent.retrieval.loaders.opendocument import read_odt
+from context_agent.retrieval.loaders.opendocument import read_ods, read_odt
 from context_agent.retrieval.loaders.options import MAX_MB, LoadOptions
 from context_agent.retrieval.loaders.parquet import read_parquet
 from context_agent.retrieval.loaders.pdf import read_pdf
@@ -38,7 +39,11 @@ from context_agent.types import Document
 
 Reader = Callable[[Reading], Iterator[Document]]
 _GZIP = b"\x1f\x8b"
-_BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet}
+_BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"{\\rtf": read_rtf}
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:<!doctype\s++html\b|<html\b)", re.IGNORECASE)
+"""The beginning of an HTML page. Programs also give such pages the names of Office files, such as `report.xls`."""
+HEAD_BYTES = 4_096
+"""The number of first bytes of a source that are examined."""
 LONGEST_SNIFFED_LINE = MAX_MB * 2**20
 """The most characters of a line that is examined."""
 SNIFFED_LINES = 5
@@ -48,11 +53,16 @@ SNIFFED_LINES = 5
 def read_any(reading: Reading) -> Iterator[Document]:
     """Yield the documents of a source whose name shows no format.
 
-    Its content shows whether it is PDF, parquet or JSONL. Otherwise it is read as plain text.
+    Its content shows whether it is PDF, parquet, rich text, HTML, mail or JSONL. Otherwise it is read as plain text.
     """
-    head = reading.stream.read(8)
+    head = reading.stream.read(HEAD_BYTES)
     reading.stream.seek(0)
-    yield from next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), _read_other)(reading)
+    reader = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None)
+    if reader is None and _PAGE.match(head):
+        reader = read_html
+    if reader is None and may_be_mail(reading.path):
+        reader = read_mail if begins_mailbox(head) else read_message if begins_message(head) else None
+    yield from (reader or _read_other)(reading)
 
 
 def _read_other(reading: Reading) -> Iterator[Document]:
@@ -74,6 +84,7 @@ READERS: Mapping[str, Reader] = {
     "": read_any,
     **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
     ".csv": read_csv,
+    ".docm": read_docx,
     ".docx": read_docx,
     ".eml": read_message,
     ".enex": read_enex,
@@ -87,13 +98,18 @@ READERS: Mapping[str, Reader] = {
     ".jsonl.gz": read_zipped_jsonl,
     ".markdown": read_markdown,
     ".mbox": read_mail,
+    ".mht": read_message,
+    ".mhtml": read_message,
     ".md": read_markdown,
     ".ndjson": read_jsonl,
     ".ndjson.gz": read_zipped_jsonl,
+    ".odp": read_odt,
+    ".ods": read_ods,
     ".odt": read_odt,
     ".opml": read_xml,
     ".parquet": read_parquet,
     ".pdf": read_pdf,
+    ".pptm": read_pptx,
     ".pptx": read_pptx,
     ".rst": read_rst,
     ".rtf": read_rtf,
@@ -103,6 +119,8 @@ READERS: Mapping[str, Reader] = {
     ".txt": read_text,
     ".vcf": read_contacts,
     ".vtt": read_transcript,
+    ".xhtml": read_html,
+    ".xlsm": read_xlsx,
     ".xlsx": read_xlsx,
     ".xml": read_xml,
 }

@@ -47,6 +47,12 @@ def check_columns(names: Iterable[str], options: LoadOptions) -> None:
         )
 
 
+def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:
+    """Return True if the row has a field of text that is not empty."""
+    keys = (options.text_key,) if options.text_key else TEXT_KEYS
+    return any(isinstance(text := row.get(key), str) and bool(text.strip()) for key in keys)
+
+
 def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
     """Yield the document of a row. If the row cannot be one, report what it lacks."""
     if not isinstance(row, dict):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import decode, marked
+from context_agent.retrieval.loaders.decoding import declared_encoding, decode, marked
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, document
 from context_agent.types import Document
 
@@ -105,7 +105,8 @@ def check_written(reading: Reading, text: str) -> None:
 def read_other_text(reading: Reading) -> Iterator[Document]:
     """Yield the text of a file in no known format, titled by the file's name."""
     try:
-        decoded = decode(content(reading), reading.options.encoding)
+        data = content(reading)
+        decoded = decode(data, reading.options.encoding, declared_encoding(data))
     except DataError as error:
         raise LeftOutError(str(error)) from error
     if decoded.note:

@@ -1,0 +1,146 @@
+"""Kinds of files under other names, and less common kinds: their text is read, not their markup."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.types import Document
+
+HEADER = "From: ann@example.com\nDate: Fri, 2 Jan 2026 03:04:05 +0000\nSubject: Storms\n"
+PAGE = "<html><body><h1>Storms</h1><p>The <b>mill</b> stood.</p></body></html>"
+MULTIPART = 'Content-Type: multipart/related; boundary="b"\n\n--b\nContent-Type: text/html\n\n{}\n--b--\n'
+
+
+def read(folder: Path) -> tuple[list[Document], list[str]]:
+    report = LoadReport()
+    documents = list(load(folder, report=report))
+    return documents, [notice.reason for notice in report.notices]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("report.xls", PAGE, "# Storms\n\nThe mill stood."),
+        ("letter.doc", f"\ufeff  <!DOCTYPE HTML>\n{PAGE}", "# Storms\n\nThe mill stood."),
+        ("page.xhtml", f'<?xml version="1.0"?>{PAGE}', "# Storms\n\nThe mill stood."),
+        ("old.doc", r"{\rtf1 The mill stood.}", "The mill stood."),
+        ("saved.mht", HEADER + MULTIPART.format(PAGE), "# Storms\n\nThe mill stood."),
+    ],
+)
+def test_the_content_decides_how_a_file_is_read(tmp_path: Path, name: str, data: str, text: str) -> None:
+    (tmp_path / name).write_text(data, encoding="utf-8")
+    (document,), reasons = read(tmp_path)
+    assert document.text.endswith(text)
+    assert "html" not in document.text
+    assert "rtf" not in document.text
+    assert reasons == []
+
+
+@pytest.mark.parametrize("name", ["Mail/Inbox", "Mail/cur/1767323045.M1P1.host", "1767323045.M1P1.host:2,S"])
+def test_mail_of_mail_programs_is_read_as_mail(tmp_path: Path, name: str) -> None:
+    body = "MIME-Version: 1.0\nContent-Transfer-Encoding: quoted-printable\n\nThe m=69ll.\n"
+    boundary = "From - Fri Jan  2 03:04:05 2026\nX-Mozilla-Status: 0001\n" if name.endswith("Inbox") else ""
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(2 * f"{boundary}{HEADER}{body}\n" if boundary else HEADER + body)
+    documents, reasons = read(tmp_path)
+    assert {document.title for document in documents} == {"Storms"}
+    assert all(document.text.endswith("\n\nThe mill.") for document in documents)
+    assert reasons == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("notes", "From: the harbor\nTo: the mill\n\nFour miles."),
+        ("minutes", "From Monday on, the mill is shut.\n"),
+        ("fix.patch", f"From 0f3c Mon Sep 17 00:00:00 2001\n{HEADER}\n---\n+The mill.\n"),
+    ],
+)
+def test_text_that_resembles_mail_stays_as_it_is(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    (document,), _ = read(tmp_path)
+    assert document.text == text
+    assert document.id == name
+
+
+def open_document(path: Path, content: str) -> None:
+    names = ("office", "table", "text")
+    with zipfile.ZipFile(path, "w") as archive:
+        spaces = " ".join(f'xmlns:{name}="{name}"' for name in names)
+        archive.writestr("content.xml", f"<office:document-content {spaces}>{content}</office:document-content>")
+
+
+def cell(text: str = "", repeated: str = "") -> str:
+    attribute = f' table:number-columns-repeated="{repeated}"' if repeated else ""
+    return f"<table:table-cell{attribute}>{f'<text:p>{text}</text:p>' if text else ''}</table:table-cell>"
+
+
+def test_a_spreadsheet_of_opendocument_gives_its_sheets_row_by_row(tmp_path: Path) -> None:
+    rows = [
+        cell("Weir") + cell("Built<text:s/>in") + cell(repeated="16382"),
+        cell("Brasko") + cell() + cell("1901"),
+        cell(repeated="16384"),
+        cell("a<text:line-break/>b") + cell(repeated="999999999") + cell("far") + cell("next", repeated="x"),
+    ]
+    sheet = "".join(f"<table:table-row>{row}</table:table-row>" for row in rows)
+    open_document(
+        tmp_path / "a.ods",
+        f'<table:table table:name="Weirs">{sheet}</table:table><table:table table:name="Empty"/>'
+        f'<table:table table:name="Mills"><table:table-row>{cell("Osterby")}</table:table-row></table:table>',
+    )
+    (document,), reasons = read(tmp_path)
+    assert document.text == (
+        "## Weirs\n\nWeir | Built in\nBrasko |  | 1901\na b" + " | " * 11 + "far | next\n\n## Mills\n\nOsterby"
+    )
+    assert (document.title, reasons) == ("a", [])
+
+
+def test_a_presentation_of_opendocument_gives_its_paragraphs(tmp_path: Path) -> None:
+    open_document(tmp_path / "a.odp", "<text:p>The weir</text:p><text:p>Speak slowly.</text:p>")
+    assert read(tmp_path)[0][0].text == "The weir\n\nSpeak slowly."
+
+
+@pytest.mark.parametrize(("name", "like"), [("a.docm", "a.docx"), ("a.xlsm", "a.xlsx"), ("a.pptm", "a.pptx")])
+def test_office_files_with_macros_are_read_as_those_without(tmp_path: Path, name: str, like: str) -> None:
+    reasons = []
+    for file in (name, like):
+        (tmp_path / file).write_bytes(b"PK\3\4 damaged")
+        reasons += [reason.replace(file[2:], "") for reason in read(tmp_path / file)[1]]
+    assert len(set(reasons)) == 1
+    assert "cannot be read" in reasons[0]
+
+
+def test_an_xml_file_is_decoded_as_it_declares(tmp_path: Path) -> None:
+    text = '<?xml version="1.0" encoding="windows-1251"?>\n<FictionBook><p>Мельница на холме</p></FictionBook>'
+    (tmp_path / "a.fb2").write_bytes(text.encode("cp1251"))
+    (document,), reasons = read(tmp_path)
+    assert document.text == text
+    assert reasons == []
+
+
+@pytest.mark.parametrize("first", ["sep=;\n", '"sep=;"\r\n'])
+def test_a_line_that_states_the_delimiter_is_not_the_header(tmp_path: Path, first: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{first}id;text,with;note\n1;mill;x\n".replace("text,with", "text"), newline="")
+    (document,), reasons = read(tmp_path)
+    assert (document.id, document.text, document.metadata["note"], reasons) == ("1", "mill", "x", [])
+
+
+def test_a_row_with_messages_is_a_conversation(tmp_path: Path) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": "Which mill?"}, {"role": "assistant", "content": "Osterby."}]},
+        {"messages": [{"role": "user", "content": ""}]},
+        {"text": "A plain row.", "messages": [{"role": "user", "content": "unread"}]},
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    documents, reasons = read(tmp_path)
+    assert [document.text.strip() for document in documents] == [
+        "user:\nWhich mill?\n\nassistant:\nOsterby.",
+        "A plain row.",
+    ]
+    assert documents[0].id == "a.jsonl#1"
+    assert reasons == ["the conversation of the row has no text"]
