@@ -321,7 +321,10 @@ class Novelty:
         return discounted
 
     def _compare(self, row: int) -> None:
-        """Find the rows compared so far that say the same as this row."""
+        """Find the rows compared so far that say the same as this row, and those that are other issues of its text.
+
+        If the question asks for several documents, records of a catalog may have all words of the question.
+        """
         passage = self._notes.candidates[row].passage
         content = self._contents[row] = self._content(passage)
         overlaps = Counter(earlier for shingle in content.shingles for earlier in self._rows.get(shingle, ()))
@@ -333,7 +336,7 @@ class Novelty:
         issues = {
             earlier
             for earlier in others
-            if not (content.is_echo and self._contents[earlier].is_echo)
+            if (self._notes.question.asks_many or not (content.is_echo and self._contents[earlier].is_echo))
             and _are_issues(passage, self._notes.candidates[earlier].passage)
         }
         self._same[row], self._issues[row] = others - issues, issues

@@ -147,6 +147,15 @@ def test_planted_issues_that_repeat_the_question_share_one_place():
     assert sum(score > 0.2 for score in scores[:5]) <= 1
 
 
+def test_records_with_all_that_a_question_asks_for_keep_their_places_if_it_asks_for_several():
+    record = "Flat with balcony, garden and garage in the harbor district. Rent {}, floor {}."
+    flats = [(f"Flat {letter}", record.format(700 + number, number)) for number, letter in enumerate("ABCDE", 1)]
+    scores = scores_of(flats, [0.9] * 5, "All flats with balcony, garden and garage in the harbor district")
+    assert sum(score > 0.7 for score in scores) == 4
+    scores = scores_of(flats, [0.9] * 5, "Which flat with balcony, garden and garage is in the harbor district?")
+    assert sum(score > 0.1 for score in scores) == 1
+
+
 def test_chunks_of_one_document_are_no_repeats():
     corpus = MemoryCorpus([Document("a", "text")], embedder=HashEmbedder())
     notes = Notes.of(QUESTION, WordWeights(corpus))
