@@ -47,6 +47,10 @@ rl`).
 """
 
 
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+"""A random seed that torch and NumPy accept."""
+
+
 LEARNING_RATE = 1e-5
 """Peak learning rate of the published baseline."""
 
@@ -299,11 +303,11 @@ class RolloutConfig:
     demonstrations: int = 0
     substeps: int = 4
     concurrency: int = 256
-    seed: int = 0
+    seed: Seed = 0
     baseline: Baseline = Baseline.MEAN
     baseline_members: BaselineMembers = BaselineMembers.ALL
     refill: int = 0
-    keep_negative: float = 1.0
+    keep_negative: Annotated[float, Field(ge=0, le=1)] = 1.0
     save_every: int = 10
 
     def __post_init__(self) -> None:
@@ -412,11 +416,11 @@ class JudgeConfig:
     temperature: float = 0.0
     max_tokens: int = 1_024
     reasoning_effort: str | None = None
-    timeout: float = 120.0
-    retries: int = 2
+    timeout: PositiveFloat = 120.0
+    retries: NonNegativeInt = 2
     concurrency: int = 8
-    price_in: float = 0.0
-    price_out: float = 0.0
+    price_in: NonNegativeFloat = 0.0
+    price_out: NonNegativeFloat = 0.0
     max_calls: int | None = None
     max_tokens_total: int | None = None
     max_cost: float | None = None
@@ -558,17 +562,25 @@ class OptimizerConfig:
         learning_rate: Peak learning rate. The default is 2e-4 for supervised training of adapters, and 1e-5 otherwise.
         betas: Decay rates of the two moments.
         weight_decay: Decoupled weight decay.
-        max_grad_norm: Largest norm of the gradient. A longer gradient is clipped to it.
-        warmup: Number of updates in which the learning rate rises linearly to its peak.
+        max_grad_norm: Largest norm of the gradient. A longer gradient is clipped to it. 0 means no limit.
+        warmup: Number of updates in which the learning rate rises linearly to its peak. The schedule `constant` has
+            none.
         schedule: Learning rate schedule.
     """
 
     learning_rate: PositiveFloat | None = None
-    betas: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] = (0.9, 0.95)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     weight_decay: NonNegativeFloat = 0.0
     max_grad_norm: NonNegativeFloat = 1.0
     warmup: NonNegativeInt = 0
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
+
+    def __post_init__(self) -> None:
+        if self.warmup and self.schedule == "constant":
+            raise ConfigError(
+                f'optimizer.warmup = {self.warmup} has no effect if optimizer.schedule = "constant". Set '
+                'optimizer.schedule = "constant_with_warmup", or leave out optimizer.warmup.'
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -705,7 +717,7 @@ class RunConfig:
     """
 
     out: str = "runs/policy"
-    seed: int = 0
+    seed: Seed = 0
     threads: NonNegativeInt = 0
     minutes: NonNegativeFloat = 0.0
     model: ModelConfig

@@ -273,8 +273,9 @@ class TrainingRun:
                 # A process was killed while it replaced the model.
                 if _replaced(model).is_dir() and not model.exists():
                     _replaced(model).rename(model)
-                for left in (_replaced(model), _partial(model)):
-                    shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(_replaced(model), ignore_errors=True)
+            for left in self.out.glob(".*.partial"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
             if newest is None:
                 shutil.rmtree(self.out / BEST, ignore_errors=True)
             if resume and newest is None:
