@@ -99,7 +99,7 @@ class LoraConfig:
     Attributes:
         rank: Rank of the update matrices. The published baseline uses 32.
         alpha: Scale of the update. It is divided by the rank.
-        modules: Names of the linear layers that get adapters.
+        modules: Names of the linear layers that get adapters. The output layer cannot have any.
         parameters: Names of the stacked expert weights that get adapters.
         first_layer: First layer with adapters. The backward pass does not compute anything below it.
     """
@@ -109,6 +109,13 @@ class LoraConfig:
     modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     parameters: tuple[str, ...] = ()
     first_layer: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        if not (self.modules or self.parameters):
+            raise ConfigError(
+                "model.lora.modules and model.lora.parameters name no layer, so nothing would be trained. Name layers, "
+                "or leave out [model.lora] to train all weights."
+            )
 
 
 @dataclass(frozen=True, slots=True)

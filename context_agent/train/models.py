@@ -6,13 +6,14 @@ import random
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.harmony import harmony_renderer
 from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_adapter, check_model
 from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
-from context_agent.train.config import ModelConfig, RendererKind, RunConfig
+from context_agent.train.config import LoraConfig, ModelConfig, RendererKind, RunConfig
 from context_agent.train.output_layer import with_float32_head
 from context_agent.train.toy.environment import environment_texts, make_environment
 from context_agent.train.toy.words import WordRenderer
@@ -73,6 +74,8 @@ def load_model(run: RunConfig) -> LoadedModel:
         _check_words(run.model.name, tokenizer)
     if run.model.adapter:
         return LoadedModel(_with_adapter(model, run.model.adapter), tokenizer, renderer)
+    if run.model.lora is not None:
+        _check_targets(model, run.model.lora)
     layers = model.config.get_text_config().num_hidden_layers
     return LoadedModel(model, tokenizer, renderer, lora_adapter(run.model, layers))
 
@@ -168,10 +171,10 @@ def lora_adapter(chosen: ModelConfig, layers: int) -> Any:
             f"{chosen.lora.first_layer}"
         )
     try:
-        from peft import LoraConfig
+        import peft
     except ImportError:
         raise MissingExtraError("peft", "train") from None
-    return LoraConfig(
+    return peft.LoraConfig(
         r=chosen.lora.rank,
         lora_alpha=chosen.lora.alpha,
         lora_dropout=0.0,
@@ -180,6 +183,32 @@ def lora_adapter(chosen: ModelConfig, layers: int) -> Any:
         layers_to_transform=list(range(first, layers)) if (first := chosen.lora.first_layer) else None,
         task_type="CAUSAL_LM",
     )
+
+
+def _check_targets(model: Any, lora: LoraConfig) -> None:
+    """Raise `ConfigError` if the model lacks a layer that gets adapters, or if its adapters could not be trained.
+
+    The loss reads the weights of the output layer, so adapters of that layer, or of an embedding that shares its
+    weights, would have no effect in training or change both layers when they are merged.
+    """
+    head = model.get_output_embeddings()
+    linear = {path: layer for path, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
+    choices = {
+        "modules": (dict(model.named_modules()), {path.rpartition(".")[2] for path in linear}),
+        "parameters": (dict(model.named_parameters()), ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")),
+    }
+    for setting, (layers, usual) in choices.items():
+        for name in getattr(lora, setting):
+            named = [layer for path, layer in layers.items() if f".{path}".endswith(f".{name}")]
+            if not named:
+                raise ConfigError(
+                    f"the model has no {name!r}, which model.lora.{setting} names. {suggestion(name, usual)}"
+                )
+            if any(layer is head or getattr(layer, "weight", None) is head.weight for layer in named):
+                raise ConfigError(
+                    f"model.lora.{setting} names {name!r}, which is the output layer or shares its weights. Such "
+                    f"adapters cannot be trained. Remove {name!r}."
+                )
 
 
 def _tokenizer(chosen: ModelConfig) -> Any:

@@ -134,6 +134,7 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
         ({"rollouts": {"keep_negative": 1.5}}, "rollouts.keep_negative: Input should be less than or equal to 1"),
         ({"optimizer": {"betas": [0.9, 1.0]}}, "optimizer.betas.1: Input should be less than 1"),
         ({"optimizer": {"schedule": "constant", "warmup": 5}}, "optimizer.warmup = 5 has no effect"),
+        ({"model": {"name": "m", "lora": {"modules": []}}}, "name no layer, so nothing would be trained"),
         ({"judge": {"timeout": -1.0}}, "judge.timeout: Input should be greater than 0"),
         ({"judge": {"retries": -1}}, "judge.retries: Input should be greater than or equal to 0"),
         ({"judge": {"price_in": -0.1}}, "judge.price_in: Input should be greater than or equal to 0"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from context_agent.errors import ConfigError
 from context_agent.policies.tokens.engines import SampleRequest
 from context_agent.testing import tiny_runs
 
@@ -55,6 +56,25 @@ def test_all_weights_have_32_bits_if_they_are_trained_and_the_base_of_adapters_d
     record_property("share of the weights that change, float32, bfloat16", f"{kept:.3f}, {lost:.3f}")
     assert kept > 0.99
     assert lost < 0.5
+
+
+@pytest.mark.parametrize(
+    ("lora", "told"),
+    [
+        ({"modules": ["q_proj", "lm_head"]}, r"names 'lm_head', which is the output layer.*Remove 'lm_head'"),
+        ({"modules": ["embed_tokens"]}, r"names 'embed_tokens', which .* shares its weights"),
+        ({"modules": ["q_prj"]}, r"the model has no 'q_prj', which model\.lora\.modules names. Did you mean 'q_proj'"),
+        (
+            {"parameters": ["mlp.experts.gate_up"]},
+            r"model\.lora\.parameters names. Did you mean .mlp",
+        ),
+    ],
+)
+def test_layers_that_adapters_cannot_train_are_refused(lora: dict[str, Any], told: str, tmp_path: Path) -> None:
+    """Here the embedding and the output layer share one table."""
+    tiny = {"hidden": 32, "layers": 1, "positions": 1024, "experts": 2, "tied": True}
+    with pytest.raises(ConfigError, match=told):
+        load_model(tiny_runs.demonstrations(tmp_path, model={"tiny": tiny, "lora": lora}))
 
 
 def test_the_trained_model_is_written_in_the_type_of_the_run(student: Path, tmp_path: Path) -> None:
