@@ -1,9 +1,9 @@
 """Checkpoints of a run on disk. This module does not import torch.
 
 A checkpoint is a folder `step-00000040`. It is written as `.step-00000040.partial`. When every file is synced,
-`manifest.json` records the files' sizes and the run's settings. One rename then makes the checkpoint visible. If the
-process is killed, the earlier checkpoints stay intact, and at most one partial folder is left. The next save or resume
-removes that folder. Only the newest `keep` checkpoints are kept.
+`manifest.json` records the files' sizes and checksums, and the run's settings. One rename then makes the checkpoint
+visible. If the process is killed, the earlier checkpoints stay intact, and at most one partial folder is left. The next
+save or resume removes that folder. Only the newest `keep` checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from context_agent._support.atomic_files import sync_path
 from context_agent._support.small_files import read_json
@@ -22,7 +23,11 @@ from context_agent._support.suggest import differing_settings, flat_settings
 from context_agent.errors import ConfigError
 
 MANIFEST = "manifest.json"
-"""The file that records the sizes of a checkpoint's files and the settings of its run."""
+"""The file that records the sizes and checksums of a checkpoint's files, and the settings of its run."""
+
+
+CHECKSUM_BLOCK = 1 << 20
+"""Number of bytes of a file that are in memory at a time."""
 
 
 FORMAT = 1
@@ -137,16 +142,19 @@ class Checkpoints:
         return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint. If there is none, return None.
+        """Return the newest checkpoint whose files are as they were written. If there is none, return None.
 
         Raises:
             ConfigError: If the checkpoint belongs to another run.
         """
-        checkpoints = self.all()
-        if not checkpoints:
-            return None
-        checkpoints[-1].check(self._kind, self._settings)
-        return checkpoints[-1]
+        newest = next((checkpoint for checkpoint in reversed(self.all()) if _is_unchanged(checkpoint.path)), None)
+        if newest is not None:
+            newest.check(self._kind, self._settings)
+        return newest
+
+    def newer(self, checkpoint: Checkpoint | None) -> list[Path]:
+        """Return the folders of checkpoints after this one. For None, return all."""
+        return [path for path in sorted(self.folder.glob("step-*")) if checkpoint is None or path > checkpoint.path]
 
     def open(self, step: int) -> Path:
         """Return an empty folder for the checkpoint of a step. `commit` later makes the checkpoint complete."""
@@ -177,7 +185,14 @@ class Checkpoints:
         sizes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
         for path in files:
             sync_path(path)
-        manifest = {"form": FORMAT, "step": step, "kind": self._kind, "files": sizes, "settings": self._settings}
+        manifest = {
+            "form": FORMAT,
+            "step": step,
+            "kind": self._kind,
+            "files": sizes,
+            "checksums": {name: _checksum(partial / name) for name in sizes},
+            "settings": self._settings,
+        }
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         for path in (partial / MANIFEST, *(path for path in partial.rglob("*") if path.is_dir()), partial):
             sync_path(path)
@@ -238,6 +253,26 @@ def _read(path: Path) -> Checkpoint | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     return checkpoint if complete and data.get("form") == FORMAT else None
+
+
+def _is_unchanged(folder: Path) -> bool:
+    """Return True if the files of a complete checkpoint have the checksums of its manifest. Older ones have none."""
+    try:
+        checksums = read_json(folder / MANIFEST).get("checksums", {})
+        # The names in a stranger's manifest may lead out of the folder.
+        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        return all(_checksum(path) == checksums.get(name) for name, path in files.items() if name in checksums)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
+
+
+def _checksum(path: Path) -> int:
+    """Return the CRC-32 of a file. It detects accidents, and costs less than reading the file."""
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(CHECKSUM_BLOCK):
+            checksum = crc32(block, checksum)
+    return checksum
 
 
 def _name(step: int) -> str:

@@ -261,6 +261,8 @@ class TrainingRun:
         newest = self.checkpoints.newest() if resume else None
         if newest is not None:
             _check_state(newest)
+        for path in self.checkpoints.newer(newest) if resume else ():
+            self.note(f"{path} is damaged, so it is left out")
         if not resume and (existing := self.checkpoints.all()):
             raise ConfigError(
                 f"{self.out} has a run that reached update {existing[-1].step}. Resume it with --resume, or name "

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,13 @@ def newest(out: Path) -> Path:
 
 
 def replaced(out: Path, name: str, content: bytes) -> None:
-    """Replaces a file of the newest checkpoint, and its size in the manifest."""
+    """Replaces a file of the newest checkpoint, and its size and checksum in the manifest."""
     checkpoint = newest(out)
     file = next(checkpoint.rglob(name))
     file.write_bytes(content)
     manifest = json.loads((checkpoint / "manifest.json").read_text())
-    manifest["files"][file.relative_to(checkpoint).as_posix()] = len(content)
+    name = file.relative_to(checkpoint).as_posix()
+    manifest["files"][name], manifest["checksums"][name] = len(content), zlib.crc32(content)
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 

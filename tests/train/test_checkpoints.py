@@ -26,6 +26,7 @@ def save_steps(folder: Path, *steps: int, keep: int = 2, settings: dict[str, Any
         partial = checkpoints.open(step)
         (partial / "trainer").mkdir()
         (partial / "trainer" / "weights").write_bytes(bytes(range(step % 256)))
+        (partial / "trainer" / "other").write_bytes(bytes(reversed(range(step % 256))))
         checkpoints.commit(step)
     return checkpoints
 
@@ -50,7 +51,7 @@ def test_an_incomplete_checkpoint_does_not_count(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000004"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "lost", "manifest"])
+@pytest.mark.parametrize("damage", ["cut", "lost", "manifest", "flipped", "swapped"])
 def test_a_damaged_checkpoint_does_not_count(damage: str, tmp_path: Path) -> None:
     checkpoints = save_steps(tmp_path, 4, 8)
     last = tmp_path / "step-00000008"
@@ -59,11 +60,31 @@ def test_a_damaged_checkpoint_does_not_count(damage: str, tmp_path: Path) -> Non
             (last / "trainer" / "weights").write_bytes(b"x")
         case "lost":
             (last / "trainer" / "weights").unlink()
+        case "flipped":
+            (last / "trainer" / "weights").write_bytes(bytes([0, 1, 2, 3, 4, 5, 6, 8]))
+        case "swapped":
+            weights, other = last / "trainer" / "weights", last / "trainer" / "other"
+            weights.rename(last / "aside")
+            other.rename(weights)
+            (last / "aside").rename(other)
         case "manifest":
             (last / MANIFEST).write_text("{")
     newest = checkpoints.newest()
     assert newest is not None
     assert newest.step == 4
+    assert checkpoints.newer(newest) == [last]
+
+
+def test_a_checkpoint_without_checksums_counts(tmp_path: Path) -> None:
+    checkpoints = save_steps(tmp_path, 4)
+    manifest = tmp_path / "step-00000004" / MANIFEST
+    data = json.loads(manifest.read_text())
+    data["checksums"] = {"/dev/zero": 1}
+    manifest.write_text(json.dumps(data))
+    assert checkpoints.newest() is not None
+    del data["checksums"]
+    manifest.write_text(json.dumps(data))
+    assert checkpoints.newest() is not None
 
 
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
