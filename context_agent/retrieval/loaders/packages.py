@@ -29,6 +29,8 @@ XML_SUFFIXES = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
 """The suffixes of parts that contain XML."""
 _ENTRY_MARK = b"PK\1\2"
 """The first bytes of an entry in an archive's directory."""
+_COMPOUND_MARK = b"\xd0\xcf\x11\xe0"
+"""The first bytes of an Office file with a password, and of one in a format before 2007 (MS-CFB)."""
 _RELATIONSHIPS = grammar(root="Relationships", Relationships="Relationship")
 _PROPERTIES = grammar(root="coreProperties", coreProperties="title creator created modified")
 
@@ -178,7 +180,10 @@ def opened_package(reading: Reading) -> Iterator[Package]:
 
 
 def _check_entries(stream: BinaryIO) -> None:
-    """Raise `DataError` if the archive has too many members. They are counted before the directory is parsed."""
+    """Raise `DataError` if the file is encrypted, or if the archive has too many members.
+
+    The members are counted before the directory is parsed.
+    """
     size = count = 0
     before = b""
     while block := stream.read(BLOCK_BYTES):
@@ -187,6 +192,9 @@ def _check_entries(stream: BinaryIO) -> None:
             raise DataError(f"the file has more than {LARGEST_FILE // 2**20} MB. Remove its pictures, or split it.")
         count += (before + block).count(_ENTRY_MARK)
         before = block[-len(_ENTRY_MARK) + 1 :]
+    stream.seek(0)
+    if stream.read(len(_COMPOUND_MARK)) == _COMPOUND_MARK:
+        raise DataError("the file is encrypted or in an old format. Save it without a password in a current format.")
     stream.seek(0)
     _check_count(count)
 

@@ -184,6 +184,16 @@ def test_damaged_and_encrypted_files_are_reported(tmp_path: Path, kind: str) -> 
         assert reasons[0].startswith(f"the {kind} file cannot be read"), number
 
 
+@pytest.mark.parametrize("kind", ["docx", "pptx", "xlsx"])
+def test_an_office_file_with_a_password_is_reported(tmp_path: Path, kind: str) -> None:
+    name = "EncryptedPackage".encode("utf-16-le")
+    (tmp_path / f"a.{kind}").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(1024) + name + bytes(1024))
+    documents, reasons = read(tmp_path)
+    assert documents == []
+    assert "encrypted" in reasons[0]
+    assert "without a password" in reasons[0]
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
