@@ -9,12 +9,20 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
+from context_agent._support.arguments import (
+    folder_path,
+    items_of,
+    require_callable,
+    require_members,
+    require_type,
+    whole_number,
+)
+from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import EpisodeRequest, Limits, Listener, Observer
@@ -28,7 +36,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Event, View
 from context_agent.retrieval.corpus import Corpus, LimitedCorpus, check_count, check_question
-from context_agent.retrieval.filters import Where
+from context_agent.retrieval.filters import Where, plain_where
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import RankedDocument
 
@@ -192,10 +200,16 @@ class SearchAgent:
         swarm: EpisodeExtension | None = None,
         effort: str | None = None,
     ) -> None:
-        if rollouts < 1 or workers < 1:
-            raise ConfigError(
-                f"rollouts and workers must be at least 1; got rollouts = {rollouts}, workers = {workers}"
-            )
+        rollouts, workers = whole_number(rollouts, "rollouts", least=1), whole_number(workers, "workers", least=1)
+        require_members(corpus, "corpus", ("search", "blocking"), "a corpus, such as MemoryCorpus(documents)")
+        if policy is not None:
+            require_members(policy, "policy", ("instructions", "open"), "a policy, such as BridgePolicy()")
+        require_type(profile, "profile", (Profile, str, type(None)), "a Profile or the name of one")
+        require_type(limits, "limits", (Limits, type(None)), "Limits, such as Limits(turns=8)")
+        for observer in items_of(observers, "observers", "a list of functions"):
+            require_callable(observer, "observers")
+        if swarm is not None:
+            require_members(swarm, "swarm", ("over",), "a swarm, such as Swarm(breadth=4)")
         self.corpus = corpus
         if policy is not None and effort is not None:
             raise ConfigError(
@@ -206,15 +220,18 @@ class SearchAgent:
         self._whole_profile = named_profile(profile) if isinstance(profile, str) else profile or default()
         unsupported = corpus.unsupported_tools if isinstance(corpus, LimitedCorpus) else frozenset()
         self.profile = self._whole_profile.without(unsupported)
-        self.budget = budget if isinstance(budget, Budget) else self.profile.budget(budget)
+        self.budget = self.profile.budget(budget)
         self.limits = limits or Limits()
         self.rollouts = rollouts
-        self.seed = seed
-        self.trajectories = None if trajectories is None else Path(trajectories)
+        self.seed = whole_number(seed, "seed")
+        self.trajectories = None if trajectories is None else folder_path(trajectories, "trajectories")
+        if self.trajectories is not None and self.trajectories.exists() and not self.trajectories.is_dir():
+            raise ConfigError(f"`trajectories` must be a folder; {self.trajectories} is a file. Pass another path.")
         self.observers = tuple(observers)
         self.workers = workers
         self.swarm = swarm
-        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="ctx1") if corpus.blocking else None
+        self._closed = False
+        self._executor = ThreadPool(workers, name="ctx1") if corpus.blocking else None
         factory = EpisodeFactory(
             corpus,
             self.policy,
@@ -324,14 +341,21 @@ class SearchAgent:
 
     def _requests(self, question: str, options: SearchOptions) -> list[EpisodeRequest]:
         """Return the request of each rollout."""
+        if unknown := options.keys() - SearchOptions.__annotations__.keys():
+            names = ", ".join(SearchOptions.__annotations__)
+            raise TypeError(f"a search has no option {min(unknown)!r}. Its options are {names}.")
+        if self._closed and self._executor is not None:
+            raise ConfigError("the agent is closed. Make a new SearchAgent, or search before the `with` block ends.")
         request = EpisodeRequest(question, **options)
         check_question(question)
         check_count(request.k)
-        seed = self.seed if request.seed is None else request.seed
-        return [replace(request, seed=seed + rollout) for rollout in range(self.rollouts)]
+        where = None if request.where is None else plain_where(request.where)
+        seed = self.seed if request.seed is None else whole_number(request.seed, "seed")
+        return [replace(request, where=where, seed=seed + rollout) for rollout in range(self.rollouts)]
 
     def close(self) -> None:
         """End the worker threads. The corpus belongs to the caller and stays open."""
+        self._closed = True
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 

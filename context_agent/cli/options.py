@@ -377,7 +377,11 @@ class CorpusOptions(IndexOptions):
         from context_agent.retrieval.rerankers import load_reranker
 
         opening = self.opening
-        keys = {"text_key": opening.text_key, "title_key": opening.title_key, "document_key": opening.document_key}
+        keys: dict[str, Any] = {
+            "text_key": opening.text_key,
+            "title_key": opening.title_key,
+            "document_key": opening.document_key,
+        }
         open_with = partial(
             ChromaCorpus.open,
             self.path,

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.harness.action_text import action_text, parse_ranking
 from context_agent.harness.policy import Assessment, Instructions
@@ -106,7 +107,11 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("turns", "seconds", "tokens", "calls"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if value is None and name != "calls":
+                continue
+            value = real_number(value, name) if name == "seconds" else whole_number(value, name)
+            object.__setattr__(self, name, value)
+            if value <= 0:
                 raise ConfigError(f"the limit {name} must be positive; got {value}")
 
 
@@ -170,7 +175,7 @@ class EpisodeRequest:
         Raises:
             ConfigError: If the window is too small.
         """
-        return profile.budget(self.budget) if isinstance(self.budget, int) else self.budget
+        return None if self.budget is None else profile.budget(self.budget)
 
 
 class Episode:

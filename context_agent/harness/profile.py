@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.arguments import whole_number
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVE, WINDOW, Budget
 
@@ -102,9 +103,11 @@ class Profile:
         """True if blocks are shown by number, so that calls and rankings name them by label."""
         return bool(self.label)
 
-    def budget(self, window: int | None = None, *, reserve: int = RESERVE) -> Budget:
-        """Return the budget of an episode. Raise `ConfigError` if the window is too small."""
-        window = self.window if window is None else window
+    def budget(self, window: Budget | int | None = None, *, reserve: int = RESERVE) -> Budget:
+        """Return the budget of an episode. Raise `ConfigError` if the window is too small or not a number."""
+        if isinstance(window, Budget):
+            return window
+        window = self.window if window is None else whole_number(window, "budget")
         return Budget(window, per_call=int(window * self.result_share), reserve=reserve)
 
     def instructions(self) -> str:

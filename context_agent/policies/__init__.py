@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from context_agent._support.arguments import items_of, real_number, require_type
 from context_agent._support.suggest import closest, suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Policy
@@ -172,8 +173,11 @@ class ScriptedPolicy:
         counter: TokenCounter | None = None,
         instructed: bool = True,
     ) -> None:
-        self._steps = tuple(steps)
-        self._delay = delay
+        self._steps = tuple(items_of(steps, "steps", "a list of actions, or of functions that return one"))
+        for step in self._steps:
+            if not callable(step):
+                require_type(step, "steps", Action, "a list of actions, or of functions that return one")
+        self._delay = real_number(delay, "delay")
         self.counter = counter
         self._instructed = instructed
 

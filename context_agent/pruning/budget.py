@@ -6,7 +6,9 @@ import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral, Real
 
+from context_agent._support.arguments import whole_number
 from context_agent.errors import ConfigError
 
 WINDOW = 32_768
@@ -58,6 +60,8 @@ class Budget:
     reserve: int = RESERVE
 
     def __post_init__(self) -> None:
+        for name in ("window", "soft", "hard", "per_call", "reserve"):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name))
         for name, default in (
             ("soft", self.window // 2),
             ("hard", self.window * 3 // 4),
@@ -164,6 +168,6 @@ def _number(value: object) -> int | float | None:
         if _COUNT.fullmatch(text):
             return int(text.replace(",", "").replace("_", ""))
         return float(text) if _FRACTION.fullmatch(text) else None
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return value
-    return None
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        return None
+    return int(value) if isinstance(value, Integral) else float(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from context_agent._support.arguments import real_number
 from context_agent.errors import ConfigError
 
 
@@ -34,6 +35,9 @@ class Prices:
     lifetime: float = 300.0
 
     def __post_init__(self) -> None:
+        for name in ("fresh", "cached", "turns", "write", "lifetime"):
+            if name != "write" or self.write is not None:
+                object.__setattr__(self, name, real_number(getattr(self, name), name))
         if not 0 <= self.cached <= self.fresh or self.fresh <= 0 or self.turns < 0:
             raise ConfigError(
                 f"prices must obey 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached = {self.cached}, fresh "

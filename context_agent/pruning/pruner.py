@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from context_agent._support.arguments import require_callable, require_type, whole_number
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.adapted_reader import AdaptedReader
@@ -103,8 +104,10 @@ class ContextPruner:
         confirm_above: int = 0,
         on_restore: Callable[[RestoredPassage], None] | None = None,
     ) -> None:
-        if confirm_above < 0:
-            raise ConfigError(f"confirm_above must not be negative; got {confirm_above}")
+        confirm_above = whole_number(confirm_above, "confirm_above", least=0)
+        require_callable(confirm, "confirm")
+        require_callable(on_restore, "on_restore")
+        require_type(prices, "prices", (Prices, type(None)), "Prices, such as Prices(cached=0.1)")
         self._confirm, self._confirm_above, self._declined = confirm, confirm_above, 0
         self._on_restore = on_restore
         self.budget, self.prices = PruneBudget.of(budget), prices or Prices()
@@ -139,6 +142,9 @@ class ContextPruner:
         Raises:
             ConfigError: If `messages` is not a list, or if the strategy does not return a number for each passage.
         """
+        require_type(task, "task", (str, type(None)), "text")
+        require_type(hint, "hint", str, "text")
+        require_type(prices, "prices", (Prices, type(None)), "Prices, such as Prices(cached=0.1)")
         transcript = Transcript(messages)
         if problems := transcript.problems:
             report = PruneReport(
@@ -218,6 +224,7 @@ def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathL
             )
         return partial(by_reading, model=AdaptedReader.load(file), whole=effort == "thorough")
     if not isinstance(strategy, str):
+        require_callable(strategy, "strategy")
         return custom(strategy)
     if strategy not in STRATEGIES:
         raise ConfigError(f"unknown pruning strategy {strategy!r}. {suggestion(strategy, STRATEGIES)}")

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
+from reprlib import repr as brief
 
 from context_agent.errors import CorpusError
 from context_agent.types import Document
@@ -47,10 +48,24 @@ def with_storable_metadata(document: Document, note: Callable[[str], None]) -> D
     return replace(document, metadata={key: value for key, value in entries.items() if key not in refused})
 
 
-def check_document(document: Document) -> None:
-    """If an index cannot store the id, title, text or metadata, raise `CorpusError`."""
+def check_texts(document: object) -> None:
+    """If the value is not a document, or if its id, title or text is not a string, raise `CorpusError`."""
+    if not isinstance(document, Document):
+        raise CorpusError(
+            f"a document must be a Document, such as Document(id, text, title); got {brief(document)} "
+            f"({type(document).__name__})"
+        )
     if any(not isinstance(part, str) for part in (document.id, document.title, document.text)):
         raise CorpusError(f"the id, title and text of document {document.id!r} must be strings. Convert them.")
+    metadata: object = document.metadata
+    if not isinstance(metadata, Mapping):
+        kind = type(metadata).__name__
+        raise CorpusError(f"the metadata of document {document.id!r} must be a dictionary; got {kind}")
+
+
+def check_document(document: Document) -> None:
+    """If an index cannot store the id, title, text or metadata, raise `CorpusError`."""
+    check_texts(document)
     if not document.id.strip():
         raise CorpusError(f"a document has the empty id {document.id!r}. Give every document an id.")
     name = repr(document.id[:80])

@@ -86,10 +86,36 @@ def check_where(where: object) -> None:
         pending += ((part, depth + 1) for part in parts)
 
 
+def plain_where(where: Where) -> Where:
+    """Return a filter as plain data: numbers of numpy become those of Python, and tuples become lists.
+
+    Raises:
+        ConfigError: If the filter is beyond the limits of `check_where`, or has a value that no filter can have.
+    """
+    check_where(where)
+    plain: Where = json.loads(_filter_json(where))
+    return plain
+
+
+def _filter_json(where: object) -> str:
+    def plain(value: object) -> Any:
+        if isinstance(value, np.generic):
+            return value.item()
+        raise ConfigError(
+            f"a metadata filter may have only strings, numbers, booleans and lists of them; got {brief(value)} "
+            f"({type(value).__name__}). Convert it. For dates, compare `day`, such as 20251031."
+        )
+
+    try:
+        return json.dumps(where, sort_keys=True, default=plain)
+    except TypeError as error:
+        raise ConfigError(f"the keys of a metadata filter must be strings ({error}); got {brief(where)}") from error
+
+
 def _check_scalar(value: object) -> None:
     if isinstance(value, str) and len(value) > MAX_TEXT:
         raise ConfigError(f"the metadata filter has a string of {len(value):,} characters. Use at most {MAX_TEXT:,}.")
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float | np.floating) and not math.isfinite(value):
         raise ConfigError("the metadata filter has a number that is not finite, which no store can hold. Remove it.")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ConfigError(
@@ -217,6 +243,6 @@ def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:
 
     def checked(where: Where) -> T:
         check_where(where)
-        return cached(json.dumps(where, sort_keys=True))
+        return cached(_filter_json(where))
 
     return checked

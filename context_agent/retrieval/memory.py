@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
+from context_agent._support.arguments import items_of, require_type, whole_number
+from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
+from context_agent.retrieval.document_checks import check_texts
 from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
 from context_agent.retrieval.embedders.default import default_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
@@ -145,6 +147,8 @@ class MemoryCorpus:
         where: Where | None = None,
     ) -> list[Hit]:
         """See `Corpus.grep`. A hit's score is 1 / rank."""
+        check_question(pattern, "pattern")
+        limit = whole_number(limit, "limit")
         allowed = None if where is None else self.matching(where)
         matching = (self._chunks[row] for row in scan(self._table, Pattern(pattern)))
         chunks = (chunk for chunk in matching if chunk.id not in exclude and (allowed is None or chunk.id in allowed))
@@ -156,10 +160,12 @@ class MemoryCorpus:
 
     def read(self, document_id: str) -> list[Chunk]:
         """See `Corpus.read`."""
+        check_question(document_id, "document id")
         return [self._chunks[row] for row in self._documents.get(document_id, ())]
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """See `Corpus.get`."""
+        items_of(chunk_ids, "chunk_ids", "a list of ids")
         rows = [self._rows[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in self._rows]
         return [self._chunks[row] for row in rows]
 
@@ -198,6 +204,9 @@ class MemoryCorpus:
         embedder, expected = self.embedder, (len(self._chunks), self.embedder.dimension)
         if vectors is None:
             vectors = embedder.embed_documents([chunk.indexed_text for chunk in self._chunks])
+        require_type(vectors, "vectors", np.ndarray, "an array of numbers")
+        if vectors.dtype.kind not in "fiu" or not np.isfinite(vectors).all():
+            raise ConfigError("`vectors` must be finite numbers. Embed the texts again.")
         if vectors.shape != expected:
             raise DimensionError(
                 f"the vectors must have the shape {expected} for {embedder.name} and the chunks; got {vectors.shape}"
@@ -209,9 +218,12 @@ def _chunks_of(
     sources: Iterable[Document | Chunk], size: int | None, overlap: int, counter: TokenCounter | None
 ) -> list[Chunk]:
     counter = counter if counter is not None else HarmonyCounter()
-    size = DEFAULT_CHUNK_TOKENS if size is None else size
+    size = DEFAULT_CHUNK_TOKENS if size is None else whole_number(size, "chunk_size")
+    overlap = whole_number(overlap, "overlap")
     chunks: list[Chunk] = []
-    for source in sources:
+    for source in items_of(sources, "sources", "a list of documents or chunks"):
+        if not isinstance(source, Chunk):
+            check_texts(source)
         chunks += (
             [source]
             if isinstance(source, Chunk)

@@ -11,6 +11,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, cast
 
+from context_agent._support.arguments import whole_number
 from context_agent._support.extras import extra
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.connections import HEADER_TIMEOUT, MAX_HEADER, BoundedConnection, ConnectionTable
@@ -160,8 +161,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
     Raises:
         ConfigError: If the port is not a whole number from 0 to 65,535, or if the address cannot be used.
     """
-    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= MAX_PORT:
-        raise ConfigError(f"`port` must be a whole number from 0 to {MAX_PORT:,}; got {port!r}")
+    if not 0 <= (port := whole_number(port, "port")) <= MAX_PORT:
+        raise ConfigError(f"`port` must be a whole number from 0 to {MAX_PORT:,}; got {port}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)

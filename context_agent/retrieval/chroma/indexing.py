@@ -23,6 +23,7 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from context_agent._support.arguments import items_of, require_callable, require_members, require_type, whole_number
 from context_agent._support.folders import cache_folder
 from context_agent._support.locks import file_lock
 from context_agent.errors import (
@@ -226,7 +227,16 @@ def index_documents(
     if language is not None:
         require_language(language)
     counter = counter if counter is not None else HarmonyCounter()
-    chunking = Chunking(DEFAULT_CHUNK_TOKENS if chunk_size is None else chunk_size, overlap, counter.name)
+    require_members(counter, "counter", ("name", "count"), "a token counter, such as HarmonyCounter()")
+    size = DEFAULT_CHUNK_TOKENS if chunk_size is None else whole_number(chunk_size, "chunk_size")
+    # Before anything is written: a manifest with such numbers could not be read again.
+    chunking = Chunking(size, whole_number(overlap, "overlap", least=0), counter.name)
+    require_callable(progress, "progress")
+    require_type(collection, "collection", str, "the name of a collection")
+    items_of(documents, "documents", "documents, such as those that load(...) yields")
+    if not isinstance(remove_missing, bool):
+        items_of(remove_missing, "remove_missing", "True, False or a list of ids")
+    batch_size = None if batch_size is None else whole_number(batch_size, "batch_size")
     if location.path is not None:
         make_folder(location.path)
     with (

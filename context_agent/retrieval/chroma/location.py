@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from context_agent._support.arguments import folder_path, require_type
 from context_agent._support.folders import cache_folder
 from context_agent._support.small_files import require_files
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError
@@ -64,7 +65,10 @@ class Location:
         if live is not None:
             settings = _settings(live)
             path = settings.persist_directory if settings.is_persistent else None
-        folder = None if path is None else Path(path).expanduser().absolute()
+        folder = None if path is None else folder_path(path, "path").expanduser().absolute()
+        if url is not None:
+            require_type(url, "url", str, "the address of a Chroma server")
+        require_type(options.get("headers"), "headers", (Mapping, type(None)), "a dictionary")
         if folder is not None:
             _require_files(folder)
         return cls(folder, url, live=live, **options)

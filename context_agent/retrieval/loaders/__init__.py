@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from context_agent._support.arguments import require_type
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.document_checks import with_storable_metadata
 from context_agent.retrieval.loaders.options import LoadOptions
@@ -67,6 +68,8 @@ def load(
         ConfigError: If an option is invalid.
         DataError: If the sources are paths of which none exists, when the first document is requested.
     """
+    require_type(options, "options", (LoadOptions, type(None)), "LoadOptions, such as LoadOptions(max_mb=4)")
+    require_type(report, "report", (LoadReport, type(None)), "a LoadReport")
     options = options or LoadOptions()
     report = report if report is not None else LoadReport()
     register = _Register(report)

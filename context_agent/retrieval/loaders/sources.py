@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
+from context_agent._support.arguments import items_of, require_members
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.folders import FolderWalk, OpenFolder
 from context_agent.retrieval.loaders.report import LoadReport, kind_of
@@ -87,6 +88,7 @@ def expand(
         elif isinstance(source, str | os.PathLike):
             yield from _from_path(Path(source), report, extensions, ignore=ignore)
         else:
+            require_members(source, "sources", ("read",), "a path, an open file, or a list of them")
             yield _from_stream(source, extensions)
 
 
@@ -105,7 +107,7 @@ def _listed(sources: Readable | Iterable[Readable]) -> Iterable[Readable]:
     """
     if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
         return [cast("Readable", sources)]
-    return sources
+    return items_of(sources, "sources", "a path, an open file, or a list of them")
 
 
 def _from_stream(stream: IO[Any], extensions: Extensions) -> SourceFile:

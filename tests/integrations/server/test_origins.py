@@ -39,7 +39,7 @@ def test_a_name_that_no_header_has_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("port", [70_000, 65_536, -1, 2**70, "http", "80", None, True, 80.0])
 def test_a_port_that_is_none_is_refused(port: object) -> None:
-    with pytest.raises(ConfigError, match="`port` must be a whole number from 0 to 65,535"):
+    with pytest.raises(ConfigError, match="`port` must be a whole number"):
         bind_socket("127.0.0.1", port)  # type: ignore[arg-type]
 
 
