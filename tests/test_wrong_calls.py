@@ -168,7 +168,7 @@ def test_wrong_settings_leave_an_index_as_it_was(tmp_path: Path) -> None:
     index_documents(DOCUMENTS, tmp_path, embedder=HashEmbedder())
     for wrong in ({"overlap": -3}, {"chunk_size": "64"}, {"chunk_size": 64.0}):
         with pytest.raises(ContextAgentError):
-            index_documents(people(13), tmp_path, embedder=HashEmbedder(), **wrong)  # type: ignore[arg-type]
+            index_documents(people(13), tmp_path, embedder=HashEmbedder(), **wrong)
     assert index_documents(DOCUMENTS, tmp_path, embedder=HashEmbedder()).unchanged == 12
 
 

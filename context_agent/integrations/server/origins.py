@@ -12,8 +12,6 @@ import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-import httpx
-
 from context_agent.errors import ConfigError
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -93,6 +91,8 @@ def allowed_host(name: str) -> str:
         raise wrong
     if name.isascii():
         return name.lower().removesuffix(".")
+    import httpx
+
     try:
         return httpx.URL(f"http://{name}").raw_host.decode("ascii").removesuffix(".")
     except (httpx.InvalidURL, UnicodeError) as error:
