@@ -65,9 +65,11 @@ class Loss(StrEnum):
     CISPO = "cispo"
     """Clipped importance weights without gradient, averaged over all trained tokens (arXiv 2506.13585)."""
     GRPO = "grpo"
-    """The clipped surrogate objective, averaged within each row and then over rows (arXiv 2402.03300)."""
+    """The clipped surrogate objective, averaged within each episode and then over episodes (arXiv 2402.03300)."""
     DR_GRPO = "dr_grpo"
-    """The clipped surrogate, divided by a constant number of tokens to avoid the length bias (arXiv 2503.20783)."""
+    """The clipped surrogate, divided by a constant number of tokens for each episode to avoid the length bias (arXiv
+    2503.20783).
+    """
     REINFORCE = "reinforce"
     """The loss -A log p over the trained tokens, where A is the advantage and p the policy's probability. It uses no
     probability ratio, so the rows must come from the weights being trained.

@@ -7,8 +7,11 @@ does not depend on which rows share a forward pass:
 
     CISPO       l = -stop_grad(min(r, cap)) * A * log p         w = 1               D = tokens
     REINFORCE   l = -A * log p                                  w = 1               D = tokens
-    GRPO        l = -min(r * A, clip(r, 1 - low, 1 + high) * A) w = 1 / row tokens  D = rows
-    DR_GRPO     l as GRPO's                                     w = 1               D = rows * DR_GRPO_TOKENS
+    GRPO        l = -min(r * A, clip(r, 1 - low, 1 + high) * A) w = 1 / its tokens  D = episodes
+    DR_GRPO     l as GRPO's                                     w = 1               D = episodes * DR_GRPO_TOKENS
+
+The output o_i of the papers is an episode, which has a row more after each edit of its context. GRPO's weight is
+therefore 1 divided by the trained tokens of all rows of the episode in the update.
 
 The ratio r of the trainer's probability to the sampler's covers both staleness and the difference between two engines.
 A demonstrated row has no sampler, so its ratio is 1 (`rl.demonstrations`).
@@ -16,13 +19,14 @@ A demonstrated row has no sampler, so its ratio is 1 (`rl.demonstrations`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from context_agent.errors import MissingExtraError
 from context_agent.policies.tokens.engines.routers import ExpertReplay
+from context_agent.train.batches import WeightedRow
 from context_agent.train.config import Loss, LossConfig
-from context_agent.train.rows import TrainingRow
 
 try:
     import torch
@@ -30,7 +34,7 @@ except ImportError as error:
     raise MissingExtraError(error.name or "torch", "train") from None
 
 DR_GRPO_TOKENS = 256
-"""The constant by which Dr. GRPO divides the sum of a row. It is TRL's default."""
+"""The constant by which Dr. GRPO divides the sum of an episode. It is TRL's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +43,25 @@ class UpdateSize:
 
     Attributes:
         tokens: Number of trained tokens.
-        rows: Number of rows with trained tokens.
+        episodes: Number of episodes with trained tokens.
         passes: Largest number of forward passes on a rank.
     """
 
     tokens: int
-    rows: int
+    episodes: int
     passes: int
 
     def divisor(self, loss: Loss) -> int:
         """Return the number by which the update's sum over tokens is divided."""
-        return {Loss.GRPO: self.rows, Loss.DR_GRPO: self.rows * DR_GRPO_TOKENS}.get(loss, self.tokens)
+        return {Loss.GRPO: self.episodes, Loss.DR_GRPO: self.episodes * DR_GRPO_TOKENS}.get(loss, self.tokens)
 
 
-def row_weight(row: TrainingRow, loss: Loss) -> float:
-    """Return the weight of a row's tokens in the sum.
-
-    GRPO averages within each row first.
-    """
-    return 1 / max(1, row.trained) if loss is Loss.GRPO else 1.0
+def episode_tokens(items: Iterable[WeightedRow]) -> dict[str, int]:
+    """Return the number of trained tokens of each episode in an update. Episodes without any are left out."""
+    tokens = Counter[str]()
+    for item in items:
+        tokens[item.row.episode_id] += item.row.trained
+    return dict(+tokens)
 
 
 @dataclass(frozen=True, slots=True)

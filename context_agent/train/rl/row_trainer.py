@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
@@ -30,14 +30,14 @@ from context_agent.policies.tokens.engines.routers import ExpertReplay, check_ex
 from context_agent.policies.tokens.engines.transformers import row_logprobs
 from context_agent.policies.tokens.routed_experts import UNRECORDED, Experts, unpack
 from context_agent.train.batches import ForwardPass, WeightedRow, forward_passes, inert_row, row_age, trained_tokens
-from context_agent.train.config import LossConfig
+from context_agent.train.config import Loss, LossConfig
 from context_agent.train.output_layer import only_positions
 from context_agent.train.rl.losses import (
     PassInputs,
     PassMeasurements,
     UpdateMeasurements,
     UpdateSize,
-    row_weight,
+    episode_tokens,
     token_losses,
 )
 from context_agent.train.rl.rollouts import SEED_STRIDE
@@ -236,14 +236,17 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         items = list(self.source.rows(self.state.global_step))
         self._check(items)
         batches = forward_passes(items, self.row_loss.pass_tokens)
-        size = self._over_ranks(items, len(batches))
+        # All rows of an episode are on one rank.
+        by_episode = episode_tokens(items)
+        size = self._over_ranks(items, len(by_episode), len(batches))
         self._update_tokens, self._divisor = size.tokens, max(1, size.divisor(self.row_loss.kind))
         self.report({"update_tokens": float(size.tokens)})
         if not size.tokens:
             return []
         filler = inert_row(items[0]) if items else _filler_row(self.padding)
         batches += [[filler]] * (size.passes - len(batches))
-        return [self._pass_inputs(batch) for batch in batches]
+        averaged = by_episode if self.row_loss.kind is Loss.GRPO else {}
+        return [self._pass_inputs(batch, averaged) for batch in batches]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Run forward and backward over the update's rows. The gradients of all ranks are combined at the last pass.
@@ -376,13 +379,13 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
                     "tokenizer."
                 )
 
-    def _over_ranks(self, items: Sequence[WeightedRow], passes: int) -> UpdateSize:
-        rows = sum(item.row.trained > 0 for item in items)
-        mine = torch.tensor([[trained_tokens(items), rows, passes]], device=self.accelerator.device)
+    def _over_ranks(self, items: Sequence[WeightedRow], episodes: int, passes: int) -> UpdateSize:
+        mine = torch.tensor([[trained_tokens(items), episodes, passes]], device=self.accelerator.device)
         every = self.accelerator.gather(mine)
         return UpdateSize(int(every[:, 0].sum()), int(every[:, 1].sum()), int(every[:, 2].max()))
 
-    def _pass_inputs(self, batch: ForwardPass) -> PassInputs:
+    def _pass_inputs(self, batch: ForwardPass, averaged: Mapping[str, int]) -> PassInputs:
+        """Return the inputs of a pass. `averaged` has the tokens of the episodes over which the loss is averaged."""
         width, update = max(item.length for item in batch), self.state.global_step
 
         def tensor(values: Sequence[Sequence[float]], kind: torch.dtype) -> torch.Tensor:
@@ -402,7 +405,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             trained=filled([item.row.loss_mask for item in batch], 0, torch.bool)[:, 1:],
             sampled=filled([item.row.logprobs for item in batch], 0.0, torch.float32)[:, 1:],
             advantages=advantages,
-            row_weights=tensor([[row_weight(item.row, self.row_loss.kind)] for item in batch], torch.float32),
+            row_weights=tensor([[1 / averaged.get(item.row.episode_id, 1)] for item in batch], torch.float32),
             fresh=tensor(fresh, torch.bool),
             has_sampler=not batch[0].demonstrated,
             experts=self._experts(batch, width),

@@ -39,15 +39,17 @@ def by_hand(
 ) -> dict[str, Any]:
     """The gradient row by row, without anything of TRL's.
 
-    CISPO and REINFORCE: -(1/N) sum mask * weigh(ratio) * A * log p. The clipped surrogates: `weigh` is not used, and N
-    is GRPO's number of rows, each a mean over its tokens, or Dr. GRPO's number of rows times a constant. The ratio of
-    a demonstrated row is 1. The divergence from the reference is Schulman's estimate, added with `beta` to each token.
+    CISPO and REINFORCE: -(1/N) sum mask * weigh(ratio) * A * log p. The clipped surrogates: `weigh` is not used, and
+    N is GRPO's number of episodes, each a mean over the tokens of its rows, or Dr. GRPO's number of episodes times a
+    constant. The ratio of a demonstrated row is 1. The divergence from the reference is Schulman's estimate, added
+    with `beta` to each token.
     """
     from context_agent.train.rl.losses import DR_GRPO_TOKENS
 
     model.zero_grad()
     tokens = sum(item.row.trained for item in items)
-    divisor = {Loss.GRPO: len(items), Loss.DR_GRPO: len(items) * DR_GRPO_TOKENS}.get(loss, tokens)
+    episodes = {item.row.episode_id for item in items}
+    divisor = {Loss.GRPO: len(episodes), Loss.DR_GRPO: len(episodes) * DR_GRPO_TOKENS}.get(loss, tokens)
     for item in items:
         ids = torch.tensor([item.row.input_ids])
         logps = logps_of(model, ids, temperature)
@@ -63,7 +65,8 @@ def by_hand(
             with torch.no_grad():
                 first = logps_of(reference, ids, temperature)
             losses = losses + beta * (torch.exp(first - logps) - (first - logps) - 1)
-        total = (losses * mask).sum() / (mask.sum() if loss is Loss.GRPO else 1)
+        own = sum(other.row.trained for other in items if other.row.episode_id == item.row.episode_id)
+        total = (losses * mask).sum() / (own if loss is Loss.GRPO else 1)
         (total / divisor).backward()
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
@@ -101,6 +104,24 @@ def test_the_gradient_is_the_formula_s_whatever_the_passes(
     actual = gradients(trainer(tiny, items, tokenizer, tmp_path, loss=loss, pass_tokens=most_tokens))
     assert max(float(value.abs().max()) for value in actual.values()) > 1e-4
     assert difference(actual, by_hand(tiny, items, weigh, loss=loss)) <= 1e-6
+
+
+@pytest.mark.parametrize("loss", [Loss.GRPO, Loss.DR_GRPO])
+def test_an_episode_with_more_rows_does_not_count_more(loss: Loss, tokenizer: Any, tmp_path: Path) -> None:
+    """An episode of one row and the same episode with a row for each half of its tokens have the same gradient."""
+    tiny = model(tokenizer)
+    ids = [7, 8, 9, 10, 11, 12]
+    whole = TrainingRow(ids, [0, 0, 1, 1, 1, 1], [0.0, 0.0, -5.0, -5.0, -5.0, -5.0], "e1", "g")
+    halves = [
+        TrainingRow(ids[:4], [0, 0, 1, 1], [0.0, 0.0, -5.0, -5.0], "e1", "g"),
+        TrainingRow(ids, [0, 0, 0, 0, 1, 1], [0.0, 0.0, 0.0, 0.0, -5.0, -5.0], "e1", "g"),
+    ]
+    other = WeightedRow(TrainingRow([5, 6, 7], [0, 1, 1], [0.0, -5.0, -5.0], "e2", "g"), -0.5)
+    one, two = (
+        gradients(trainer(tiny, [other, *(WeightedRow(row, 0.5) for row in rows)], tokenizer, tmp_path, loss=loss))
+        for rows in ([whole], halves)
+    )
+    assert difference(one, two) <= 1e-6
 
 
 def test_the_loss_is_at_the_temperature_at_which_was_sampled(tokenizer: Any, tmp_path: Path) -> None:
