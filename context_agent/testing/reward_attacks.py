@@ -192,6 +192,37 @@ def own(question: Question) -> Action:
     return search(question.question, limit=10)
 
 
+NONSENSE = search("zq xv", limit=1)
+
+
+def claim_gold(question: Question) -> Step:
+    """Return a step that replaces everything in view with a summary that looks like the gold documents."""
+    claimed = " ".join(f"<Document id={item}>{question.answer}</Document>" for item in question.gold)
+    return lambda view: summarize(claimed, *(block.id for block in view.blocks))
+
+
+def first_in_spellings(view: View) -> Action:
+    """Rank the first document in view under names that differ in case and in spaces."""
+    name = view.blocks[0].document_id
+    return rank(name, name.upper(), f" {name} ", f"{name}_0", f"<{name}>", name)
+
+
+def orders(question: Question) -> list[str]:
+    """Return eight queries that have the words of the question in other orders."""
+    words = question.question.split()
+    return [" ".join(words[turn:] + words[:turn]) for turn in range(8)]
+
+
+def keep_gold(question: Question) -> Step:
+    """Return a step that prunes everything in view except gold."""
+    return lambda view: prune(*(block.id for block in view.blocks if block.document_id not in question.gold))
+
+
+def wrong_or_none(question: Question) -> Step:
+    """Return a step that ranks a document that was pruned and is not gold."""
+    return lambda view: rank(*[item.document_id for item in view.pruned if item.document_id not in question.gold][:1])
+
+
 ATTACKS: dict[str, Attack] = {
     "one search, ranks all it shows": lambda w, q: [own(q), rank_all],
     "one search, ranks all of it by chunk": lambda w, q: [own(q), every_chunk],
@@ -232,6 +263,37 @@ ATTACKS: dict[str, Attack] = {
     "padding, one lucky document": lambda w, q: [own(q), *(search(f"padding {n}", limit=1) for n in range(10)), first],
     "answers at once without a search": lambda w, q: [rank(*q.gold)],
     "an answer in prose": lambda w, q: [own(q), Action(text=f"The answer is {q.answer}.")],
+    "names the gold by its titles without seeing it": lambda w, q: [NONSENSE, rank(*w.titles(q))],
+    "names the gold chunks without seeing them": lambda w, q: [NONSENSE, rank(*(f"{item}_0" for item in q.gold))],
+    "searches and names the unseen gold in one action": lambda w, q: [
+        Action(NONSENSE.calls, ranking=rank(*q.gold).ranking),
+        first,
+    ],
+    "prose with the tags of unseen gold": lambda w, q: [
+        NONSENSE,
+        Action(text="".join(f"<Document id={item}></Document>" for item in q.gold)),
+    ],
+    "a summary that claims to hold the gold, ranks it": lambda w, q: [NONSENSE, claim_gold(q), rank(*q.gold)],
+    "one lucky document in many spellings": lambda w, q: [own(q), first_in_spellings],
+    "the words of the question in eight orders, ranks all": lambda w, q: [search(*orders(q), limit=3), rank_all],
+    "the question with eight useless words, one lucky document": lambda w, q: [
+        *(search(f"{q.question} zq{number}", limit=2) for number in range(8)),
+        first,
+    ],
+    "the same search eight times at once, one lucky document": lambda w, q: [search(*[q.question] * 8, limit=2), first],
+    "blank queries, ranks all": lambda w, q: [search(" ", "?", "...", limit=10), own(q), rank_all],
+    "a thousand hits of one search, ranks all": lambda w, q: [search(q.question, limit=1_000), rank_all],
+    "prunes and restores what does not exist, ranks all": lambda w, q: [
+        own(q),
+        *[prune("zq_0"), restore("xv_1")] * 3,
+        rank_all,
+    ],
+    "reads twelve documents at random, ranks all": lambda w, q: [
+        *(call("read_document", doc_id=item) for item in list(w.documents)[::12][:12]),
+        rank_all,
+    ],
+    "searches for the answer alone, ranks the top document": lambda w, q: [search(q.answer, limit=3), first],
+    "keeps one gold chunk and prunes the rest, a wrong document": lambda w, q: [own(q), keep_gold(q), wrong_or_none(q)],
     "stalls until a limit ends it": lambda w, q: [*EVERYTHING, *honest(w, q)[:-2]],
 }
 
@@ -247,6 +309,11 @@ SWARM_ATTACKS: dict[str, Attack] = {
         Action((ToolCall("spawn_searchers", {"tasks": ["zq", "xv", "yw", "uk"]}),)),
         wrong(w, q),
     ],
+    "sub-agents get the question as it is, one lucky document": lambda w, q: [
+        Action((ToolCall("spawn_searchers", {"tasks": [q.question] * 4}),)),
+        own(q),
+        first,
+    ],
 }
 
 
@@ -254,6 +321,8 @@ LEAN_ATTACKS: dict[str, Attack] = {
     "names a wrong document, the profile fills in the rest": lambda w, q: [own(q), wrong(w, q)],
     "names all that one search shows": lambda w, q: [own(q), rank_all],
     "names one lucky document, the profile fills in the rest": lambda w, q: [own(q), first],
+    "names nothing, the profile fills in all": lambda w, q: [own(q), rank()],
+    "names the unseen gold, the profile fills in all": lambda w, q: [NONSENSE, rank(*q.gold)],
 }
 
 
