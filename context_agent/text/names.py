@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from context_agent.text.identifiers import identifier_spans
 from context_agent.text.scripts import UNSPACED, unspaced
 from context_agent.text.words import CALENDAR_WORDS, STOP_WORDS, words
 
@@ -63,9 +64,11 @@ def mentions(text: str) -> list[Mention]:
 def question_entities(question: str) -> list[str]:
     """Return the names in a question, as written.
 
-    They are quotations, capitalized runs, and the options of a comparison.
+    They are quotations, capitalized runs, identifiers, and the options of a comparison.
     """
     names: dict[str, Mention] = {}
+    for start, identifier in identifier_spans(question):
+        _add(names, start, identifier, dates=False)
     for start, span in _names(question, quoted_first=True):
         _add(names, start, span, dates=False)
     for mention in list(names.values()):

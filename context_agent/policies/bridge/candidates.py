@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.retrieval.corpus import Corpus
+from context_agent.text.identifiers import identifiers
 from context_agent.text.names import Mention, mentions, question_entities
 from context_agent.text.scripts import unspaced
 from context_agent.text.sentences import capitalized_sentences
@@ -87,6 +88,11 @@ class AnalyzedPassage:
         return mentions(self.text)
 
     @cached_property
+    def identifiers(self) -> frozenset[str]:
+        """The identifiers of the title and the text."""
+        return frozenset(identifiers(f"{self.heading}\n{self.text}"))
+
+    @cached_property
     def sentence_texts(self) -> list[str]:
         """The sentences as written."""
         return capitalized_sentences(self.text)
@@ -153,6 +159,17 @@ class AnalyzedQuestion:
     def asks_many(self) -> bool:
         """True if the question seems to ask for several documents, such as all versions or each quarter."""
         return bool(_ASKS_MANY.search(self.text[:ANALYZED_CHARACTERS].lower()))
+
+    @cached_property
+    def identifiers(self) -> tuple[str, ...]:
+        """The identifiers in the question."""
+        return tuple(dict.fromkeys(identifiers(self.text[:ANALYZED_CHARACTERS])))
+
+    @cached_property
+    def identifier_weight(self) -> float:
+        """The share of the question's weight that is on the words of its identifiers."""
+        parts = {word for name in self.identifiers for word in words(name)}
+        return float(self.weight[[term in parts for term in self.terms]].sum())
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:

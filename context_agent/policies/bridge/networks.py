@@ -42,6 +42,7 @@ from context_agent.policies.bridge.ranking import (
     Judgments,
     Trees,
     asked_order,
+    identifier_odds,
     ranking_features,
 )
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
@@ -427,7 +428,9 @@ class RelevanceJudgment:
 
         If there is no ranker, the scores do not change.
         """
-        return scores if self._ranker is None or not len(scores) else sigmoid(self._ranker(self.ranking_inputs()))
+        if self._ranker is None or not len(scores):
+            return scores
+        return sigmoid(self._ranker(self.ranking_inputs()) + identifier_odds(self.notes))
 
     def suffices(self) -> float:
         """Return the probability that more searches would not improve the final ranking. If it is unknown, return 0."""
@@ -435,7 +438,7 @@ class RelevanceJudgment:
         if calibration is None or calibration.stopping is None or ranker is None or not len(self._odds):
             return 0.0
         rows = self.ranking_inputs()
-        scores = sigmoid(ranker(rows))
+        scores = sigmoid(ranker(rows) + identifier_odds(self.notes))
         question = self.notes.question
         named = float(question.weight[question.in_name].sum())
         # Another passage often says what the question says beside its names and the best passage does not.

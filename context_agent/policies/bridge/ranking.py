@@ -71,6 +71,7 @@ RANKING = (
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
 """Added to each rank. The larger it is, the more two middling ranks count compared with one high rank."""
+IDENTIFIER_WEIGHT = 4.0
 _LEAST_FAMILY = 2
 _MOST_WORDS = 12
 """Words of a title that are compared."""
@@ -103,6 +104,20 @@ class Judgments:
     combined: Floats
     read: Floats
     alone: Floats
+
+
+def identifier_odds(notes: Notes) -> Floats:
+    """Return what the identifiers of the question add to the log-odds of each candidate, shape (n_candidates,).
+
+    The trees see the words of an identifier, and many names share them. A candidate with the identifier itself gains
+    up to `IDENTIFIER_WEIGHT`. It gains less if the question has many other words or identifiers.
+    """
+    question = notes.question
+    asked = question.identifiers
+    if not asked:
+        return np.zeros(len(notes), dtype=np.float32)
+    found = [sum(name in candidate.passage.identifiers for name in asked) for candidate in notes.candidates]
+    return np.float32(IDENTIFIER_WEIGHT * question.identifier_weight / len(asked)) * np.array(found, dtype=np.float32)
 
 
 def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgments, *, corpus_size: int) -> Floats:

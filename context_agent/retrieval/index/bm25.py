@@ -9,6 +9,9 @@ An index may hold texts in several languages. Each text is analyzed in its own l
 in each language of the index. The forms count as one term, which is as frequent as all of them together.
 
 A query is never parsed. Its analyzed words become a disjunction of terms, so a query may have any characters.
+
+The identifiers of a text (`text.identifiers`) are in a field of their own. The score of a text is the sum of its scores
+by words and by identifiers. A query without an identifier therefore has the scores of its words alone.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from context_agent.retrieval.filters import Where
 from context_agent.retrieval.index.analysis import TOKENIZER_NAME, analyzer, term_splitter, word_forms, word_splitter
 from context_agent.retrieval.retriever import SPARSE
 from context_agent.text.identification import identify, language_of, languages_shown
+from context_agent.text.identifiers import identifiers
 from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, require_language
 from context_agent.text.normalization import well_formed
 from context_agent.text.scripts import segmented
@@ -38,7 +42,7 @@ from context_agent.text.scripts import segmented
 if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema
 
-ANALYZER_VERSION = 2
+ANALYZER_VERSION = 3
 """The version of the analyzer. Increment it when the analyzer or the schema changes. Older indexes are then rebuilt."""
 MAX_QUERY_TERMS = 64
 """The maximum number of distinct terms in a query. Of a longer query, the rarest terms are kept.
@@ -137,12 +141,15 @@ class Bm25Index:
             language = self.language
             if self.mixed:
                 language = language_of(f"{entry.title}\n{entry.text}", language)
-            terms = analyzer(language).analyze(self._cut(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
+            text = f"{entry.title}\n" * TITLE_WEIGHT + entry.text
+            terms = analyzer(language).analyze(self._cut(text))
             document = Document()
             document.add_text("id", entry.id)
             document.add_text("every", _EVERY_TEXT)
             document.add_text("language", language)
             document.add_text("text", " ".join(terms))
+            if names := identifiers(text):
+                document.add_text("identifiers", " ".join(names))
             writer.add_document(document)
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -174,14 +181,19 @@ class Bm25Index:
         """
         from tantivy import Occur, Query
 
-        terms, searcher = self._terms(query), self._searcher
+        terms, names, searcher = self._terms(query), self._identifiers(query), self._searcher
         k = min(k, searcher.num_docs)
-        if k <= 0 or not terms:
+        if k <= 0 or not (terms or names):
             return []
         with self.reading():
             if len(terms) > MAX_QUERY_TERMS:
                 terms = self._rarest(terms)
-            any_term = Query.boolean_query([(Occur.Should, part) for forms in terms for part in self._weighted(forms)])
+            parts = [(Occur.Should, part) for forms in terms for part in self._weighted(forms)]
+            parts += [
+                (Occur.Should, Query.term_query(self._schema, "identifiers", name, "freq"))
+                for name in names[:MAX_QUERY_TERMS]
+            ]
+            any_term = Query.boolean_query(parts)
             if only is not None:
                 allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
                 any_term = Query.boolean_query([(Occur.Must, any_term), (Occur.Must, allowed)])
@@ -269,6 +281,10 @@ class Bm25Index:
                 terms.append(fresh)
         return terms
 
+    def _identifiers(self, query: str) -> list[str]:
+        """Return the distinct identifiers of a query in order of appearance."""
+        return list(dict.fromkeys(identifiers(query[:MAX_QUERY_CHARACTERS])))
+
     def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
         """Yield a query for each form of a term.
 
@@ -330,7 +346,8 @@ def _schema() -> Schema:
     builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("every", stored=False, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("language", stored=False, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("text", stored=False, tokenizer_name=TOKENIZER_NAME, index_option="freq")
+    for name in ("text", "identifiers"):
+        builder.add_text_field(name, stored=False, tokenizer_name=TOKENIZER_NAME, index_option="freq")
     return builder.build()
 
 

@@ -170,3 +170,12 @@ def test_any_question_ends_within_its_window(films, question, window):
     end = result.trajectories[0].end
     assert end is not None
     assert end.mistakes == 0
+
+
+def test_an_exact_name_ranks_above_longer_names_with_the_same_words():
+    names = ["make_self_pipe_writer", "make_pipe_self", "close_self_pipe", "make_self_pipes", "self_make_pipe"]
+    texts = [f"def _{name}(self): make a pipe for the self pipe of {name}" for name in names]
+    documents = [Document(f"d{number}", text, f"loop.py: {text[4:20]}") for number, text in enumerate(texts)]
+    documents.append(Document("exact", "The loop calls _make_self_pipe when it opens, before any callback.", "notes"))
+    result = run(MemoryCorpus(documents, embedder=HashEmbedder()), "where is _make_self_pipe called?")
+    assert result.documents[0].id == "exact"

@@ -210,3 +210,30 @@ def test_a_rare_language_costs_a_query_in_another_nothing() -> None:
     index = mixed(*texts, GERMAN_HOUSES)
     assert index.analyze("Which houses were opened?") == mixed(ENGLISH_HOUSES).analyze("Which houses were opened?")
     assert index.search("Welche Häuser wurden geöffnet?", 1)[0][0] == "600"
+
+
+def named(*texts: str) -> Bm25Index:
+    return Bm25Index.of(Bm25Entry(str(number), "", text) for number, text in enumerate(texts))
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("open_log_file", ["file_open_log() calls log_file and open_file", "def open_log_file(path, mode, flags)"]),
+        ("Is 3.1.2 affected?", ["1.2.3 and 2.3.1 are affected", "affected is everything from 3.1.2 on, on any system"]),
+        ("cve-2021-4034", ["4034 in 2021, cve-2021-3156 and 4034", "CVE-2021-4034 lets a user become root by a name"]),
+        ("--no-cache", ["no cache, no cache", "with --no-cache, the images are pulled again from the server"]),
+    ],
+)
+def test_a_text_with_an_identifier_itself_beats_one_with_its_parts(query: str, texts: list[str]) -> None:
+    assert [hit for hit, _ in named(*texts).search(query, 1)] == ["1"]
+
+
+def test_identifiers_do_not_change_the_scores_of_other_queries() -> None:
+    with_names = named("a guild has a ledger, ledger_of_guild, and v1.2.3", "a guild of people")
+    without = named("a guild has a ledger, ledger of guild, and v1 2 3", "a guild of people")
+    assert with_names.search("guild ledger", 2) == without.search("guild ledger", 2)
+
+
+def test_an_identifier_of_stop_words_alone_is_found() -> None:
+    assert [hit for hit, _ in named("it is not to_be or_not", "to be or not").search("to_be", 2)] == ["0"]

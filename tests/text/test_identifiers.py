@@ -1,0 +1,46 @@
+"""Identifiers in a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.text.identifiers import MAX_CHARACTERS, identifier_spans, identifiers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("call _make_self_pipe() twice", ["_make_self_pipe", "make_self_pipe"]),
+        ("Loop._make_pipe(", ["loop._make_pipe", "_make_pipe", "make_pipe"]),
+        ("pkg.mod.run_all", ["pkg.mod.run_all", "pkg.mod", "mod.run_all", "run_all"]),
+        ("std::vector<int>::push_back(x)", ["push_back"]),
+        ("since v2.1.3, not 2.1", ["2.1.3", "2.1"]),
+        ("see CVE-2024-1234 and UTF-8", ["cve-2024-1234", "utf-8"]),
+        ("pass --dry-run", ["dry-run"]),
+        ("max_tokens=my_limit", ["max_tokens", "my_limit"]),
+        ("src/app/main.py:12", ["main.py"]),
+        ("関数foo_barを見る", ["foo_bar"]),
+    ],
+)
+def test_an_identifier_is_one_term_and_so_are_the_names_inside_it(text, expected):
+    assert identifiers(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a well-known and/or time-honored U.S. case, i.e. this.", "__init__", "x = y", ""])
+def test_words_are_no_identifiers(text):
+    assert identifiers(text) == []
+
+
+def test_encoded_data_is_no_identifier():
+    assert identifiers("a_" * MAX_CHARACTERS + "b") == []
+
+
+def test_each_occurrence_counts_for_the_frequency():
+    assert identifiers("a_b, then a_b") == ["a_b", "a_b"]
+
+
+def test_a_span_is_an_identifier_as_written():
+    text = "Why does Loop._make_pipe fail in a well-known way?"
+    assert [(start, text[start : start + len(name)]) for start, name in identifier_spans(text)] == [
+        (9, "Loop._make_pipe")
+    ]
