@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import codec_with_mark, stream_encoding
 from context_agent.retrieval.loaders.options import LoadOptions
-from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading
 from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, check_columns, from_row
 from context_agent.types import Document
 
@@ -39,7 +39,8 @@ def read_csv(reading: Reading) -> Iterator[Document]:
         delimiter = reading.options.delimiter or stated or _delimiter(text)
         text.seek(start)
         bounded = _RowLines(text, reading.options, delimiter)
-        yield from _from_table(reading, csv.reader(bounded, delimiter=delimiter, strict=True), bounded)
+        table = csv.reader(bounded, delimiter=delimiter, strict=True)
+        yield from _from_table(reading, table, bounded, lines_before=1 if stated else 0)
     finally:
         text.detach()  # or the wrapper would close the caller's stream
 
@@ -87,12 +88,14 @@ def _delimiter(text: io.TextIOWrapper) -> str:
     return max(",;\t|", key=header.count)
 
 
-def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Iterator[Document]:
+def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines, *, lines_before: int) -> Iterator[Document]:
     """Yield the rows below the header. A notice names the line where its row begins."""
     names = _column_names(_header(table))
+    if not names:
+        raise LeftOutError("the file is empty: it contains no text")
     check_columns(names, reading.options)
     while True:
-        line = table.line_num + 1
+        line = lines_before + table.line_num + 1
         bounded.begin_row()
         try:
             cells = next(table)
@@ -108,8 +111,9 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Ite
 
 
 def _header(table: _csv.Reader) -> list[str]:
+    """Return the first row that is not an empty line. If there is none, return an empty list."""
     try:
-        return next(table, [])
+        return next((row for row in table if row), [])
     except csv.Error as error:
         raise DataError(f"the header is not valid CSV ({error})") from error
 

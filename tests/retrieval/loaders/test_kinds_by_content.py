@@ -130,6 +130,26 @@ def test_a_line_that_states_the_delimiter_is_not_the_header(tmp_path: Path, firs
     assert (document.id, document.text, document.metadata["note"], reasons) == ("1", "mill", "x", [])
 
 
+def test_a_notice_counts_the_line_that_states_the_delimiter(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("sep=;\nid;text\n1;mill\n2;\n")
+    report = LoadReport()
+    assert len(list(load(tmp_path, report=report))) == 1
+    assert [notice.line for notice in report.notices] == [4]
+
+
+def test_empty_lines_before_the_header_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\n\nid,text\n1,mill\n2,\n")
+    report = LoadReport()
+    assert [document.text for document in load(tmp_path, report=report)] == ["mill"]
+    assert [notice.line for notice in report.notices] == [5]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "sep=;\n"])
+def test_an_empty_table_is_reported_as_empty(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    assert read(tmp_path) == ([], ["the file is empty: it contains no text"])
+
+
 def test_a_row_with_messages_is_a_conversation(tmp_path: Path) -> None:
     rows = [
         {"messages": [{"role": "user", "content": "Which mill?"}, {"role": "assistant", "content": "Osterby."}]},
