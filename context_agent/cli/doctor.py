@@ -27,7 +27,7 @@ from cyclopts.exceptions import MissingArgumentError
 from context_agent.cli import options, output
 from context_agent.cli.config_file import NOT_IN_FILE
 from context_agent.cli.help import commands_of
-from context_agent.cli.invocation import Invocation, current_invocation, set_invocation
+from context_agent.cli.invocation import TOP_LEVEL, Invocation, current_invocation, set_invocation
 from context_agent.cli.parameters import DASH_VALUE, CommonOptions, essential, options_in
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import WINDOW
@@ -361,7 +361,9 @@ def _settings(invocation: Invocation) -> Iterator[SettingInForce]:
 
 def _source(token: Token) -> str:
     """Return where the value of an option comes from."""
-    return {"cli": "option", "env": f"environment variable {token.keyword}"}.get(token.source, f"file {token.source}")
+    return {"cli": "option", "env": f"environment variable {token.keyword}"}.get(
+        token.source, f"file {token.source.removesuffix(TOP_LEVEL)}"
+    )
 
 
 def _plain(value: Any) -> Any:
