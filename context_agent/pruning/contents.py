@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,6 +86,20 @@ class MessageContent:
     result_owner: tuple[int, ...] = ()
     left: tuple[ResultText, ...] = ()
     unknown: tuple[str, ...] = ()
+
+    def text_with(self, replacement: Callable[[ResultText], str]) -> str:
+        """Return the words of the author, with `replacement(argument)` in place of each argument of a call.
+
+        The arguments occur in the words in their order, so the text is searched once.
+        """
+        parts: list[str] = []
+        position = 0
+        for argument in self.arguments:
+            start = self.text.find(argument.text, position)
+            if start >= 0:
+                parts += [self.text[position:start], replacement(argument)]
+                position = start + len(argument.text)
+        return "".join([*parts, self.text[position:]])
 
 
 IMAGE_RULES: dict[MessageKind, ImageRule] = {

@@ -127,8 +127,8 @@ class _Reading:
     def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, signed: bool = False) -> None:
         """Add a call. Its arguments count as words of the agent. If they are not signed, pruning may shorten them."""
         self.calls.append(call)
-        self.add_words(call.name, arguments)
         text = _json_text(arguments) if form == "value" else _written(arguments)
+        self.add_words(call.name, arguments if text is None else text)
         if text is not None and not signed:
             key = call.id or call.name
             self.arguments.append(ResultText(self.index, path, key, text, form=form, is_argument=True))

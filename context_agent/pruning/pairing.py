@@ -6,6 +6,7 @@ tool as the id, or send no id. In these cases the latest turn, the name, and the
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,9 +16,57 @@ from context_agent.pruning.contents import OWN_RESULT, Call, MessageContent
 @dataclass(eq=False, slots=True)
 class _OpenCall:
     call: Call
+    number: int
     message: int
     turn: int
     answered: bool = False
+
+
+class _WaitingCalls:
+    """The calls of a turn that wait for their results, in order and by name."""
+
+    def __init__(self) -> None:
+        self._all: deque[_OpenCall] = deque()
+        self._by_name: defaultdict[str, deque[_OpenCall]] = defaultdict(deque)
+
+    def add(self, made: _OpenCall) -> None:
+        self._all.append(made)
+        self._by_name[made.call.name].append(made)
+
+    def first(self) -> _OpenCall | None:
+        return _first_waiting(self._all)
+
+    def first_named(self, *names: str) -> _OpenCall | None:
+        """Return the first call that waits and has one of the names. An empty name stands for calls without one."""
+        waiting = (_first_waiting(self._by_name[name]) for name in names if name in self._by_name)
+        return min((made for made in waiting if made is not None), key=lambda made: made.number, default=None)
+
+
+def _first_waiting(calls: deque[_OpenCall]) -> _OpenCall | None:
+    while calls and calls[0].answered:
+        calls.popleft()
+    return calls[0] if calls else None
+
+
+class _LatestTurn:
+    """The calls of the latest turn with calls. A result that has an id can only answer a call without one."""
+
+    def __init__(self, turn: int) -> None:
+        self.turn = turn
+        self._calls, self._calls_without_id = _WaitingCalls(), _WaitingCalls()
+
+    def add(self, made: _OpenCall) -> None:
+        self._calls.add(made)
+        if not made.call.id:
+            self._calls_without_id.add(made)
+
+    def fitting(self, answer: Call) -> _OpenCall | None:
+        """Return the first unanswered call that fits a result, by the tool's name or else by position."""
+        waiting = self._calls_without_id if answer.id else self._calls
+        if (named := waiting.first_named(*filter(None, (answer.name, answer.id)))) is not None:
+            return named
+        is_named_otherwise = answer.name and waiting.first_named("") is None
+        return None if is_named_otherwise else waiting.first()
 
 
 @dataclass
@@ -45,8 +94,8 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
         a call without a result.
     """
     calls: list[_OpenCall] = []
-    by_id: dict[str, list[_OpenCall]] = {}
-    latest: list[_OpenCall] = []
+    by_id: dict[str, list[deque[_OpenCall]]] = {}
+    latest = _LatestTurn(0)
     faults: list[str] = []
     paired_contents: list[MessageContent] = []
     turn, was_agent = 0, False
@@ -60,13 +109,16 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
         }
         paired_contents.append(content if len(sound) == len(content.answers) else _without_broken(content, sound))
         for call in content.calls:
-            if latest and latest[0].turn != turn:
-                latest = []
-            made = _OpenCall(call, index, turn)
-            latest.append(made)
+            if latest.turn != turn:
+                latest = _LatestTurn(turn)
+            made = _OpenCall(call, len(calls), index, turn)
+            latest.add(made)
             calls.append(made)
             if call.id:
-                by_id.setdefault(call.id, []).append(made)
+                turns = by_id.setdefault(call.id, [])
+                if not turns or turns[-1][-1].turn != turn:
+                    turns.append(deque())
+                turns[-1].append(made)
     faults += [
         f"message {made.message} has a call without a result: {made.call.id or made.call.name!r}"
         for made in calls
@@ -76,35 +128,22 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
 
 
 def _answer(
-    answer: Call, index: int, by_id: dict[str, list[_OpenCall]], latest: Sequence[_OpenCall], faults: list[str]
+    answer: Call, index: int, by_id: dict[str, list[deque[_OpenCall]]], latest: _LatestTurn, faults: list[str]
 ) -> bool:
     """Find the call that a result answers, and mark it as answered. Return True if there is one."""
-    named = by_id.get(answer.id, []) if answer.id else []
     # If several calls have the same id, those of the latest turn come first, in their order.
+    turns = by_id.get(answer.id) if answer.id else None
     match = None
-    for made in reversed(named):
-        if match is not None and made.turn != match.turn:
-            break
-        if not made.answered:
-            match = made
-    if match is None and not named:
-        match = _by_position(answer, latest)
+    while turns and (match := _first_waiting(turns[-1])) is None:
+        turns.pop()
+    if turns is None:
+        match = latest.fitting(answer)
     if match is None:
-        what = "a second result of the call" if named else "a result without a call:"
+        what = "a result without a call:" if turns is None else "a second result of the call"
         faults.append(f"message {index} has {what} {answer.id or answer.name!r}; it stays as it is")
         return False
     match.answered = True
     return True
-
-
-def _by_position(answer: Call, latest: Sequence[_OpenCall]) -> _OpenCall | None:
-    """Return the first unanswered call of the latest turn that fits, by the tool's name or else by position."""
-    waiting = [made for made in latest if not made.answered and not (made.call.id and answer.id)]
-    names = [made for made in waiting if made.call.name and made.call.name in (answer.name, answer.id)]
-    if names or not waiting:
-        return names[0] if names else None
-    named_otherwise = answer.name and all(made.call.name for made in waiting)
-    return None if named_otherwise else waiting[0]
 
 
 def _without_broken(content: MessageContent, sound: set[int]) -> MessageContent:

@@ -265,12 +265,12 @@ class _Prune:
 
         A stub in the arguments of a call must not count as a request to restore.
         """
-        text = content.text
-        for argument in content.arguments:
+
+        def original(argument: ResultText) -> str:
             record = self._memory.removed(argument)[0]
-            if record is not None:
-                text = text.replace(argument.text, record.text)
-        return text
+            return argument.text if record is None else record.text
+
+        return content.text_with(original)
 
     def _fitting(self, sizes: Sequence[int], tokens: int) -> frozenset[int]:
         """Return the numbers of the last turn's results that stay whole.
@@ -552,8 +552,11 @@ class _Prune:
         changed = zip(self._results, self._records, self._sent, texts, strict=True)
         lost, is_broken = 0, False
         by_message: dict[int, list[tuple[ResultRecord, str, str]]] = {}
+        # Large arguments are separate texts.
+        counted: set[tuple[int, Path]] = set()
         for result, record, before, after in changed:
             by_message.setdefault(result.message, []).append((record, before, after))
+            counted.add((result.message, result.path))
         for message, content in enumerate(self._transcript.contents[: self._transcript.last_turn]):
             for record, before, after in by_message.get(message, ()):
                 if is_broken or before != after:
@@ -561,10 +564,7 @@ class _Prune:
                     lost += self._memory.tokens(after[start:], record)
                     is_broken = True
             if is_broken:
-                # Large arguments are separate texts, which were counted above.
-                own = content.text
-                for record, before, _ in by_message.get(message, ()):
-                    own = own.replace(before, "") if record.source.is_argument else own
+                own = content.text_with(lambda it: "" if (it.message, it.path) in counted else it.text)
                 lost += self._memory.tokens(own)
         return lost
 

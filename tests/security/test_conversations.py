@@ -16,6 +16,7 @@ from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.blocks import MOST_SHORT, SMALL, Passage
+from context_agent.pruning.contents import MessageContent
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import cut
 from context_agent.pruning.pieces import pieces_of
@@ -135,6 +136,47 @@ def test_a_message_of_many_results_is_rewritten_in_linear_time() -> None:
         assert messages[1]["content"][0]["content"] == "x"
 
     assert growth(rewrite, messages, 5_000) < MOST_GROWTH
+
+
+def calls_and_results(call_id: Any, result_id: Any) -> Callable[[int], list[dict[str, Any]]]:
+    """Return a function that makes one turn of many calls. The arguments give the ids of the nth call and result."""
+
+    def messages(count: int) -> list[dict[str, Any]]:
+        calls = [{"id": call_id(n), "function": {"name": "look", "arguments": "{}"}} for n in range(count)]
+        results = [{"role": "tool", "tool_call_id": result_id(n), "content": f"row {n}"} for n in range(count)]
+        return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+
+    return messages
+
+
+PAIRINGS = {
+    "without ids": (lambda n: "", lambda n: ""),
+    "with one id": (lambda n: "a", lambda n: "a"),
+    "with the tool's name as the id": (lambda n: "", lambda n: "look"),
+    "with results out of order": (lambda n: f"a{n}", lambda n: f"a{(7 * n + 3) % 4_001}"),
+    "with other ids": (lambda n: f"a{n}", lambda n: f"b{n}"),
+}
+
+
+@pytest.mark.parametrize("name", PAIRINGS)
+def test_calls_and_results_are_paired_in_linear_time(name: str) -> None:
+    assert growth(Transcript, calls_and_results(*PAIRINGS[name]), 1_500) < MOST_GROWTH
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_the_arguments_of_many_calls_are_replaced_in_linear_time(as_text: bool) -> None:
+    def message(count: int) -> MessageContent:
+        texts = [f"{number} {'rain and wind ' * 80}" for number in range(count)]
+        uses = [
+            {"type": "tool_use", "id": f"c{n}", "name": "f", "input": text if as_text else {"text": text}}
+            for n, text in enumerate(texts)
+        ]
+        return Transcript([{"role": "assistant", "content": uses}]).contents[0]
+
+    def replace(content: MessageContent) -> None:
+        assert content.text_with(lambda argument: "x") == "\n".join(["f x"] * len(content.arguments))
+
+    assert growth(replace, message, 1_500) < MOST_GROWTH
 
 
 def test_a_stub_that_is_repeated_does_not_restore_a_long_result_many_times() -> None:

@@ -10,6 +10,8 @@ from context_agent._support.extras import extra
 
 MOST_ENCODINGS = 3
 """The most encodings of one body that are undone."""
+SMALLEST_PIECE = 256
+"""The bytes of a gzip or deflate stream that are decoded first."""
 LARGEST_WINDOW = 1 << 27
 """The most bytes that a zstd decoder may allocate.
 
@@ -68,14 +70,19 @@ def _inflate_deflate(body: bytes, most: int) -> bytes:
 
 def _inflate(body: bytes, most: int, window: int) -> bytes:
     parts: list[bytes] = []
-    while body and most > 0:
-        # A body may consist of several streams in a row.
-        stream = zlib.decompressobj(window)
-        parts.append(stream.decompress(body, most))
-        most -= len(parts[-1])
-        if most > 0 and not stream.eof:
-            raise UndecodableBody("the compressed body is truncated. Send all of it.")
-        body = stream.unused_data
+    position = 0
+    while position < len(body) and most > 0:
+        # A body may consist of several streams in a row. The decoder copies what follows the end of a stream, so it
+        # gets pieces that grow with the stream.
+        stream, size = zlib.decompressobj(window), SMALLEST_PIECE
+        while most > 0 and not stream.eof:
+            if position == len(body):
+                raise UndecodableBody("the compressed body is truncated. Send all of it.")
+            piece = body[position : position + size]
+            parts.append(stream.decompress(piece, most))
+            most -= len(parts[-1])
+            position += len(piece) - len(stream.unused_data)
+            size *= 2
     return b"".join(parts)
 
 

@@ -18,6 +18,7 @@ from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
 from context_agent.integrations.server.proxy import BodyPruner, conversation_field
 from context_agent.pruning import ContextPruner, Prices
+from tests.support.growth import MOST_GROWTH, growth
 from tests.support.proxied import CHAT, conversation, proxy_client
 from tests.support.upstream import Reply, upstream
 
@@ -82,6 +83,15 @@ def test_a_bomb_or_a_damaged_body_passes_unpruned(name: str, damage: str) -> Non
     pruned = bodies().prune(body, "messages", b"", encodings=name.removesuffix(", bare"))
     assert pruned.body is body
     assert pruned.counts == {"outcome": "no conversation"}
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "deflate, bare"])
+def test_a_body_of_many_streams_is_unpacked_in_linear_time(name: str) -> None:
+    def unpack(count: int) -> None:
+        unpacked = decoded_body(ENCODERS[name](b"[]") * count, name.removesuffix(", bare"), 10**9)
+        assert unpacked == b"[]" * count
+
+    assert growth(unpack, lambda size: size, 15_000) < MOST_GROWTH
 
 
 def test_an_unknown_encoding_and_too_many_are_refused() -> None:
