@@ -33,6 +33,7 @@ from context_agent.policies.bridge.candidates import (
 )
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.features import Novelty
+from context_agent.policies.bridge.feedback import with_feedback
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
 from context_agent.pruning.view import Block, View
@@ -258,7 +259,9 @@ class BridgeActor:
         """Compute the scores of the final ranking."""
         if not self._ending:
             self._ending = True
-            self._scores = self._novelty.discounted(self.judgment.ranking_scores(self._scores))
+            scores = self.judgment.ranking_scores(self._scores)
+            trusted = self._novelty.discounted(scores)
+            self._scores = self._novelty.discounted(with_feedback(self.notes, scores, trusted))
 
     def _finding(self, block: Block) -> Finding:
         search, shown = self._numbers.get(block.call, (-1, 0))

@@ -36,6 +36,18 @@ _ASKS_MANY = re.compile(
     r"\b(?:all|each|every|both|across|list|versions|releases|quarters|years|months)\b"
     r"|\b(?:which|what|how many) (?:\w+ ){0,2}?[a-z]{2,}s\b(?<!ss)(?<!this)(?<!does)(?<!was)(?<!is)(?<!has)"
 )
+_ASKS_FOR_GROUP = re.compile(
+    r"(?:^|[.:;?!] )(?:(?:at|by|during|for|from|in|on|to|under|with) )?(?:which|what) "
+    r"(?:(?!(?:an?|are|can|could|did|do|does|had|has|is|may|must|should|the|was|were|will|would) )[\w-]+ ){0,2}?"
+    r"[a-z]{2,}s\b(?<!ss)(?<!us)(?<!this)(?<!does)(?<!was)(?<!is)(?<!has)"
+    r"(?! (?:an?|the|past|to|into|from|how|what|which|out|off|and|its?|them|when|whether|round|about|up|down|that|his|"
+    r"her|their|your|my|our|more|only|no|every|each|both)\b)(?! \w+ (?:does|has|is|was|would)\b)"
+)
+"""A plural after the question word that begins a clause, before the verb.
+
+In "which river flows past", the word with -s is itself the verb, as the next word shows. In "which sports team would",
+one team is asked for.
+"""
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
 _CLAUSE_START = re.compile(
@@ -170,6 +182,14 @@ class AnalyzedQuestion:
         """The share of the question's weight that is on the words of its identifiers."""
         parts = {word for name in self.identifiers for word in words(name)}
         return float(self.weight[[term in parts for term in self.terms]].sum())
+
+    @cached_property
+    def asks_for_group(self) -> bool:
+        """True if the question asks for documents of one kind, as "which functions" does.
+
+        Unlike `asks_many`, it is False if the question may ask for one document.
+        """
+        return bool(_ASKS_FOR_GROUP.search(self.text[:ANALYZED_CHARACTERS].lower()))
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:

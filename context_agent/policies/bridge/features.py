@@ -266,7 +266,8 @@ CONTAINED = 0.8
 CONTAINED_WITH_TITLE = 0.5
 """That share for two documents with the same title."""
 
-_STOP_KEYS = frozenset(map(key, STOP_WORDS))
+STOP_KEYS = frozenset(map(key, STOP_WORDS))
+"""The keys of words that say nothing about the subject of a text."""
 
 Shingle = tuple[str, ...]
 
@@ -348,7 +349,7 @@ class Novelty:
     def _content(self, passage: AnalyzedPassage) -> _Content:
         question_keys = self._notes.question.key_set
         in_question = passage.keys & question_keys
-        content_keys = (passage.keys - _STOP_KEYS) | in_question
+        content_keys = (passage.keys - STOP_KEYS) | in_question
         repeated = len(in_question) / max(1, len(content_keys))
         covers = len(question_keys) > KEYWORDS and len(in_question) >= COVERED * len(question_keys)
         shingles = _shingles(passage.words)

@@ -1,0 +1,73 @@
+"""Relevance feedback. If a question asks for documents of one kind, candidates that resemble the best ones rise.
+
+Such documents are written alike, but the question often fits one of them better than the others. So the best documents
+serve as a second question (Rocchio, "Relevance Feedback in Information Retrieval", 1971). A question about names
+follows links to texts of other kinds, so the more of it is in names, the less the resemblance counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+
+import numpy as np
+
+from context_agent.policies.bridge.calibration import log_odds
+from context_agent.policies.bridge.candidates import Floats, Notes
+from context_agent.policies.bridge.features import STOP_KEYS, standard
+from context_agent.policies.bridge.networks import document_rows
+
+FEEDBACK_DOCUMENTS = 3
+"""How many of the best documents the other candidates are compared with."""
+KEPT_DOCUMENTS = 5
+"""How many of the best documents keep their places, because a text of another kind may be needed too."""
+RESEMBLANCE_WEIGHT = 1.5
+"""Log-odds that count as much as one standard deviation of the resemblance, for a question without names."""
+
+
+def with_feedback(notes: Notes, scores: Floats, trusted: Floats) -> Floats:
+    """Return the scores in the order that also counts how far a candidate resembles the best ones.
+
+    The candidates exchange their scores, so the highest score is still the highest, and the calibration still fits. If
+    the question does not ask for documents of one kind, the scores do not change.
+
+    Args:
+        notes: The candidates.
+        scores: Their scores, shape (n_candidates,).
+        trusted: The scores that choose the best documents, shape (n_candidates,). Repeats and echoes of the question
+            have low ones.
+
+    Returns:
+        The new scores, shape (n_candidates,).
+    """
+    question = notes.question
+    if not question.asks_for_group or not len(notes):
+        return scores
+    weight = RESEMBLANCE_WEIGHT * (1 - float(question.weight[question.in_name].sum()))
+    kept = document_rows(notes, trusted)[:KEPT_DOCUMENTS]
+    best = kept[:FEEDBACK_DOCUMENTS]
+    fused = log_odds(scores) + weight * standard(_resemblance(notes, best, trusted[best]))
+    fused[kept] = fused.max() + np.arange(len(kept), 0, -1)
+    order = np.argsort(-fused, kind="stable")
+    exchanged = np.empty_like(scores)
+    exchanged[order] = np.sort(scores)[::-1]
+    return exchanged
+
+
+def _resemblance(notes: Notes, best: list[int], weights: Floats) -> Floats:
+    """Return the cosine of each candidate's text with the weighted sum of the best texts, shape (n_candidates,).
+
+    A text is the set of its content words. A word in fewer candidates weighs more.
+    """
+    texts = [candidate.passage.text_keys - STOP_KEYS for candidate in notes.candidates]
+    frequency = Counter(chain.from_iterable(texts))
+    # In the same order in every process, so that sums are rounded alike.
+    vocabulary = sorted(frequency)
+    columns = {word: column for column, word in enumerate(vocabulary)}
+    rarity = np.log1p(len(texts) / np.array([frequency[word] for word in vocabulary], dtype=np.float32))
+    vectors = np.zeros((len(texts), len(columns)), dtype=np.float32)
+    for row, text in enumerate(texts):
+        present = [columns[word] for word in text]
+        vectors[row, present] = rarity[present]
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    return np.asarray(vectors @ (weights @ vectors[best]), dtype=np.float32)
