@@ -25,11 +25,11 @@ A shorter one is read together with the message before.
 _HINT = re.compile(r"^[ \t]*(?:[-*>#]{1,6}[ \t]*)?looking for:[ \t]*(\S[^\n]{0,500})", re.I | re.M)
 _ADDED_CONTEXT = re.compile(
     r"(?:# AGENTS\.md instructions for [^\n]{1,1000}\n\s{0,9})?"
-    r"<(system-reminder|environment_context|session_context|INSTRUCTIONS)>"
+    r"<(system-reminder|environment_context|environment_details|session_context|user_instructions|INSTRUCTIONS)>"
 )
 """The beginning of a block that a coding agent adds to a user message. The user did not write it.
 
-Claude Code, Codex and Gemini CLI use these names. The blocks can be a hundred times longer than the task.
+Claude Code, Cline, Codex and Gemini CLI use these names. The blocks can be a hundred times longer than the task.
 """
 CONVERSATION_KEYS = ("messages", "input", "contents")
 """The keys under which the body of a model request has its messages."""

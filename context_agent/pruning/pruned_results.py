@@ -133,8 +133,12 @@ class ResultRecord:
         if source.form != "image":
             return result.path, text
         path = result.path if result.form == "image" else result.path[:-1]
+        if text == source.text:
+            return path, source.image
         part = {"type": source.text_type, "text": text} if source.text_type else {"text": text}
-        return path, source.image if text == source.text else part
+        # The mark of a cached prefix belongs to the place in the conversation, not to the image.
+        marks = {name: value for name, value in (result.image or {}).items() if name == "cache_control"}
+        return path, {**part, **marks}
 
     @staticmethod
     def _brief_stub(ids: Mapping[int, str], run: Sequence[int]) -> str:

@@ -317,6 +317,20 @@ def test_old_images_give_way_to_a_stub_and_the_newest_stays(kind: str) -> None:
     assert keeper.restore(pruned.messages, everything(pruned.report)) == before
 
 
+def test_the_mark_of_a_cached_prefix_stays_when_its_image_goes() -> None:
+    """Agents move the mark from turn to turn. A stub has the mark only while its image has it."""
+    unmarked = screens("anthropic", 6)
+    marked = copy.deepcopy(unmarked)
+    part = next(block for block in marked[2]["content"] if block["type"] == "tool_result")["content"][-1]
+    assert part["type"] == "image"
+    part["cache_control"] = {"type": "ephemeral"}
+    keeper = ContextPruner(3_000, effort="fast", prices=ALWAYS)
+    pruned = json.dumps(keeper.prune(marked).messages)
+    assert png(1280, 720) not in pruned
+    assert pruned.count("cache_control") == 1
+    assert "cache_control" not in json.dumps(keeper.prune(unmarked).messages)
+
+
 def test_the_newest_image_stays_when_the_last_turn_has_no_result() -> None:
     messages = [*screens("anthropic", 3), {"role": "assistant", "content": [{"type": "text", "text": "Done."}]}]
     pruned = ContextPruner(1_300, effort="fast", prices=ALWAYS).prune([*messages, {"role": "user", "content": TASK}])
@@ -478,7 +492,8 @@ def test_a_block_without_an_end_or_a_beginning_is_the_users(text: str) -> None:
     assert Transcript([{"role": "user", "content": text}]).task == text
 
 
-def test_a_long_reminder_does_not_hide_the_question() -> None:
-    reminder = f"<system-reminder>\n{noises(100, 40)}\n</system-reminder>\n"
+@pytest.mark.parametrize("name", ["system-reminder", "environment_details", "user_instructions"])
+def test_a_long_reminder_does_not_hide_the_question(name: str) -> None:
+    reminder = f"<{name}>\n{noises(100, 40)}\n</{name}>\n"
     messages = chat(("{}", f"{noises(0, 40)}\n\n{FILM}\n\n{noises(50, 40)}"), user=f"{reminder}{TASK}")
     assert "Ana Berg" in pruner().prune(messages).messages[2]["content"]
