@@ -70,10 +70,17 @@ def load_model(run: RunConfig) -> LoadedModel:
             f"the tokenizer has {len(tokenizer)} tokens, but the vocabulary of {run.model.name or 'the tiny model'} "
             f"has {size}. Use the tokenizer that the model was trained with."
         )
+    if tokenizer.pad_token is None and tokenizer.eos_token is None:
+        raise ConfigError(
+            f"the tokenizer of {run.model.name!r} has neither a padding token nor an end token, so rows of different "
+            "lengths cannot share a pass. Set pad_token in its tokenizer_config.json."
+        )
     if run.model.name and run.model.renderer is RendererKind.WORDS:
         _check_words(run.model.name, tokenizer)
     if run.model.adapter:
-        return LoadedModel(_with_adapter(model, run.model.adapter), tokenizer, renderer)
+        adapted = _with_adapter(model, run.model.adapter)
+        _check_same_size(adapted, run.model)
+        return LoadedModel(adapted, tokenizer, renderer)
     if run.model.lora is not None:
         _check_targets(model, run.model.lora)
     layers = model.config.get_text_config().num_hidden_layers
@@ -183,6 +190,17 @@ def lora_adapter(chosen: ModelConfig, layers: int) -> Any:
         layers_to_transform=list(range(first, layers)) if (first := chosen.lora.first_layer) else None,
         task_type="CAUSAL_LM",
     )
+
+
+def _check_same_size(adapted: Any, chosen: ModelConfig) -> None:
+    """Raise `ConfigError` if the adapters that are trained further differ from those that the run file describes."""
+    settings, lora = adapted.peft_config["default"], chosen.lora
+    if lora is not None and (settings.r, settings.lora_alpha) != (lora.rank, lora.alpha):
+        raise ConfigError(
+            f"the adapters in {chosen.adapter!r} have rank {settings.r} and alpha {settings.lora_alpha:g}, but "
+            f"[model.lora] has rank {lora.rank} and alpha {lora.alpha:g}, which would have no effect. Use the same "
+            "values, or leave out [model.lora]."
+        )
 
 
 def _check_targets(model: Any, lora: LoraConfig) -> None:

@@ -58,6 +58,16 @@ def test_all_weights_have_32_bits_if_they_are_trained_and_the_base_of_adapters_d
     assert lost < 0.5
 
 
+def test_a_tokenizer_that_cannot_pad_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {"hidden": 32, "layers": 1, "positions": 1024}
+    run = tiny_runs.demonstrations(tmp_path, model={"tiny": tiny})
+    tokenizer, renderer = load_renderer(run)
+    tokenizer.pad_token = tokenizer.eos_token = None
+    monkeypatch.setattr("context_agent.train.models.load_renderer", lambda _: (tokenizer, renderer))
+    with pytest.raises(ConfigError, match="neither a padding token nor an end token"):
+        load_model(run)
+
+
 @pytest.mark.parametrize(
     ("lora", "told"),
     [

@@ -61,6 +61,14 @@ def test_rewards_from_the_lessons_keep_what_they_taught(student: Path, lessons: 
     assert adapter_size(Path(result.model)) == pytest.approx(taught, rel=1e-3)
 
 
+def test_adapters_of_another_size_than_the_run_file_describes_are_refused(
+    student: Path, lessons: Path, tmp_path: Path
+) -> None:
+    run = started_from(rewarded(student, tmp_path, model={"lora": {"rank": 8, "alpha": 32}}), lessons)
+    with pytest.raises(ConfigError, match=r"have rank 4 and alpha 64, but \[model\.lora\] has rank 8 and alpha 32"):
+        train(run)
+
+
 def test_the_distance_to_the_start_is_zero_at_the_first_update(student: Path, lessons: Path, tmp_path: Path) -> None:
     """The lessons' adapters are the reference, not the model below them."""
     from context_agent.train.models import load_model
