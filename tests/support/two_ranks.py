@@ -84,12 +84,16 @@ def _take_step(out: Path, environment: dict[str, str], sender: Connection) -> No
 
 
 def write_gradients(out: Path) -> None:
-    """Rows in parts of unequal length and number; a single rank takes them all. The first rank writes."""
+    """Rows in parts of unequal length and number; a single rank takes them all. The first rank writes.
+
+    As in a run, all rows of an episode are on one rank.
+    """
     from accelerate import PartialState
 
     state = PartialState(cpu=True)
     items = [replace(item, demonstrated=n % 4 == 0) for n, item in enumerate(row_trainer.made_rows(count=11))]
-    shares = [items] if state.num_processes == 1 else [items[:8], items[8:]]
+    parts = [[item for item in items if (item.row.episode_id == "e2") is last] for last in (False, True)]
+    shares = [items] if state.num_processes == 1 else parts
     tokenizer = row_trainer.small_tokenizer()
     run_folder = out.with_suffix(f".run{state.process_index}")
     by_loss = {}
