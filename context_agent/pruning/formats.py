@@ -125,7 +125,7 @@ class _Reading:
     unknown: list[str] = field(default_factory=list)
 
     def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, signed: bool = False) -> None:
-        """Add a call. Its arguments count as words of the agent. If they are not signed, pruning may shorten them."""
+        """Add a call. Its arguments count as words of the agent. Pruning may shorten them if they are not `signed`."""
         self.calls.append(call)
         text = _json_text(arguments) if form == "value" else _written(arguments)
         self.add_words(call.name, arguments if text is None else text)
@@ -186,7 +186,9 @@ def _item(item: Any, kind: str, index: int) -> MessageContent:
         name = next((name for name in ("arguments", "input", "action", "operation") if _get(item, name)), "")
         call = Call(call_id, _name(item, "name") or kind)
         is_text = isinstance(_get(item, name), str) if name else False
-        reading.add_call(call, _get(item, name) if name else "", (name,), _written_form(name, is_text=is_text))
+        form = _written_form(name, is_text=is_text)
+        typed = name == "action" and not _has_only_texts(_get(item, name))
+        reading.add_call(call, _get(item, name) if name else "", (name,), form, signed=typed)
         return reading.content("assistant")
     if not kind.endswith("_output"):
         return MessageContent("assistant", "responses")
@@ -229,6 +231,18 @@ def _document_texts(part: Any, path: Path) -> list[ResultText]:
     if _name(source, "type") == "text" and isinstance(text := _get(source, "data"), str):
         return [_text((*path, "source", "data"), text)]
     return _texts(_get(source, "content"), (*path, "source", "content"), "anthropic")[0]
+
+
+def _has_only_texts(action: Any) -> bool:
+    """Return True if all lists of an action have only texts, and none of its members is an object with members.
+
+    The provider checks the types of an action. It would refuse a stub in place of a point or of an environment.
+    """
+    members = action.values() if isinstance(action, Mapping) else (action,)
+    lists = (member for member in members if isinstance(member, list))
+    return all(isinstance(item, str) for items in lists for item in items) and not any(
+        isinstance(member, Mapping) and member for member in members
+    )
 
 
 def _written_form(name: str, *, is_text: bool) -> Form:

@@ -406,6 +406,32 @@ def test_arguments_that_are_values_stay_values() -> None:
     assert keeper.restore(pruned.messages, everything(pruned.report)) == before
 
 
+LONG_TEXT = "rain and wind " * 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "action", "stays"),
+    [
+        ("computer_call", {"type": "drag", "path": [{"x": n, "y": n} for n in range(90)]}, True),
+        ("local_shell_call", {"type": "exec", "command": ["make"], "env": {"NOTES": LONG_TEXT}}, True),
+        ("local_shell_call", {"type": "exec", "command": ["sh", "-c", LONG_TEXT], "env": {}}, False),
+        ("shell_call", {"commands": ["ls", LONG_TEXT, *["date"] * 9]}, False),
+    ],
+)
+def test_the_types_of_an_action_stay(kind: str, action: dict[str, Any], stays: bool) -> None:
+    """The provider refuses an action whose points or environment are texts."""
+    messages = [
+        {"role": "user", "content": TASK},
+        {"type": kind, "call_id": "c1", "action": action},
+        {"type": f"{kind}_output", "call_id": "c1", "output": noises(0, 6)},
+        {"role": "assistant", "content": "I go on."},
+    ]
+    pruned = pruner(60).prune(messages).messages[1]["action"]
+    assert (pruned == action) is stays
+    assert [type(value) for value in pruned.values()] == [type(value) for value in action.values()]
+    assert all(isinstance(item, str) for key in ("command", "commands") for item in pruned.get(key, ()))
+
+
 def test_arguments_that_are_broken_json_stay() -> None:
     broken = written(0)[:-3]
     messages = chat((broken, "written"), *((written(n), "written") for n in range(1, 4)))
@@ -472,6 +498,8 @@ RULES = "# AGENTS.md instructions for /home\n\n<INSTRUCTIONS>\nBe polite to <b>a
     [
         [REMINDER, REMINDER, TASK],
         [TASK, REMINDER],
+        [TASK, REMINDER.replace("system-reminder", "environment_details")],
+        [f"<user_instructions>\nBe polite to all of them.\n</user_instructions>{TASK}"],
         [f"<session_context>\nThis is the Gemini CLI.\n</session_context>{TASK}"],
     ],
 )
