@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from importlib import import_module
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -182,20 +183,21 @@ def test_an_evaluation_with_aborted_episodes_keeps_no_model(
 
 
 def train_until_killed_while_the_best_is_replaced(plain: dict[str, Any]) -> None:
-    from context_agent.train import reinforcement, run_file, training_run
+    from context_agent.train import reinforcement, run_file
 
-    rename, consider = Path.rename, training_run.TrainingRun.consider
+    path: Any = Path
+    run: Any = import_module("context_agent.train.training_run").TrainingRun
+    rename, consider = path.rename, run.consider
 
     def rename_or_die(self: Path, target: Path) -> Path:
         if self.name == ".best.partial" and target.with_name(".best.old").exists():
             os.kill(os.getpid(), signal.SIGKILL)
-        return rename(self, target)
+        return Path(rename(self, target))
 
     def consider_rising(self: Any, trainer: Any, metric: str, value: float, **options: Any) -> None:
         consider(self, trainer, metric, float(trainer.state.global_step), **options)
 
-    training_run.Path.rename = rename_or_die  # type: ignore[method-assign, assignment]
-    training_run.TrainingRun.consider = consider_rising  # type: ignore[method-assign]
+    path.rename, run.consider = rename_or_die, consider_rising
     reinforcement.train(run_file.parse_run(plain), note=lambda _: None)
 
 

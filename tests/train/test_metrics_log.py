@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from context_agent._support import atomic_files
 from context_agent.errors import DataError
 from context_agent.train.metrics_log import MetricsLog, read_metrics
 
@@ -37,7 +36,7 @@ def test_a_process_that_dies_while_it_opens_the_file_loses_no_line(
     def die(_: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(atomic_files.os, "fsync", die)
+    monkeypatch.setattr(os, "fsync", die)
     with pytest.raises(KeyboardInterrupt):
         MetricsLog(path, first=3)
     assert [line["step"] for line in read_metrics(path)] == [0, 1, 2, 3, 4]
