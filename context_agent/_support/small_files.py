@@ -44,7 +44,7 @@ _TOML_STRING = re.compile(
 )
 _LONG_INTEGER = re.compile(r"(?<![\w.+-])[+-]?[1-9][\d_]{4000,}+(?![\w.-]|[ \t]*=)")
 """A decimal number that Python would refuse to read without naming its key."""
-_KEY = re.compile(r"([\w.-]++)[ \t]*+=")
+_KEY = re.compile(r"(?<![\w.-])([\w.-]++)[ \t]*+=")
 _LARGEST = 2**63 - 1
 _LONG_KEY = re.compile(rf"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{MAX_KEY_PARTS}}}")
 

@@ -6,13 +6,15 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.text_cache import TextCache
 from context_agent.pruning.blocks import Passage
+from context_agent.text.normalization import vowel_signs, without_marks, without_silent
+from context_agent.text.scripts import SPACED
 
 Scores = NDArray[np.float64]
 """A number for each passage, shape (n_passages,). Passages with higher scores stay."""
@@ -24,10 +26,8 @@ SHORTEST_PLURAL = 3
 NAMING_LETTERS = 3
 """The fewest letters of a word that may name something."""
 BM25_K1, BM25_B = 1.2, 0.75
-_TERM = re.compile(
-    r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_A-Za-z]+"
-)
-"""A word, a part of an identifier in camel or snake case, a number, or a character of a script without spaces."""
+_ASCII_TERM = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+"""A word, a part of an identifier in camel or snake case, or a number."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -45,7 +45,23 @@ def _word_id(word: str) -> int:
 
 def terms(text: str) -> list[str]:
     """Return the words of a text in the form in which they are compared."""
-    return [*map(_stem, _TERM.findall(text))]
+    return [*map(_stem, _written_terms(text))]
+
+
+def _written_terms(text: str) -> list[str]:
+    """Return the words of a text as written, without accents.
+
+    In scripts without spaces, each character is a word.
+    """
+    if text.isascii():
+        return _ASCII_TERM.findall(text)
+    return _term().findall(SPACED.sub(lambda part: without_marks(part[0]), without_silent(text)))
+
+
+@cache
+def _term() -> re.Pattern[str]:
+    character = r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+    return re.compile(rf"{_ASCII_TERM.pattern}|{character}|(?:[^\W\d_A-Za-z][{vowel_signs()}]*)+")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -58,7 +74,7 @@ def term_id(term: str) -> int:
 
 
 def _term_ids(text: str) -> NDArray[np.uint32]:
-    words = _TERM.findall(text)
+    words = _written_terms(text)
     return np.fromiter(map(_word_id, words), dtype=np.uint32, count=len(words))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
+from itertools import filterfalse
 from typing import Literal
 
 MAX_MARKS = 30
@@ -16,6 +17,19 @@ MAX_MARKS = 30
 _MAY_BE_MARKS = re.compile(rf"[^\x00-\x7f]{{{MAX_MARKS + 1}}}")
 _LAST_PLANE = 0x1FFFF
 """The last code point before the planes of Chinese characters. There are no combining marks in those planes."""
+_SILENT = re.compile(
+    "[\u00ad\u200c\u200d\u2060\ufeff\u0640"  # Soft hyphens, joiners, and the stretched line of Arabic.
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # Accents, and points of Hebrew.
+    "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"  # Vowels of Arabic.
+    "\u093c\u094d\u09bc\u09cd\u0a3c\u0a4d\u0abc\u0acd\u0b3c\u0b4d\u0bcd"  # Dots and joints of Indian scripts.
+    "\u0c3c\u0c4d\u0cbc\u0ccd\u0d3b\u0d3c\u0d4d\u0dca]"
+)
+_VARIANTS = {"\u06a9": "\u0643", "\u06cc": "\u064a", "\u0649": "\u064a", "\u0130": "I"}
+"""Letters that keyboards confuse, kaf and yeh of Persian and Arabic, and the dotted capital of Turkish."""
+_PLAIN = {"ß": "ss", "ẞ": "SS", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D"}
+_PLAIN |= {"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "þ": "th", "Þ": "TH", "ı": "i"}
+_UNDIVIDED = re.compile("[ßẞøØłŁđĐðÐæÆœŒþÞı]")
+_VARIANT = re.compile("[\u06a9\u06cc\u0649\u0130]")
 
 
 def normal_form(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
@@ -36,6 +50,38 @@ def _long_runs() -> re.Pattern[str]:
 
 def _is_mark(char: str) -> bool:
     return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
+
+
+def without_silent(text: str) -> str:
+    """Return the text without the characters inside words that writers may leave out.
+
+    These are soft hyphens, joiners, stress marks, and the vowel points of Arabic and Hebrew. Accented letters that
+    Unicode has as one character stay. Letters that keyboards confuse become one letter.
+    """
+    if text.isascii():
+        return text
+    return _VARIANT.sub(lambda letter: _VARIANTS[letter[0]], _SILENT.sub("", normal_form("NFC", text)))
+
+
+def without_marks(text: str) -> str:
+    """Return the text in its compatibility form (NFKD), without accents and all other combining marks.
+
+    Latin letters that Unicode does not decompose, such as `ß` and `ł`, become plain ones.
+    """
+    bare = "".join(filterfalse(unicodedata.combining, normal_form("NFKD", text)))
+    return _UNDIVIDED.sub(lambda letter: _PLAIN[letter[0]], bare)
+
+
+@cache
+def vowel_signs() -> str:
+    r"""Return the vowel signs of Asian scripts, for a class of a pattern.
+
+    They are part of a word, but `\w` does not match them. Those of Thai are only the ones that `text.scripts` keeps.
+    """
+    signs = (chr(code) for code in range(0x0900, 0x1B00) if code not in range(0x0E00, 0x0E80))
+    return "\u0e31-\u0e3a" + "".join(
+        sign for sign in signs if unicodedata.category(sign) in ("Mn", "Mc") and not unicodedata.combining(sign)
+    )
 
 
 def well_formed(text: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from context_agent.text.normalization import normal_form
+from context_agent.text.normalization import normal_form, without_silent
 
 _HAN = r"\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HIRAGANA = r"\u3041-\u3096\u309d\u309e"
@@ -42,13 +42,13 @@ def unspaced(text: str) -> bool:
 def segmented(text: str) -> str:
     """Return the text with each run of a script without spaces replaced by its terms, between blanks.
 
-    Other text is only normalized: it is in composed form (NFC), and ordinary characters replace full-width and
-    half-width ones. The terms overlap and are in the order of the text.
+    Other text is only normalized: it is in composed form (NFC), has no characters that writers may leave out, and
+    ordinary characters replace full-width and half-width ones. The terms overlap and are in the order of the text.
     For example, 青石水库 becomes 青 青石 石 石水 水 水库 库.
     """
     if text.isascii():
         return text
-    text = normal_form("NFC", text)
+    text = without_silent(text)
     if _CHANGED.search(text) is None:
         return text
     return _RUN.sub(_terms, _WIDE.sub(lambda run: normal_form("NFKC", run[0]), text))

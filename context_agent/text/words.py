@@ -7,16 +7,13 @@ without spaces, the words are the terms of `text.scripts`.
 from __future__ import annotations
 
 import re
-import unicodedata
-from functools import lru_cache
-from itertools import filterfalse, pairwise
+from functools import cache, lru_cache
+from itertools import pairwise
 
-from context_agent.text.normalization import normal_form
+from context_agent.text.normalization import vowel_signs, without_marks, without_silent
 from context_agent.text.scripts import SPACED, segmented, unspaced
 
 _WORD = re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
-_UNSPACED_WORD = re.compile(r"\d+(?:\.\d+)+|(?:[^\W_]|[\u0e31-\u0e3a])+")
-"""A word. It may contain the vowel signs of Thai, which are not alphanumeric."""
 _POSSESSIVE = re.compile(r"['’]s\b")
 _BRACKETED = re.compile(r"(?:(?<!\s)\s++)?[(\[].{0,200}?[)\]]")
 _VERSION = re.compile(r"\bv(?=\d)")
@@ -68,7 +65,7 @@ def fold(text: str) -> str:
     text = _DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower())))
     if text.isascii():
         return text
-    return "".join(filterfalse(unicodedata.combining, normal_form("NFKD", text)))
+    return without_marks(without_silent(text))
 
 
 def _spelled(date: re.Match[str]) -> str:
@@ -81,10 +78,16 @@ def words(text: str) -> list[str]:
 
     A number with dots is one word.
     """
-    if not unspaced(text):
+    if text.isascii():
         return _WORD.findall(fold(text))
-    # The marks of these scripts are not accents, so only the text between them is folded.
-    return _UNSPACED_WORD.findall(SPACED.sub(lambda part: fold(part[0]), segmented(text)))
+    # The marks of scripts without spaces are not accents, so only the text between them is folded.
+    folded = SPACED.sub(lambda part: fold(part[0]), segmented(text)) if unspaced(text) else fold(text)
+    return _word_with_vowel_signs().findall(folded)
+
+
+@cache
+def _word_with_vowel_signs() -> re.Pattern[str]:
+    return re.compile(rf"\d+(?:\.\d+)+|[^\W_]+(?:[{vowel_signs()}]+[^\W_]*)*+")
 
 
 def months_in_digits(text: str) -> list[str]:

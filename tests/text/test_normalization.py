@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.eval.gold import normalized, words
-from context_agent.text.normalization import MAX_MARKS, normal_form
+from context_agent.text.normalization import MAX_MARKS, normal_form, without_marks, without_silent
 from context_agent.text.scripts import segmented
 from context_agent.text.words import fold
 from tests.support.growth import growth, seconds
@@ -51,3 +51,26 @@ def test_timing_leaves_garbage_collection_as_it_was() -> None:
     finally:
         (gc.enable if before else gc.disable)()
     assert not any(during)
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("لَمْ يُولَدْ كتـــاب", "لم يولد كتاب"),
+        ("בְּרֵאשִׁית", "בראשית"),
+        ("می\u200cخواهم", "ميخواهم"),
+        ("Donau\u00addampf\u00adschiff", "Donaudampfschiff"),
+        ("ударе́ние", "ударение"),
+        ("e\u0301cole", "école"),
+        ("ज़मीन", "जमीन"),
+        ("İstanbul", "Istanbul"),
+        ("plain", "plain"),
+    ],
+)
+def test_what_writers_may_leave_out_is_dropped(written, plain):
+    assert without_silent(written) == plain
+    assert without_silent(plain) == plain
+
+
+def test_latin_letters_lose_their_marks_and_strokes():
+    assert without_marks("Łódź, Größe, Ærø, ışık") == "Lodz, Grosse, AEro, isik"

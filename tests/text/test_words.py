@@ -58,3 +58,10 @@ def test_a_month_beside_a_number_is_searched_in_digits():
 
 def test_a_version_is_one_word_with_or_without_its_v():
     assert words("v2.1 fixes 2.0.") == ["2.1", "fixes", "2.0"]
+
+
+@pytest.mark.parametrize("word", ["लिखा", "தமிழ்நாடு", "বাংলাদেশের", "ខ្មែរ", "မြန်မာ"])
+def test_a_word_keeps_its_vowel_signs(word):
+    (found,) = words(word)
+    assert words(f"x {word}") == ["x", found]
+    assert len(found) > 2

@@ -237,3 +237,19 @@ def test_identifiers_do_not_change_the_scores_of_other_queries() -> None:
 
 def test_an_identifier_of_stop_words_alone_is_found() -> None:
     assert [hit for hit, _ in named("it is not to_be or_not", "to be or not").search("to_be", 2)] == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "query"),
+    [
+        ("ar", "وَلَمْ يُولَدْ", "ولم يولد"),
+        ("none", "בְּרֵאשִׁית בָּרָא", "בראשית"),
+        ("none", "می\u200cخواهم", "میخواهم"),
+        ("none", "كتاب علي", "کتاب علی"),
+        ("de", "Donau\u00addampf\u00adschiff", "Donaudampfschiff"),
+        ("ru", "Москвы́ ударе́ние", "ударение"),
+        ("none", "ज़मीन", "जमीन"),
+    ],
+)
+def test_a_word_is_found_without_what_writers_may_leave_out(code: str, text: str, query: str) -> None:
+    assert [hit for hit, _ in index_in(code, "other words", text).search(query, 2)] == ["1"]
