@@ -72,6 +72,7 @@ _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
 """Added to each rank. The larger it is, the more two middling ranks count compared with one high rank."""
 IDENTIFIER_WEIGHT = 4.0
+"""The log-odds that a candidate gains if it has the identifier and the question has no other words."""
 _LEAST_FAMILY = 2
 _MOST_WORDS = 12
 """Words of a title that are compared."""
