@@ -19,20 +19,25 @@ class ThreadPool(Executor):
 
     def __init__(self, workers: int | None = None, *, name: str) -> None:
         self._workers, self._name = workers, name
-        self._start()
+        self._started = self._start()
 
-    def _start(self) -> None:
-        self._process = os.getpid()
-        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix=self._name)
+    def _start(self) -> tuple[int, ThreadPoolExecutor]:
+        """Return a new pool, and the process that its threads belong to."""
+        return os.getpid(), ThreadPoolExecutor(self._workers, thread_name_prefix=self._name)
 
     def submit(
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
         """Run a call in a thread, and return its future result."""
-        if os.getpid() != self._process:
-            self._start()
-        return self._pool.submit(fn, *args, **kwargs)
+        process, pool = self._started
+        if process != os.getpid():
+            # One assignment of both, so that no other thread submits to the pool without threads.
+            process, pool = self._started = self._start()
+        return pool.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads. In a forked process, there are none to wait for."""
-        self._pool.shutdown(wait=wait and os.getpid() == self._process, cancel_futures=cancel_futures)
+        """End the threads. Do nothing in a forked process that has submitted no work."""
+        process, pool = self._started
+        # The fork may have copied a lock of the pool that another thread held.
+        if process == os.getpid():
+            pool.shutdown(wait, cancel_futures=cancel_futures)
