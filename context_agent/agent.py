@@ -203,10 +203,11 @@ class SearchAgent:
         rollouts, workers = whole_number(rollouts, "rollouts", least=1), whole_number(workers, "workers", least=1)
         require_members(corpus, "corpus", ("search", "blocking"), "a corpus, such as MemoryCorpus(documents)")
         if policy is not None:
-            require_members(policy, "policy", ("instructions", "open"), "a policy, such as BridgePolicy()")
+            require_members(policy, "policy", ("instructions", "open", "counter"), "a policy, such as BridgePolicy()")
         require_type(profile, "profile", (Profile, str, type(None)), "a Profile or the name of one")
         require_type(limits, "limits", (Limits, type(None)), "Limits, such as Limits(turns=8)")
-        for observer in items_of(observers, "observers", "a list of functions"):
+        self.observers = tuple(items_of(observers, "observers", "a list of functions"))
+        for observer in self.observers:
             require_callable(observer, "observers")
         if swarm is not None:
             require_members(swarm, "swarm", ("over",), "a swarm, such as Swarm(breadth=4)")
@@ -227,7 +228,6 @@ class SearchAgent:
         self.trajectories = None if trajectories is None else folder_path(trajectories, "trajectories")
         if self.trajectories is not None and self.trajectories.exists() and not self.trajectories.is_dir():
             raise ConfigError(f"`trajectories` must be a folder; {self.trajectories} is a file. Pass another path.")
-        self.observers = tuple(observers)
         self.workers = workers
         self.swarm = swarm
         self._closed = False

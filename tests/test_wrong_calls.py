@@ -1,4 +1,4 @@
-"""A wrong call from Python is told with the value, the reason and the remedy. Numbers of numpy work."""
+"""A wrong call from Python raises an error with the argument, its value and what to pass. Numbers of numpy work."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from context_agent import (
     load,
 )
 from context_agent.errors import ContextAgentError
+from context_agent.harness.trajectory import Header
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
@@ -83,9 +85,12 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a file for trajectories": (agent(trajectories=__file__), "is a file"),
     "a number for observers": (agent(observers=3), "`observers`"),
     "names for observers": (agent(observers=["log"]), "`observers`"),
+    "nothing among the observers": (agent(observers=[print, None]), "`observers`"),
     "a number for a swarm": (agent(swarm=3), "`swarm`"),
     "turns in text": (lambda _: Limits(turns="3"), "`turns`"),  # type: ignore[arg-type]
     "seconds of NaN": (lambda _: Limits(seconds=math.nan), "`seconds`"),
+    "seconds beyond a float": (lambda _: Limits(seconds=10**309), "`seconds`"),
+    "seconds in a fraction beyond a float": (lambda _: Limits(seconds=Fraction(7**400)), "`seconds`"),  # type: ignore[arg-type]
     "seconds as a duration": (lambda _: Limits(seconds=dt.timedelta(3)), "`seconds`"),  # type: ignore[arg-type]
     "no calls": (lambda _: Limits(calls=any_), "`calls`"),
     "a window in text": (lambda _: Budget("9000"), "`window`"),  # type: ignore[arg-type]
@@ -134,6 +139,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a price in text": (lambda _: Prices(cached="a"), "`cached`"),  # type: ignore[arg-type]
     "a dictionary for prices": (lambda _: ContextPruner(prices={"cached": 0.1}), "`prices`"),  # type: ignore[arg-type]
     "a number for a strategy": (lambda _: ContextPruner(strategy=3), "`strategy`"),  # type: ignore[arg-type]
+    "nothing for a strategy": (lambda _: ContextPruner(strategy=any_), "`strategy`"),
     "a number for a question to the user": (lambda _: ContextPruner(confirm=3), "`confirm`"),  # type: ignore[arg-type]
     "a number for a task": (lambda _: ContextPruner().prune(MESSAGES, 3), "`task`"),  # type: ignore[arg-type]
     "texts for steps": (lambda _: ScriptedPolicy(["a"]), "`steps`"),  # type: ignore[list-item]
@@ -143,14 +149,14 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_call_is_told(name: str, tmp_path: Path) -> None:
-    call, told = WRONG[name]
+def test_the_error_of_a_wrong_call_names_the_argument_or_its_value(name: str, tmp_path: Path) -> None:
+    call, fact = WRONG[name]
     with pytest.raises(ContextAgentError) as caught:
         call(tmp_path)
-    assert told in str(caught.value)
+    assert fact in str(caught.value)
 
 
-def test_a_coroutine_for_a_value_is_told_and_an_unknown_option_is_a_type_error() -> None:
+def test_a_coroutine_for_a_value_is_a_config_error_and_an_unknown_option_is_a_type_error() -> None:
     async def value() -> int:
         return 1
 
@@ -170,6 +176,20 @@ def test_wrong_settings_leave_an_index_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(ContextAgentError):
             index_documents(people(13), tmp_path, embedder=HashEmbedder(), **wrong)
     assert index_documents(DOCUMENTS, tmp_path, embedder=HashEmbedder()).unchanged == 12
+
+
+def test_observers_may_come_from_a_generator_and_may_be_classes() -> None:
+    class QuestionListener:
+        def __init__(self, header: Header) -> None:
+            heard.append(header.question)
+
+        def __call__(self, *_: Any) -> None:
+            pass
+
+    heard: list[str] = []
+    observers: Any = (observer for observer in [QuestionListener])
+    SearchAgent(CORPUS, effort="fast", observers=observers).search(QUESTION)
+    assert heard == [QUESTION]
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:

@@ -29,21 +29,25 @@ def whole_number(value: object, name: str, *, least: int | None = None) -> int:
 
 
 def real_number(value: object, name: str) -> float:
-    """Return a number, which may be one of numpy, as a `float` or an `int`.
+    """Return a whole number as an `int`, and another number as a `float`. Numbers of numpy count as well.
 
     Raises:
-        ConfigError: If the value is anything else, or not a number (NaN).
+        ConfigError: If the value is anything else, NaN, or too large for a float.
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        raise ConfigError(f"`{name}` must fit into a float; got {_described(value)}") from None
+    if math.isnan(number):
         raise ConfigError(f"`{name}` must be a number; got {_described(value)}")
-    return int(value) if isinstance(value, Integral) else float(value)
+    return int(value) if isinstance(value, Integral) else number
 
 
 def folder_path(value: object, name: str) -> Path:
     """Return a path from text or a path object.
 
     Raises:
-        ConfigError: If the value is neither, or if no path can have its characters.
+        ConfigError: If the value is neither, or if it has a null character.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(text, str) or "\0" in text:
@@ -53,7 +57,6 @@ def folder_path(value: object, name: str) -> Path:
 
 def require_members(value: object, name: str, members: Iterable[str], expected: str) -> None:
     """Raise `ConfigError` if an object lacks one of the members, or if it is a class instead of an object."""
-    # Without reading them: a property may call a model.
     lacking = [member for member in members if not _has(value, member)]
     if isinstance(value, type):
         raise ConfigError(f"`{name}` must be {expected}; got the class {value.__name__}. Pass an object of it.")
@@ -62,7 +65,7 @@ def require_members(value: object, name: str, members: Iterable[str], expected: 
 
 
 def _has(value: object, member: str) -> bool:
-    # An object may delegate, as one with `__getattr__` does.
+    # `hasattr` reads a property, which may call a model. It is needed only for an object with `__getattr__`.
     return inspect.getattr_static(value, member, None) is not None or hasattr(value, member)
 
 
@@ -73,16 +76,16 @@ def require_type(value: object, name: str, kinds: type | tuple[type, ...], expec
 
 
 def require_callable(value: object, name: str) -> None:
-    """Raise `ConfigError` if the value is neither None nor a function."""
-    if value is not None and not callable(value):
+    """Raise `ConfigError` if the value cannot be called."""
+    if not callable(value):
         raise ConfigError(f"`{name}` must be a function; got {_described(value)}")
 
 
 def items_of(values: Iterable[T], name: str, expected: str) -> Iterable[T]:
-    """Return the values. A text, bytes, or a value that cannot be iterated is refused.
+    """Return the values, which may be any iterable.
 
     Raises:
-        ConfigError: If the value is not a collection.
+        ConfigError: If the value cannot be iterated, or if it is text or bytes.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigError(f"`{name}` must be {expected}; got {_described(values)}")

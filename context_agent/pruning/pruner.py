@@ -105,8 +105,10 @@ class ContextPruner:
         on_restore: Callable[[RestoredPassage], None] | None = None,
     ) -> None:
         confirm_above = whole_number(confirm_above, "confirm_above", least=0)
-        require_callable(confirm, "confirm")
-        require_callable(on_restore, "on_restore")
+        if confirm is not None:
+            require_callable(confirm, "confirm")
+        if on_restore is not None:
+            require_callable(on_restore, "on_restore")
         require_type(prices, "prices", (Prices, type(None)), "Prices, such as Prices(cached=0.1)")
         self._confirm, self._confirm_above, self._declined = confirm, confirm_above, 0
         self._on_restore = on_restore

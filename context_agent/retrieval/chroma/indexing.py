@@ -231,7 +231,8 @@ def index_documents(
     size = DEFAULT_CHUNK_TOKENS if chunk_size is None else whole_number(chunk_size, "chunk_size")
     # Before anything is written: a manifest with such numbers could not be read again.
     chunking = Chunking(size, whole_number(overlap, "overlap", least=0), counter.name)
-    require_callable(progress, "progress")
+    if progress is not None:
+        require_callable(progress, "progress")
     require_type(collection, "collection", str, "the name of a collection")
     items_of(documents, "documents", "documents, such as those that load(...) yields")
     if not isinstance(remove_missing, bool):
