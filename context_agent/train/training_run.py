@@ -52,7 +52,14 @@ MAX_STATE_BYTES = 64_000_000
 
 
 LOCK_FILE = ".lock"
-"""The file in a run's folder that the process holds that trains in it."""
+"""The lock in a run's folder. The process that trains there holds it."""
+
+
+METRICS_FILE = "metrics.jsonl"
+
+
+_PARTIAL_FILES = tuple(f".{name}.*.partial" for name in (RUN_FILE, METRICS_FILE, "episodes*.jsonl"))
+"""The names that the files of a run have while they are written."""
 
 
 _Callback: Any = TrainerCallback
@@ -132,6 +139,9 @@ def locked_folder(out: str | Path) -> Iterator[None]:
             Path(out).mkdir(parents=True, exist_ok=True)
             with suppress(NotImplementedError):
                 stack.enter_context(file_lock(Path(out, LOCK_FILE), busy=busy))
+                # A killed process left them. The other ranks, which write such files too, still wait for this one.
+                for left in (path for pattern in _PARTIAL_FILES for path in Path(out).glob(pattern)):
+                    left.unlink()
         yield
 
 
@@ -225,7 +235,7 @@ class TrainingRun:
             trainer.add_callback(TimeLimit(self.config.minutes, trainer, self.note))
         # A run that starts from update 0 also repeats the evaluation before the first update.
         first = 0 if self.newest is None else self.newest.step + 1
-        metrics = MetricsLog(self.out / "metrics.jsonl", first=first) if self.main else None
+        metrics = MetricsLog(self.out / METRICS_FILE, first=first) if self.main else None
         record = RunRecord(metrics, self.checkpoints, self.note, more, self._progress(trainer))
         trainer.record = record
         if self.main:
@@ -275,9 +285,8 @@ class TrainingRun:
                 # A process was killed while it replaced the model.
                 if _replaced(model).is_dir() and not model.exists():
                     _replaced(model).rename(model)
-                shutil.rmtree(_replaced(model), ignore_errors=True)
-            for left in self.out.glob(".*.partial"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+                for left in (_partial(model), _replaced(model)):
+                    shutil.rmtree(left, ignore_errors=True)
             if newest is None:
                 shutil.rmtree(self.out / BEST, ignore_errors=True)
             if resume and newest is None:

@@ -213,11 +213,13 @@ def test_a_process_killed_while_it_replaces_the_best_model_loses_none(
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert not (tmp_path / "best").exists()
-    (tmp_path / ".run.json.0a1b2c3d.partial").write_text("{")
+    for name in (".run.json.0a1b2c3d.partial", ".episodes-1.jsonl.4e5f6a7b.partial", ".video.mp4.partial"):
+        (tmp_path / name).write_text("{")
+    (tmp_path / ".of-the-user.partial").mkdir()
     reinforcement.train(replace(run, evaluation=replace(run.evaluation, every=0)), resume=True, note=lambda _: None)
     assert best_of(tmp_path)["update"] == 0
     assert (tmp_path / "best" / "model.safetensors").is_file()
-    assert not [path for path in tmp_path.glob(".*") if path.name != ".lock"]
+    assert {path.name for path in tmp_path.glob(".*")} == {".lock", ".video.mp4.partial", ".of-the-user.partial"}
 
 
 def test_an_error_of_any_class_gets_the_advice(tmp_path: Path) -> None:
