@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError
+from context_agent.train.config import Notify
 
 
 class MetricsLog:
     """A metrics file that grows by one line per step.
 
-    If a run resumes and will repeat some steps, the lines of these steps are removed. A process that is killed
-    meanwhile leaves the file as it was. If the disk is full, lines are kept in memory until there is space.
+    If a run resumes and will repeat some steps, the lines of these steps are removed. If the process is killed
+    meanwhile, the file is as it was. If the disk is full, lines stay in memory until there is space.
     """
 
     def __init__(self, path: Path, *, first: int = 0) -> None:
@@ -33,28 +33,30 @@ class MetricsLog:
         with replacing(path, shared=True) as file:
             file.writelines(map(_encoded, lines))
         self._file = path.open("ab", buffering=0)
-        self._unwritten = b""
-
-    @property
-    def unwritten(self) -> int:
-        """Number of lines that are not completely on the disk, because it is full."""
-        return self._unwritten.count(b"\n")
+        self._unwritten = bytearray()
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Write one line: the step, then the metrics by name."""
         self._unwritten += _encoded({"step": step, **metrics})
         self._write()
 
-    def close(self) -> None:
-        """Write the lines that are left, and close the file."""
-        self._write()
+    def close(self, note: Notify) -> None:
+        """Write the lines that are left, and close the file. If lines are lost, tell `note` how many and why."""
+        error = self._write()
         self._file.close()
+        if error is not None:
+            lost = self._unwritten.count(b"\n")
+            note(f"the last {lost} lines of {self.path} are missing, because they could not be written ({error})")
 
-    def _write(self) -> None:
-        with suppress(OSError):
+    def _write(self) -> OSError | None:
+        """Write the lines that are left. If that fails, return the error."""
+        try:
             while self._unwritten:
                 # A disk that is almost full takes a part of a line.
-                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+                del self._unwritten[: self._file.write(self._unwritten)]
+        except OSError as error:
+            return error
+        return None
 
 
 def _encoded(line: Mapping[str, Any]) -> bytes:

@@ -254,9 +254,7 @@ class TrainingRun:
             ) from error
         finally:
             if metrics is not None:
-                metrics.close()
-                if metrics.unwritten:
-                    self.note(f"the disk is full, so the last {metrics.unwritten} lines of {metrics.path} are missing")
+                metrics.close(self.note)
         model = self._save_model(trainer, FINAL)
         # If a rank exits while threads of its process group still run, it is sometimes aborted.
         trainer.accelerator.end_training()

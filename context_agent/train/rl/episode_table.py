@@ -46,7 +46,7 @@ def open_table(run: TrainingRun) -> Iterator[MetricsLog]:
     try:
         yield table
     finally:
-        table.close()
+        table.close(run.note)
         if run.main:
             try:
                 write_page(run.out)

@@ -37,7 +37,7 @@ def write_table(out: Path, *, rank: int = 0, first: int = 0, step: int = 0) -> P
     table = MetricsLog(table_path(out, rank), first=first)
     for item in EPISODES:
         table.add(step, table_row(item, ADVANTAGES))
-    table.close()
+    table.close(print)
     return table.path
 
 
