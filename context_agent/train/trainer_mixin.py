@@ -88,14 +88,14 @@ class TrainerMixin:
     def _get_grad_norm(self: Any, model: Any, grad_norm: Any = None) -> Any:
         """Return the norm of the gradient, which the optimizer is about to use.
 
-        Raise `DataError` if it is not finite. In 16-bit floats with a loss scale, such updates are skipped instead.
+        Raise `DataError` if it is not finite. In float16, the loss scale of torch or DeepSpeed skips such updates.
         """
         parent: Any = super()
         norm = parent._get_grad_norm(model, grad_norm=grad_norm)  # noqa: SLF001
-        if norm is not None and self.accelerator.scaler is None and not math.isfinite(norm):
+        if norm is not None and not self.args.fp16 and not math.isfinite(norm):
             raise DataError(
                 f"the norm of the gradient of update {self.state.global_step} is {float(norm)}, because a weight, the "
-                "loss or its gradient is not finite. The weights were not updated."
+                "loss or its gradient is not finite"
             )
         return norm
 
