@@ -72,8 +72,8 @@ def load_model(run: RunConfig) -> LoadedModel:
         )
     if tokenizer.pad_token is None and tokenizer.eos_token is None:
         raise ConfigError(
-            f"the tokenizer of {run.model.name!r} has neither a padding token nor an end token, so rows of different "
-            "lengths cannot share a pass. Set pad_token in its tokenizer_config.json."
+            f"the tokenizer of {run.model.name or 'the tiny model'} has neither a padding token nor an end token, so "
+            "rows of different lengths cannot share a pass. Set pad_token in its tokenizer_config.json."
         )
     if run.model.name and run.model.renderer is RendererKind.WORDS:
         _check_words(run.model.name, tokenizer)
@@ -206,8 +206,8 @@ def _check_same_size(adapted: Any, chosen: ModelConfig) -> None:
 def _check_targets(model: Any, lora: LoraConfig) -> None:
     """Raise `ConfigError` if the model lacks a layer that gets adapters, or if its adapters could not be trained.
 
-    The loss reads the weights of the output layer, so adapters of that layer, or of an embedding that shares its
-    weights, would have no effect in training or change both layers when they are merged.
+    The loss reads the weights of the output layer directly, so adapters of that layer would have no effect in training.
+    If an embedding shares these weights, merging its adapters would change both layers.
     """
     head = model.get_output_embeddings()
     linear = {path: layer for path, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
@@ -222,7 +222,7 @@ def _check_targets(model: Any, lora: LoraConfig) -> None:
                 raise ConfigError(
                     f"the model has no {name!r}, which model.lora.{setting} names. {suggestion(name, usual)}"
                 )
-            if any(layer is head or getattr(layer, "weight", None) is head.weight for layer in named):
+            if any(layer is head or getattr(layer, "weight", layer) is head.weight for layer in named):
                 raise ConfigError(
                     f"model.lora.{setting} names {name!r}, which is the output layer or shares its weights. Such "
                     f"adapters cannot be trained. Remove {name!r}."

@@ -73,6 +73,7 @@ def test_a_tokenizer_that_cannot_pad_is_refused(tmp_path: Path, monkeypatch: pyt
     [
         ({"modules": ["q_proj", "lm_head"]}, r"names 'lm_head', which is the output layer.*Remove 'lm_head'"),
         ({"modules": ["embed_tokens"]}, r"names 'embed_tokens', which .* shares its weights"),
+        ({"modules": [], "parameters": ["embed_tokens.weight"]}, r"parameters names 'embed_tokens.weight', which is"),
         ({"modules": ["q_prj"]}, r"the model has no 'q_prj', which model\.lora\.modules names. Did you mean 'q_proj'"),
         (
             {"parameters": ["mlp.experts.gate_up"]},
