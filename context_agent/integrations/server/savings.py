@@ -34,8 +34,8 @@ MODEL_CHARACTERS = 100
 MAX_MODELS = 3
 """Models without a price that a line names."""
 MILLION = 1_000_000
-_VERSION_SUFFIX = r"(?:[-@:](?:v?\d+(?:[.:]\d+)*|latest|preview|exp|thinking)|\[1m\])*"
-"""What may follow a model's name without changing its price."""
+_VERSION_SUFFIX = r"(?:[-@:](?:v?\d+(?:\.\d+)*|latest|preview|exp|thinking)|\[1m\])*"
+"""What may follow a model's name without changing its price. Each text matches in one way, so matching is linear."""
 _MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 _MODEL_IN_PATH = re.compile(r"/models?/([^/:]+)")
 
@@ -56,7 +56,7 @@ class ModelPrice(BaseModel):
 
 
 class PriceTable(BaseModel):
-    """The prices of models in one currency. A key is a part of the model's name."""
+    """The prices of models in one currency. A key is the name of a model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -90,8 +90,9 @@ class PriceTable(BaseModel):
     def price(self, model: str) -> ModelPrice | None:
         """Return the price under the longest key that is the model's name. If there is none, return None.
 
-        A provider may stand before the name, and a version or a date behind it. Any other word behind it names another
-        model, such as o1-mini, which often has another price. So does a version behind a key that ends in one.
+        A provider may precede the name, and a version or a date may follow it. Any other word after it names another
+        model, such as o1-mini, which often has another price. If a key ends in a version, a further part of a version
+        names another model, too.
         """
         found = [name for name in self.models if re.search(_key_pattern(name.lower()), model.lower())]
         return self.models[max(found, key=len)] if found else None

@@ -45,7 +45,7 @@ def test_money_is_what_was_not_sent_less_what_the_cache_lost() -> None:
     assert report.total.money == pytest.approx(0.45 + 2.0)
 
 
-def test_a_model_is_found_by_the_longest_name_that_its_own_contains() -> None:
+def test_a_model_is_found_by_the_longest_name_that_is_its_own() -> None:
     table = PriceTable.read()
     assert table.price("us.anthropic.claude-opus-4-5-20251101-v1:0") == table.models["claude-opus-4-5"]
     assert table.price("openai/GPT-5-mini-2025-08-07") == table.models["gpt-5-mini"]
@@ -110,6 +110,14 @@ def test_a_model_has_the_price_of_its_own_name_and_no_others(model: str) -> None
     table = PriceTable.read()
     key = NAMES[model]
     assert table.price(model) == (None if key is None else table.models[key])
+
+
+@pytest.mark.parametrize("repeated", [":1", "-v2.0:7", "@2024-05", "-latest", "[1m]"])
+def test_a_long_model_name_is_compared_in_linear_time(repeated: str) -> None:
+    """A pattern that reads each version in two ways would never end."""
+    name = f"o1{repeated * 1_000}"
+    assert PriceTable.read().price(f"{name}_") is None
+    assert PriceTable.read().price(name[: name.rindex(repeated)]) == PriceTable.read().models["o1"]
 
 
 def test_every_name_of_the_table_has_its_own_price() -> None:
