@@ -130,7 +130,8 @@ class SnapshotWriter:
             The snapshot, which still has its temporary name.
         """
         assert not self.without_vectors(), "every record needs its vector"
-        self._bm25().commit()
+        index = self._bm25()
+        index.commit()
         segments = self._base.rows.without(self._removed) if self._base else []
         if len(self._added):
             self._added.finish(name := _segment_name())
@@ -144,7 +145,7 @@ class SnapshotWriter:
         head = {
             "version": SNAPSHOT_VERSION,
             "space": self._space,
-            "language": self._bm25().language,
+            "language": index.language,
             "mixed": self._mixed,
             "dimension": self._dimension,
             "documents": self._document_count(SegmentRows(segments)),
