@@ -148,8 +148,8 @@ class PostOnlyMiddleware:
     """A layer that accepts only POST requests. It refuses web pages unless their origin is in `origins`.
 
     A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it checks the
-    host, and ignores `Sec-Fetch-Site`. It compares the host as text, so it gets the
-    name alone, as `host_name` writes it.
+    host, and ignores `Sec-Fetch-Site`. It also compares the host as text. This layer therefore passes on the name
+    alone, in the form of `host_name`.
     """
 
     def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:

@@ -76,8 +76,8 @@ def check_hosts(names: Iterable[str]) -> None:
 def allowed_host(name: str) -> str:
     """Return a name in the form that `host_name` gives to the Host header of a request to it.
 
-    It is in lower case without a dot at the end. An IPv6 address is compressed and in brackets. A name in other letters
-    than ASCII is encoded, as browsers do it.
+    It is in lower case without a dot at the end. An IPv6 address is compressed and in brackets. If a name has letters
+    that are not ASCII, it is encoded as browsers encode it.
 
     Raises:
         ConfigError: If no Host header can have the name, for example because it has a port or a scheme.
@@ -100,8 +100,13 @@ def allowed_host(name: str) -> str:
 
 
 def _bracketed(name: str) -> str:
-    """Return an IPv6 address, compressed and in brackets. If the name is none, return ""."""
+    """Return an IPv6 address, compressed and in brackets. If the name is anything else, return an empty string.
+
+    No Host header has the zone of an address, such as `%eth0` (RFC 6874), so an address with a zone is refused.
+    """
     inner = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    if "%" in inner:
+        return ""
     try:
         return f"[{ipaddress.IPv6Address(inner).compressed}]"
     except ValueError:

@@ -29,6 +29,7 @@ SPARE_DESCRIPTORS = 4 * ACCEPT_BATCH + 128
 """File descriptors for connections outside the table, the index and trajectories."""
 ACCEPT_QUEUE = 1_024
 """Connections that may wait in the kernel to be accepted."""
+MAX_PORT = 65_535
 CLOSE_TIMEOUT = 2
 """Seconds for connections to close when all requests are answered."""
 
@@ -150,9 +151,6 @@ def serve(
     with bind_socket(host, port) as bound:
         process.run(sockets=[bound])
     return process.signaled == signal.SIGINT
-
-
-MAX_PORT = 65_535
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

@@ -29,7 +29,20 @@ def test_a_request_to_an_allowed_host_has_its_name(allowed: str, header: str) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "a..b", "[::1]:80", "example.org:80", "127.0.0.1:80", "[::g]", "http://a", "a/b", "a b"],
+    [
+        "",
+        ".",
+        "a..b",
+        "[::1]:80",
+        "example.org:80",
+        "127.0.0.1:80",
+        "[::g]",
+        "http://a",
+        "a/b",
+        "a b",
+        "fe80::1%eth0",
+        "[::1%a b]",
+    ],
 )
 def test_a_name_that_no_header_has_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="without scheme and port") as caught:
