@@ -88,9 +88,9 @@ class MessageContent:
     unknown: tuple[str, ...] = ()
 
     def text_with(self, replacement: Callable[[ResultText], str]) -> str:
-        """Return the words of the author, with `replacement(argument)` in place of each argument of a call.
+        """Return the text of the message, with `replacement(argument)` in place of each argument of a call.
 
-        The arguments occur in the words in their order, so the text is searched once.
+        The arguments occur in the text in their order, so the text is searched once.
         """
         parts: list[str] = []
         position = 0

@@ -60,7 +60,7 @@ _OWN_RESULTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "mcp_tool_result": (("content",), ("content", "*", "text")),
     "server_tool_result": (("output",),),
 }
-"""Where the items and parts of tools that the provider runs have the texts of their results.
+"""The paths of the results inside the items and parts of tools that the provider runs.
 
 The provider lets a client change these texts. A star stands for each item of a list. Encrypted results, such as those
 of Anthropic's web search, are not listed.
@@ -124,12 +124,12 @@ class _Reading:
     owners: list[int] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
-    def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, signed: bool = False) -> None:
-        """Add a call. Its arguments count as words of the agent. Pruning may shorten them if they are not `signed`."""
+    def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, fixed: bool = False) -> None:
+        """Add a call. Its arguments count as words of the agent. Pruning may shorten them unless they are `fixed`."""
         self.calls.append(call)
         text = _json_text(arguments) if form == "value" else _written(arguments)
         self.add_words(call.name, arguments if text is None else text)
-        if text is not None and not signed:
+        if text is not None and not fixed:
             key = call.id or call.name
             self.arguments.append(ResultText(self.index, path, key, text, form=form, is_argument=True))
 
@@ -187,8 +187,8 @@ def _item(item: Any, kind: str, index: int) -> MessageContent:
         call = Call(call_id, _name(item, "name") or kind)
         is_text = isinstance(_get(item, name), str) if name else False
         form = _written_form(name, is_text=is_text)
-        typed = name == "action" and not _has_only_texts(_get(item, name))
-        reading.add_call(call, _get(item, name) if name else "", (name,), form, signed=typed)
+        fixed = name == "action" and not _has_only_texts(_get(item, name))
+        reading.add_call(call, _get(item, name) if name else "", (name,), form, fixed=fixed)
         return reading.content("assistant")
     if not kind.endswith("_output"):
         return MessageContent("assistant", "responses")
@@ -198,7 +198,7 @@ def _item(item: Any, kind: str, index: int) -> MessageContent:
 
 
 def _add_server_tool(reading: _Reading, part: Any, kind: str, path: Path) -> None:
-    """Add the arguments and the results of a provider's own tool, as far as an item or a part contains them."""
+    """Add the arguments and the results that an item or a part of a provider's own tool contains."""
     action = _get(part, "action")
     arguments = _first(part, "arguments", "code", "queries", "input", "args") or _first(
         action, "query", "pattern", "url"
@@ -207,11 +207,12 @@ def _add_server_tool(reading: _Reading, part: Any, kind: str, path: Path) -> Non
         reading.add_words(_name(part, "name") or kind, arguments)
     texts = [text for steps in _OWN_RESULTS.get(kind, ()) for text in _texts_at(part, steps, path)]
     failed = bool(_get(part, "error")) or _get(part, "is_error") is True or _get(part, "status") in ("failed", "error")
-    reading.add_own_results(_name(part, "tool_use_id") or _name(part, "id") or kind, texts, flagged=failed)
+    key = next(filter(None, (_name(part, name) for name in ("tool_use_id", "tool_call_id", "id"))), kind)
+    reading.add_own_results(key, texts, flagged=failed)
 
 
 def _texts_at(value: Any, steps: Sequence[str], path: Path) -> Iterator[ResultText]:
-    """Yield the texts that these steps lead to. A document at their end counts with the texts of its source."""
+    """Yield the texts at the end of these steps. If a document is there, yield the texts of its source."""
     if _name(value, "file_type") not in ("", "text"):
         return
     if not steps:
@@ -224,7 +225,10 @@ def _texts_at(value: Any, steps: Sequence[str], path: Path) -> Iterator[ResultTe
 
 
 def _document_texts(part: Any, path: Path) -> list[ResultText]:
-    """Return the texts of a document part. Citations count its characters, so a document with citations stays."""
+    """Return the texts of a document part.
+
+    Citations refer to characters of the document by their numbers. If a document can be cited, return nothing.
+    """
     source = _get(part, "source")
     if _name(part, "type") != "document" or _get(_get(part, "citations"), "enabled"):
         return []
@@ -376,7 +380,7 @@ def _gemini_content(message: Any, index: int, role: str) -> MessageContent:
         if call is not None:
             path: Path = ("parts", number, call_name, "args")
             own = Call(_name(call, "id"), _name(call, "name"))
-            reading.add_call(own, _get(call, "args"), path, "value", signed=signed)
+            reading.add_call(own, _get(call, "args"), path, "value", fixed=signed)
         elif result is not None:
             path = ("parts", number, result_name, "response")
             answer = Call(_name(result, "id"), _name(result, "name"))
@@ -387,7 +391,8 @@ def _gemini_content(message: Any, index: int, role: str) -> MessageContent:
             reading.add_words("code", _get(code, "code"))
         elif output is not None:
             texts = () if signed else _texts_at(output, ("output",), ("parts", number, output_name))
-            reading.add_own_results("code", texts, flagged=False)
+            failed = _get(output, "outcome") in ("OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
+            reading.add_own_results("code", texts, flagged=failed)
         elif isinstance(text := _get(part, "text"), str):
             reading.words.append(text)
         elif not any(_get(part, name) is not None for name in _GEMINI_OPAQUE):

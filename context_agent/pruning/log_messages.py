@@ -10,24 +10,24 @@ from context_agent.pruning.units import PLAIN_FORMS, VARIABLE
 from context_agent.pruning.words import labeled
 
 MIN_LOG_SHARE = 0.3
-"""The share of the tokens from which log entries count as a log."""
+"""Log entries count as a log if they have at least this share of the tokens."""
 COMMON_SHARE, COMMON_LINES = 0.03, 3
-"""A word is common if it is in more than this share of the lines, and in more than this number of lines."""
+"""A word is common if more than this share of the lines have it, and more than this number of lines."""
 ENTRY_CHARACTERS = 900
-"""The most characters of a passage whose words count."""
+"""The characters of a passage that are read."""
 
 
 def log_messages(passages: Sequence[Passage]) -> dict[int, str]:
     """Return the rare words of each log entry, by the row of its passage.
 
-    Lines of a log repeat times, ids, levels and names of services. Without them, lines with the same message are one
-    text, and a text says little but what happened.
+    Lines of a log repeat times, ids, levels and names of services. Without these words, the rest of an entry says what
+    happened. Entries with the same message become the same text.
 
     Args:
         passages: The passages of a conversation.
 
     Returns:
-        The texts. If log entries are less than `MIN_LOG_SHARE` of the tokens, there are none.
+        The texts. If log entries have less than `MIN_LOG_SHARE` of the tokens, the result is empty.
     """
     entries = {
         row: VARIABLE.sub(" ", labeled(passage)[:ENTRY_CHARACTERS])

@@ -105,7 +105,7 @@ class Transcript:
         """The index of the first message of the last turn.
 
         The last turn has the assistant's last messages and all messages that follow them. A message that contains the
-        results of its calls ends the turn before.
+        results of its own calls ends a turn.
         """
         return _last_turn(self.contents)
 

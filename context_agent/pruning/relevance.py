@@ -272,8 +272,8 @@ class _Excerpts:
 def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, count: int) -> tuple[Scores, Scores]:
     """Return the cosine of each passage's gist with the task, and the largest cosine of its units.
 
-    A log has few distinct messages. They are compared as a whole, in place of gists and units. They take as many
-    characters as the gists would.
+    A log has few distinct messages. They are compared as a whole, in place of gists and units. They may take as many
+    characters as the gists.
 
     Args:
         excerpts: The passages.
@@ -286,7 +286,8 @@ def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, cou
     rows = _order(_likely_by_words(quick))
     room = count * GIST_CHARACTERS
     logged = _affordable((row for row in rows if row in messages), messages.__getitem__, room=room)
-    count = round(count * (1 - _share_of_tokens(excerpts.passages, messages)))
+    logged_tokens = sum(excerpts.passages[row].tokens for row in messages)
+    count = round(count * (1 - logged_tokens / max(1, sum(passage.tokens for passage in excerpts.passages))))
     gists = excerpts.distinct((row for row in rows if row not in messages), count, excerpts.gist)
     texts, owners = excerpts.unit_texts()
     likely = (quick.columns["query_z"] + quick.columns["meaning_z"] + quick.columns["soft_z"]) / 2
@@ -318,12 +319,11 @@ def _whole_cosines(passages: Sequence[Passage], quick: QuickFeatures, task: str)
     return cosines
 
 
-def _share_of_tokens(passages: Sequence[Passage], rows: Iterable[int]) -> float:
-    return sum(passages[row].tokens for row in rows) / max(1, sum(passage.tokens for passage in passages))
-
-
 def _affordable(rows: Iterable[int], text_of: Callable[[int], str], *, room: int) -> dict[str, list[int]]:
-    """Return the first distinct texts of the rows that take at most `room` characters, each with its rows."""
+    """Return the distinct texts of the rows, each with its rows.
+
+    A text that does not fit into the rest of `room` characters is skipped. Later texts may still fit.
+    """
     found: dict[str, list[int]] = {}
     for row in rows:
         text = text_of(row)

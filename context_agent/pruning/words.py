@@ -49,7 +49,7 @@ def terms(text: str) -> list[str]:
 
 
 def _written_terms(text: str) -> list[str]:
-    """Return the words of a text as written, without accents.
+    """Return the words of a text in their case, without accents.
 
     In scripts without spaces, each character is a word.
     """

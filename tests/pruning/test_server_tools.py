@@ -283,6 +283,13 @@ def test_a_failed_call_is_an_error(failed: dict[str, Any]) -> None:
     assert [it.is_error for it in messages.Transcript(history).results] == [True]
 
 
+@pytest.mark.parametrize("outcome", ["OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED"])
+@pytest.mark.parametrize("field", ["codeExecutionResult", "code_execution_result"])
+def test_code_of_gemini_that_failed_is_an_error(outcome: str, field: str) -> None:
+    history = of_gemini({field: {"outcome": outcome, "output": OTHER}}, {field: OUTPUT})
+    assert [it.is_error for it in messages.Transcript(history).results] == [True, False]
+
+
 @pytest.mark.parametrize("name", PRUNED)
 def test_a_result_belongs_to_its_call_and_is_no_error(name: str) -> None:
     results = messages.Transcript(PRUNED[name]).results
@@ -360,6 +367,7 @@ def test_server_tools_in_langchain_messages_are_pruned() -> None:
     pruned = keeper.prune(history)
     assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
     assert pruned.report.kind == "langchain"
+    assert {it.call_id for it in messages.Transcript(history).results} == {"x1", "a", "s1"}
     assert pruned.report.tokens_after <= 300
     assert keeper.restore(pruned.messages, everything(pruned.report)) == history
 
