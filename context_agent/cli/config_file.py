@@ -10,8 +10,8 @@ dashes in front: `time-limit` (or `time_limit`).
     k = 5
     time-limit = 2.5
 
-A key that no command has is an error. A key at the top level is ignored where the command's policy, or its strategy for
-pruning, does not use it. In the command's own table or as a flag, such an option is an error.
+A key that no command has is an error. If the command's policy or its strategy for pruning does not use a key, the key
+is ignored at the top level. In the command's own table or as a flag, such an option is an error.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def apply_config_file(command: App, words: tuple[str, ...], arguments: ArgumentC
         return given[-1].value if given else used[name].value if name in used else None
 
     unused = {key for key, setting in used.items() if setting.shared} & unused_options(options, chosen)
-    for key, setting in used.items():
+    # The command's own table goes first: it may give an option its other name, such as `top-k` for `k`.
+    for key, setting in sorted(used.items(), key=lambda item: item[1].shared):
         if key in unused or options[key].tokens:
             continue
         source = f"{path}{TOP_LEVEL}" if setting.shared else str(path)
@@ -92,7 +93,7 @@ def load_config(root: App, words: Iterable[str], path: Path) -> dict[str, Settin
         ) from error
     except ValueError as error:
         raise ConfigError(f"the config file {path} is not valid TOML ({error}). Correct the file.") from error
-    # To list the options of all commands takes a third of a second.
+    # Listing the options of all commands takes a third of a second.
     if shared := _plain(data):
         _check_keys(shared, {name for command in _every_command(root) for name in _options_of(command)}, str(path))
     _check_tables(data, root, str(path))

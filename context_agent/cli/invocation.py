@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cyclopts import App
-    from cyclopts.argument import ArgumentCollection
+    from cyclopts.argument import Argument, ArgumentCollection
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,21 @@ def record_invocation(_: App, words: tuple[str, ...], arguments: ArgumentCollect
 
 def given_flags(*fields: str) -> list[str]:
     """Return the flags of those of these parameters that the command line sets. A config file does not count."""
-    invocation = current_invocation()
-    arguments = invocation.arguments if invocation else ()
-    found = (argument for argument in arguments if argument.field_info.name in fields)
-    return [argument.name for argument in found if any(token.source == "cli" for token in argument.tokens)]
+    return [found.name for found in _arguments(fields) if any(token.source == "cli" for token in found.tokens)]
 
 
 def is_shared(*fields: str) -> bool:
     """Return True if these parameters got values, and all of them are from the top level of a config file."""
-    invocation = current_invocation()
-    arguments = invocation.arguments if invocation else ()
-    tokens = [token for argument in arguments if argument.field_info.name in fields for token in argument.tokens]
+    tokens = [token for found in _arguments(fields) for token in found.tokens]
     return bool(tokens) and all(token.source.endswith(TOP_LEVEL) for token in tokens)
 
 
 def is_set(*fields: str) -> bool:
     """Return True if one of these parameters got a value, on the command line or from a config file."""
+    return any(found.tokens for found in _arguments(fields))
+
+
+def _arguments(fields: Sequence[str]) -> list[Argument]:
+    """Return the arguments of the current invocation for these parameters."""
     invocation = current_invocation()
-    arguments = invocation.arguments if invocation else ()
-    return any(argument.tokens for argument in arguments if argument.field_info.name in fields)
+    return [found for found in invocation.arguments if found.field_info.name in fields] if invocation else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -337,12 +337,10 @@ class OpenOptions:
     """For a collection of another program: metadata entry with the title."""
     document_key: Annotated[str | None, Parameter(metavar="KEY")] = None
     """For a collection of another program: metadata entry with the document id."""
-    shared_keys: Annotated[bool, Parameter(parse=False)] = False
-    """Whether all these keys are from the top level of a config file, so that an index of this package ignores them."""
-
-    def __post_init__(self) -> None:
-        if is_shared("text_key", "title_key", "document_key"):
-            object.__setattr__(self, "shared_keys", True)
+    shared_keys: Annotated[bool, Parameter(parse=False)] = field(
+        default_factory=lambda: is_shared("text_key", "title_key", "document_key")
+    )
+    """True if all these keys are from the top level of a config file. Then an index of this package ignores them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,7 +446,9 @@ class ModelOptions(ServerOptions):
 
 
 def unused_options(names: Collection[str], chosen: Callable[[str], Any]) -> set[str]:
-    """Return the options of a command that its policy, its expert or its strategy for pruning does not take.
+    """Return options that the command's policy, its expert or its strategy for pruning does not take.
+
+    The command may lack some of these options.
 
     Args:
         names: The options of the command.
@@ -462,9 +462,10 @@ def unused_options(names: Collection[str], chosen: Callable[[str], Any]) -> set[
         return unused
     from context_agent.policies import Kind, option_names
 
+    # The expert `oracle`, the default, plays the bridge policy. It may have a tokenizer, which counts its tokens.
     oracle = kind not in get_args(Kind)
     taken = option_names("bridge" if oracle else kind, {"model": chosen("model"), "base_url": chosen("base-url")})
-    of_some = {"weights", "effort", "adapter", *(field.name for field in fields(ModelOptions))}
+    of_some = {"weights", "effort", "adapter", *(option.name for option in fields(ModelOptions))}
     unused |= {name.replace("_", "-") for name in of_some - {*taken, *(("tokenizer",) if oracle else ())}}
     return unused | ({"swarm"} if kind == "hybrid" else set())
 

@@ -3,6 +3,7 @@
 The defaults are written twice because help must not import the modules of the settings.
 """
 
+import json
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -202,3 +203,12 @@ def test_keys_for_other_programs_are_refused_on_an_index_unless_the_whole_file_s
     assert (shared.returncode, shared.stderr) == (0, "")
     (tmp_path / "c.toml").write_text("[search]\ntitle-key = 'headline'\n")
     assert inside("search", "who?", "--path", index, "--config", "c.toml", "--quiet").returncode == 2
+
+
+@pytest.mark.parametrize(("shared", "own"), [("k", "top-k"), ("top_k", "k")])
+def test_the_table_of_a_command_overrides_the_top_level_by_the_other_name_of_an_option(
+    inside, index, tmp_path, shared, own
+):
+    (tmp_path / "c.toml").write_text(f"{shared} = 5\n[search]\n{own} = 2\n")
+    process = inside("search", "who?", "--path", index, "--config", "c.toml", "--json")
+    assert len(json.loads(process.stdout)["documents"]) == 2, process.stderr
