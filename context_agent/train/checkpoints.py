@@ -168,8 +168,10 @@ class Checkpoints:
         return self.folder / f".{_name(step)}.partial"
 
     def commit(self, step: int) -> Path:
-        """Make the written checkpoint durable and visible. If there are more than `keep` checkpoints, delete the
-        oldest.
+        """Make the written checkpoint durable and visible.
+
+        If there are more than `keep` checkpoints, delete the oldest. Delete later checkpoints too, because a run that
+        is at this step left them out as damaged.
 
         Args:
             step: The step of the checkpoint.
@@ -200,8 +202,10 @@ class Checkpoints:
             self._drop(final)
         partial.rename(final)
         sync_path(self.folder)
-        for old in self.all()[: -self._keep]:
-            self._drop(old.path)
+        older = [checkpoint for checkpoint in self.all() if checkpoint.step < step]
+        later = [checkpoint for checkpoint in self.all() if checkpoint.step > step]
+        for checkpoint in (*older[: 1 - self._keep], *later):
+            self._drop(checkpoint.path)
         return final
 
     def discard(self, step: int) -> None:
@@ -256,12 +260,15 @@ def _read(path: Path) -> Checkpoint | None:
 
 
 def _is_unchanged(folder: Path) -> bool:
-    """Return True if the files of a complete checkpoint have the checksums of its manifest. Older ones have none."""
+    """Return True if the files of a complete checkpoint have the checksums of its manifest.
+
+    The manifest of an older version has no checksums.
+    """
     try:
         checksums = read_json(folder / MANIFEST).get("checksums", {})
         # The names in a stranger's manifest may lead out of the folder.
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-        return all(_checksum(path) == checksums.get(name) for name, path in files.items() if name in checksums)
+        return all(_checksum(path) == checksums[name] for name, path in files.items() if name in checksums)
     except (OSError, ValueError, TypeError, AttributeError):
         return False
 

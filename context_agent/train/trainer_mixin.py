@@ -173,10 +173,10 @@ def all_ranks_ok(accelerator: Any, well: bool) -> bool:
 
 
 def _report_failure(record: RunRecord, step: int, problem: Exception | None) -> None:
-    checkpoints = record.checkpoints.all()
+    newest = record.checkpoints.newest()
     last = (
-        f"The newest complete checkpoint is of step {checkpoints[-1].step}."
-        if checkpoints
+        f"The newest complete checkpoint is of step {newest.step}."
+        if newest is not None
         else "There is no checkpoint yet."
     )
     why = f"{type(problem).__name__}: {problem}" if problem is not None else "another rank failed"

@@ -300,13 +300,13 @@ class TrainingRun:
     def _with_advice(self, trainer: Any, error: ContextAgentError) -> ContextAgentError:
         """Save the state before the failed update, and return the error with advice on how to continue."""
         step = trainer.state.global_step
-        existing = self.checkpoints.all()
-        if self.ranks == 1 and step and not (existing and existing[-1].step == step):
+        newest = self.checkpoints.newest()
+        if self.ranks == 1 and step and (newest is None or newest.step != step):
             trainer.model.zero_grad()
             trainer._save_checkpoint(trainer.model, None)  # noqa: SLF001 - the Trainer has no public way
-            existing = self.checkpoints.all()
-        saved = f"The state of update {existing[-1].step} is saved." if existing else "No update was made yet."
-        how = "add --resume to continue" if existing else "start again"
+            newest = self.checkpoints.newest()
+        saved = f"The state of update {newest.step} is saved." if newest is not None else "No update was made yet."
+        how = "add --resume to continue" if newest is not None else "start again"
         advised = copy(error)
         advised.args = (single_stops(f"{error}. {saved} Fix the cause, then {how}."),)
         return advised

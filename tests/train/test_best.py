@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from context_agent._support.http import Refusal
-from context_agent.errors import MissingExtraError
+from context_agent.errors import DataError, MissingExtraError
 from context_agent.testing import tiny_runs
+from context_agent.train.checkpoints import Checkpoints
 
 pytest.importorskip("trl")
 
@@ -233,3 +234,35 @@ def test_an_error_of_any_class_gets_the_advice(tmp_path: Path) -> None:
         advised = session._with_advice(trainer, error)
         assert (type(advised), vars(advised)) == (type(error), vars(error))
         assert str(advised) == f"{str(error).rstrip('.')}. No update was made yet. Fix the cause, then start again."
+
+
+def test_the_advice_does_not_count_on_a_damaged_checkpoint(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from context_agent.train.training_run import TrainingRun
+
+    run = tiny_runs.demonstrations(tmp_path)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", kind="sft", settings=run.plain())
+
+    def save(step: int) -> None:
+        state = checkpoints.open(step) / "trainer" / "trainer_state.json"
+        state.parent.mkdir()
+        state.write_text(f'{{"global_step":{step}}}')
+        checkpoints.commit(step)
+
+    save(3)
+    save(6)
+    (tmp_path / "checkpoints" / "step-00000006" / "trainer" / "trainer_state.json").write_text('{"global_step":9}')
+    notes: list[str] = []
+    session = TrainingRun(run, "sft", resume=True, note=notes.append)
+    assert session.first_update == 3
+    assert "step-00000006 is damaged" in notes[0]
+    model = SimpleNamespace(zero_grad=lambda: None)
+    trainer = SimpleNamespace(
+        state=SimpleNamespace(global_step=6), model=model, _save_checkpoint=lambda *_: save(trainer.state.global_step)
+    )
+    advised = session._with_advice(trainer, DataError("no"))
+    assert "The state of update 6 is saved." in str(advised)
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert newest.step == 6

@@ -75,6 +75,19 @@ def test_a_damaged_checkpoint_does_not_count(damage: str, tmp_path: Path) -> Non
     assert checkpoints.newer(newest) == [last]
 
 
+def test_the_next_checkpoint_replaces_the_damaged_ones_after_it(tmp_path: Path) -> None:
+    """Otherwise they would count as the newest ones, and the run's own would be deleted as old."""
+    save_steps(tmp_path, 4, 8, 12, keep=3)
+    for step in (8, 12):
+        weights = tmp_path / f"step-{step:08d}" / "trainer" / "weights"
+        weights.write_bytes(weights.read_bytes()[::-1])
+    checkpoints = save_steps(tmp_path, 5)
+    assert [checkpoint.step for checkpoint in checkpoints.all()] == [4, 5]
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert newest.step == 5
+
+
 def test_a_checkpoint_without_checksums_counts(tmp_path: Path) -> None:
     checkpoints = save_steps(tmp_path, 4)
     manifest = tmp_path / "step-00000004" / MANIFEST
