@@ -61,7 +61,7 @@ def newest(out: Path) -> Path:
 
 
 def replaced(out: Path, name: str, content: bytes) -> None:
-    """Replaces a file of the newest checkpoint, and its size and checksum in the manifest."""
+    """Replace a file of the newest checkpoint, and its size and checksum in the manifest."""
     checkpoint = newest(out)
     file = next(checkpoint.rglob(name))
     file.write_bytes(content)
