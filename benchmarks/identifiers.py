@@ -55,10 +55,13 @@ def main() -> None:
         corpus = MemoryCorpus(named.documents, embedder=options.embedder)
         systems = systems_of(corpus)
         for form, template in FORMS[name].items():
-            sampled = [it for seed in options.seeds.split(",") for it in sample(named, options.names, int(seed))]
-            found = {system: [rank(template.format(it)) for it in sampled] for system, rank in systems.items()}
+            seeds = [int(seed) for seed in options.seeds.split(",")]
+            asked = [identifier for seed in seeds for identifier in sample(named, options.names, seed)]
+            found = {
+                system: [rank(template.format(identifier)) for identifier in asked] for system, rank in systems.items()
+            }
             for system, rankings in found.items():
-                gold = [named.gold[it] for it in sampled]
+                gold = [named.gold[identifier] for identifier in asked]
                 first = Figure.of(
                     [float(ids[:1] != [] and ids[0] in own) for ids, own in zip(rankings, gold, strict=True)]
                 )
@@ -68,7 +71,9 @@ def main() -> None:
 
 def code() -> NamedSet:
     """Return the files of the packages, and the functions that they define."""
-    folders = [Path(spec.origin).parent for it in PACKAGES if (spec := importlib.util.find_spec(it)) and spec.origin]
+    folders = [
+        Path(spec.origin).parent for package in PACKAGES if (spec := importlib.util.find_spec(package)) and spec.origin
+    ]
     return _named_set(load(sorted(file for folder in folders for file in folder.rglob("*.py"))), DEFINED)
 
 

@@ -219,7 +219,7 @@ def keep_gold(question: Question) -> Step:
 
 
 def wrong_or_none(question: Question) -> Step:
-    """Return a step that ranks a document that was pruned and is not gold."""
+    """Return a step that ranks one pruned document that is not gold. If there is none, the ranking is empty."""
     return lambda view: rank(*[item.document_id for item in view.pruned if item.document_id not in question.gold][:1])
 
 

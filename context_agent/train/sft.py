@@ -213,11 +213,11 @@ def train(
         DataError: If there are no trajectories, or the model cannot read the rows.
     """
     with locked_folder(run.out):
-        return _train(run, TrainingRun(run, "sft", resume=resume, note=note, advance=advance))
+        return _train(TrainingRun(run, "sft", resume=resume, note=note, advance=advance))
 
 
-def _train(run: RunConfig, session: TrainingRun) -> TrainingResult:
-    note = session.note
+def _train(session: TrainingRun) -> TrainingResult:
+    run, note = session.config, session.note
     loaded = load_model(run)
     folder = prepare_rows(run, loaded.renderer, note, again=session.newest is None, main=session.main)
     note(

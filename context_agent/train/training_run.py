@@ -125,7 +125,7 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
 def locked_folder(out: str | Path) -> Iterator[None]:
     """Keep other processes from training in the folder of a run while the block runs.
 
-    Of the ranks of a run, the first one holds the lock. A file system without locks is not protected.
+    The first rank of a run holds the lock. If the file system has no locks, the folder is not protected.
 
     Args:
         out: The folder of the run.

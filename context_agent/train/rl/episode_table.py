@@ -82,8 +82,8 @@ def save_trajectories(folder: Path, episodes: Iterable[ScoredEpisode]) -> dict[s
         episodes: The episodes.
 
     Returns:
-        The metric `trajectories_failed`, the number of trajectories that a full disk prevented. Empty if there are
-        none.
+        The metric `trajectories_failed`, the number of trajectories that could not be written. Empty if all were
+        written.
     """
     failed = 0
     for episode in episodes:
