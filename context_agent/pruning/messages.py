@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import islice
 from typing import Any
 
@@ -31,6 +31,8 @@ _ADDED_CONTEXT = re.compile(
 
 Claude Code, Cline, Codex and Gemini CLI use these names. The blocks can be a hundred times longer than the task.
 """
+CACHE_MARK = "cache_control"
+"""The field of a message part that marks the end of a cached prefix."""
 CONVERSATION_KEYS = ("messages", "input", "contents")
 """The keys under which the body of a model request has its messages."""
 
@@ -144,6 +146,8 @@ class Transcript:
         changes: dict[int, dict[Path, Any]] = {}
         for result, path, value in values:
             new = json.loads(value) if result.form == "value" else value
+            if isinstance(value, Mapping):
+                new = _with_mark(value, reduce(_at, path, self.messages[result.message]))
             changes.setdefault(result.message, {})[path] = new
         messages = list(self.messages)
         for index, by_path in changes.items():
@@ -190,6 +194,17 @@ def _last_turn(contents: Sequence[MessageContent]) -> int:
     while index > 0 and contents[index - 1].role == "assistant" and not contents[index - 1].results:
         index -= 1
     return max(0, index)
+
+
+def _with_mark(part: Mapping[str, Any], replaced: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a part with the mark of a cached prefix that the part in its place has, or without a mark.
+
+    The mark belongs to the place in the conversation. Agents move it from turn to turn, and providers limit the number.
+    """
+    if part.get(CACHE_MARK) == replaced.get(CACHE_MARK):
+        return part
+    unmarked = {name: value for name, value in part.items() if name != CACHE_MARK}
+    return {**unmarked, CACHE_MARK: replaced[CACHE_MARK]} if CACHE_MARK in replaced else unmarked
 
 
 def _with_values(value: Any, values: Mapping[Path, Any]) -> Any:

@@ -133,12 +133,8 @@ class ResultRecord:
         if source.form != "image":
             return result.path, text
         path = result.path if result.form == "image" else result.path[:-1]
-        if text == source.text:
-            return path, source.image
         part = {"type": source.text_type, "text": text} if source.text_type else {"text": text}
-        # The mark of a cached prefix belongs to the place in the conversation, not to the image.
-        marks = {name: value for name, value in (result.image or {}).items() if name == "cache_control"}
-        return path, {**part, **marks}
+        return path, source.image if text == source.text else part
 
     @staticmethod
     def _brief_stub(ids: Mapping[int, str], run: Sequence[int]) -> str:

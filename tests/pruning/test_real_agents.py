@@ -331,6 +331,26 @@ def test_the_mark_of_a_cached_prefix_stays_when_its_image_goes() -> None:
     assert "cache_control" not in json.dumps(keeper.prune(unmarked).messages)
 
 
+@pytest.mark.parametrize("image_had_it", [True, False])
+@pytest.mark.parametrize("stub_has_it", [True, False])
+def test_a_restored_image_has_the_mark_of_its_stub(*, image_had_it: bool, stub_has_it: bool) -> None:
+    """A mark that came back with its image could be one more than the provider allows."""
+
+    def set_mark(history: list[Any], *, is_set: bool) -> list[Any]:
+        copied = copy.deepcopy(history)
+        part = next(block for block in copied[2]["content"] if block["type"] == "tool_result")["content"][-1]
+        part.pop("cache_control", None)
+        part.update({"cache_control": {"type": "ephemeral", "ttl": "1h"}} if is_set else {})
+        return copied
+
+    before = set_mark(screens("anthropic", 6), is_set=image_had_it)
+    keeper = ContextPruner(3_000, effort="fast", prices=ALWAYS)
+    pruned = keeper.prune(before)
+    stubs = set_mark(pruned.messages, is_set=stub_has_it)
+    assert keeper.prune(stubs).messages == stubs
+    assert keeper.restore(stubs, everything(pruned.report)) == set_mark(before, is_set=stub_has_it)
+
+
 def test_the_newest_image_stays_when_the_last_turn_has_no_result() -> None:
     messages = [*screens("anthropic", 3), {"role": "assistant", "content": [{"type": "text", "text": "Done."}]}]
     pruned = ContextPruner(1_300, effort="fast", prices=ALWAYS).prune([*messages, {"role": "user", "content": TASK}])
