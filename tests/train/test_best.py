@@ -258,9 +258,7 @@ def test_the_advice_does_not_count_on_a_damaged_checkpoint(tmp_path: Path) -> No
     assert session.first_update == 3
     assert "step-00000006 is damaged" in notes[0]
     model = SimpleNamespace(zero_grad=lambda: None)
-    trainer = SimpleNamespace(
-        state=SimpleNamespace(global_step=6), model=model, _save_checkpoint=lambda *_: save(trainer.state.global_step)
-    )
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=6), model=model, _save_checkpoint=lambda *_: save(6))
     advised = session._with_advice(trainer, DataError("no"))
     assert "The state of update 6 is saved." in str(advised)
     newest = checkpoints.newest()
