@@ -277,8 +277,8 @@ class SearchAgent:
             The documents, best first, with the confidence and the trajectories.
 
         Raises:
-            ConfigError: If the question is empty or not text, `k` is not a whole number of at least 1, the effort is
-                not known, or the budget is too small.
+            ConfigError: If the question is empty or not text, `k` is not a whole number of at least 1, `where` or
+                `seed` cannot be used, the effort is not known, the budget is too small, or the agent is closed.
             BudgetError: If the budget cannot hold the question.
             ContextAgentError: If the policy or the corpus failed before anything was found.
         """

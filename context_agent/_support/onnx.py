@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from context_agent._support.processes import available_cores
+from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError
 from context_agent.text.normalization import well_formed
 
@@ -245,8 +245,8 @@ def _parallel(row: Callable[..., Rows], *columns: Sequence[Sequence[int]]) -> li
 
 
 @cache
-def _workers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cores(), thread_name_prefix="onnx")
+def _workers() -> ThreadPool:
+    return ThreadPool(_cores(), name="onnx")
 
 
 def _cores() -> int:
@@ -257,9 +257,8 @@ def _cores() -> int:
 
 
 def _after_fork() -> None:
-    """Replace what a fork makes unusable in the child: a pool without threads, and a lock that another thread held."""
+    """Replace a lock that another thread may have held during the fork."""
     _GRAPHS.lock = threading.Lock()
-    _workers.cache_clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

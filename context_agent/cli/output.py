@@ -205,7 +205,7 @@ class Advance(Protocol):
     """A function that moves a progress bar."""
 
     def __call__(self, done: int, total: int | None, detail: str = "") -> None:
-        """Show the number done, the total number if it is known, and a detail behind the unit."""
+        """Show the number done, the total number if it is known, and a detail after the unit."""
 
 
 @contextmanager
