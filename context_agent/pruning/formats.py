@@ -238,7 +238,7 @@ def _document_texts(part: Any, path: Path) -> list[ResultText]:
 
 
 def _has_only_texts(action: Any) -> bool:
-    """Return True if all lists of an action have only texts, and none of its members is an object with members.
+    """Return True if the lists of an action have only texts, and if all of its objects are empty.
 
     The provider checks the types of an action. It would refuse a stub in place of a point or of an environment.
     """

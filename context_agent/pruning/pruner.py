@@ -142,7 +142,7 @@ class ContextPruner:
             The messages and a report. Messages that change are copied; the others are the same objects.
 
         Raises:
-            ConfigError: If `messages` is not a list, or if the strategy does not return a number for each passage.
+            ConfigError: If an argument has another type, or if the strategy does not return a number for each passage.
         """
         require_type(task, "task", (str, type(None)), "text")
         require_type(hint, "hint", str, "text")

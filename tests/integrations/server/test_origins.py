@@ -1,4 +1,4 @@
-"""An allowed host and the Host header of a request to it have one spelling. Sockets are bound to what was asked for."""
+"""An allowed host has the spelling of the Host header of a request to it. Sockets refuse addresses that are wrong."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_name_that_no_header_has_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("port", [70_000, 65_536, -1, 2**70, "http", "80", None, True, 80.0])
-def test_a_port_that_is_none_is_refused(port: object) -> None:
+def test_a_value_that_is_no_port_is_refused(port: object) -> None:
     with pytest.raises(ConfigError, match="`port` must be a whole number"):
         bind_socket("127.0.0.1", port)  # type: ignore[arg-type]
 
