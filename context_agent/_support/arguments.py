@@ -35,7 +35,7 @@ def real_number(value: object, name: str) -> float:
         ConfigError: If the value is anything else, NaN, or too large for a float.
     """
     try:
-        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     except OverflowError:
         raise ConfigError(f"`{name}` must fit into a float; got {_described(value)}") from None
     if math.isnan(number):
