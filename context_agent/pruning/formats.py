@@ -1,8 +1,8 @@
 """Reading of one message in the format of each provider.
 
 Six formats are supported: OpenAI's chat completions, the items of OpenAI's Responses API, Anthropic's messages, the
-messages of Bedrock's Converse API, Gemini's contents, and LangChain's message objects. Messages may be dicts or
-objects, and no framework is imported. Files and unknown parts are passed through.
+messages of Bedrock's Converse API, Gemini's contents, and LangChain's messages. Messages may be dicts or objects, and
+no framework is imported. Files and unknown parts are passed through.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def read_content(message: Any, index: int) -> MessageContent:
         return MessageContent("", unknown=(type(message).__name__,))
     if not role and (kind.endswith(("_call", "_output")) or kind in _OPAQUE_ITEMS):
         return _item(message, kind, index)
-    is_langchain = not role and not isinstance(message, Mapping)
+    # A dict of LangChain, such as a saved state of LangGraph has, has the type of the object and a content.
+    is_langchain = not role and (not isinstance(message, Mapping) or "content" in message)
     author = _ROLES.get(kind if is_langchain else role)
     if author is None:
         return MessageContent("unknown", unknown=(role or kind,))

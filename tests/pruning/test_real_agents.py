@@ -545,3 +545,34 @@ def test_a_long_reminder_does_not_hide_the_question(name: str) -> None:
     reminder = f"<{name}>\n{noises(100, 40)}\n</{name}>\n"
     messages = chat(("{}", f"{noises(0, 40)}\n\n{FILM}\n\n{noises(50, 40)}"), user=f"{reminder}{TASK}")
     assert "Ana Berg" in pruner().prune(messages).messages[2]["content"]
+
+
+@pytest.mark.parametrize(
+    "names", [("human", "ai", "tool"), ("HumanMessageChunk", "AIMessageChunk", "ToolMessageChunk")]
+)
+def test_langchain_messages_that_were_saved_as_dicts_are_pruned(names: tuple[str, str, str]) -> None:
+    human, ai, tool = names
+    call = {"type": "tool_call", "id": "c0", "name": "read", "args": {"file": "film"}}
+    parts = [
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "c0", "name": "read", "input": call["args"]},
+    ]
+    messages = [
+        {"type": human, "content": TASK, "additional_kwargs": {}},
+        {"type": ai, "content": parts, "tool_calls": [call]},
+        {
+            "type": tool,
+            "content": f"{noises(0, 40)}\n\n{FILM}\n\n{noises(50, 40)}",
+            "tool_call_id": "c0",
+            "artifact": None,
+        },
+        {"type": ai, "content": "Ana.", "tool_calls": []},
+    ]
+    before = copy.deepcopy(messages)
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert pruned.report.kind == "langchain"
+    assert pruned.report.outcome == "pruned"
+    assert "Ana Berg" in pruned.messages[2]["content"]
+    assert [pruned.messages[number] for number in (0, 1, 3)] == [before[number] for number in (0, 1, 3)]
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == before
