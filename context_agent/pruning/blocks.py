@@ -62,6 +62,8 @@ _LOGGED = re.compile(
 """The parts that most log entries have: the time of day, or a level."""
 _LOCATION = re.compile(r"([^\s:]+)[:-]\d+[:-]")
 """The file name in a line of grep's output."""
+_LINE_NUMBER = re.compile(r"[ \t]{0,12}\d{1,9}(?:\t|→| ?[|│:] ?)")
+"""The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line."""
 _LETTER = re.compile(r"[^\W_]")
 
 
@@ -222,12 +224,14 @@ def is_log_entry(line: str) -> bool:
 def _entries(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
     """Cut a block at lines, and yield parts of at most `target` characters.
 
-    An indented line stays with the line before it. Lines about the same file stay together.
+    An indented line stays with the line before it. The spaces before a line number are no indentation. Lines about the
+    same file stay together.
     """
     first, size, location = start, 0, ""
     for match in _LINE.finditer(text, start, end):
         line = match[0]
-        begins = not line[:1].isspace() and bool(line)
+        content = number.end() if (number := _LINE_NUMBER.match(line)) else 0
+        begins = bool(line) and not line[content : content + 1].isspace()
         here = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
         moves = here != location and size >= sizes.small
         if size and (size + len(line) > sizes.largest or (begins and (moves or size + len(line) > target))):

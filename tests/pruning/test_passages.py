@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
+from context_agent.pruning.blocks import TARGET
 from context_agent.pruning.passages import LARGEST, Passage, cut, without
 from tests.support.conversations import TEXTS
 from tests.support.growth import seconds
@@ -133,3 +134,15 @@ def _value(passage: Passage, raw: str) -> str:
 )
 def test_cutting_is_linear(text: str) -> None:
     assert seconds(cut, text) < 2
+
+
+@pytest.mark.parametrize("number", ["{:6}\t", "{:4} | ", "{:5}→", "{:>3}: "])
+def test_the_spaces_before_line_numbers_are_no_indentation(number: str) -> None:
+    functions = [f"def f{row}():\n    total = {row}\n    return total + {row} * {row}" for row in range(90)]
+    lines = "\n".join(functions).split("\n")
+    listing = "\n".join(number.format(row) + line for row, line in enumerate(lines, start=1))
+    passages = texts_of(listing)
+    assert len(passages) > 4
+    # The first line of the last function fits. Its indented lines stay with it.
+    assert max(passage.rindex("def f") for passage in passages) <= TARGET
+    assert all("def f" in passage.split("\n")[0] for passage in passages)
