@@ -18,8 +18,8 @@ from context_agent.types import Document
 _CHARACTERS = {"s": " ", "tab": "\t", "line-break": "\n"}
 _DELETED = "tracked-changes"
 _CELLS = frozenset({"table-cell", "covered-table-cell"})
-WIDEST_GAP = 10
-"""The most empty cells that are kept between two cells of a row. A file may state millions of them in a few bytes."""
+MOST_REPEATS = 10
+"""The most times that an empty or a filled cell is repeated. A file may state millions of them in a few bytes."""
 
 
 def read_odt(reading: Reading) -> Iterator[Document]:
@@ -69,7 +69,8 @@ def _sheets(package: Package) -> Iterator[str]:
 
 def _rows(package: Package) -> Iterator[tuple[str, list[str]]]:
     """Yield the cells of each row with the name of its sheet. Cells at the end of a row that are empty are left out."""
-    sheet, row, cell, gap, inside = "", list[str](), list[str](), 0, 0
+    sheet, row, cell, inside = "", list[str](), list[str](), 0
+    columns = gap = 0
     for event in package.events("content.xml", None):
         starts, is_cell = event.kind is Kind.START, event.name in _CELLS
         if event.kind is Kind.TEXT:
@@ -78,11 +79,13 @@ def _rows(package: Package) -> Iterator[tuple[str, list[str]]]:
             inside += 1 if starts else -1
             cell.append(" ")
         elif is_cell and starts:
-            gap += _repeats(event)
+            columns = _repeats(event)
             cell = []
         elif is_cell and (words := "".join(cell).strip()):
-            row += [*[""] * min(gap - 1, WIDEST_GAP), words]
+            row += [""] * min(gap, MOST_REPEATS) + [words] * min(columns, MOST_REPEATS)
             gap = 0
+        elif is_cell:
+            gap += columns
         elif event.name == "table" and starts:
             sheet = attribute(event.attributes, "name")
         elif event.name == "table-row" and not starts:

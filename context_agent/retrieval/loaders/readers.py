@@ -42,8 +42,8 @@ _GZIP = b"\x1f\x8b"
 _BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"{\\rtf": read_rtf}
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:<!doctype\s++html\b|<html\b)", re.IGNORECASE)
 """The beginning of an HTML page. Programs also give such pages the names of Office files, such as `report.xls`."""
-HEAD_BYTES = 4_096
-"""The number of first bytes of a source that are examined."""
+HEAD_BYTES = 2**16
+"""The number of first bytes of a source that are examined. Mail servers often add 10 kB above a message's sender."""
 LONGEST_SNIFFED_LINE = MAX_MB * 2**20
 """The most characters of a line that is examined."""
 SNIFFED_LINES = 5

@@ -53,6 +53,16 @@ def test_mail_of_mail_programs_is_read_as_mail(tmp_path: Path, name: str) -> Non
     assert reasons == []
 
 
+@pytest.mark.parametrize(("name", "first"), [("cur/1.host", ""), ("Inbox", "From ann Fri Jan  2 03:04:05 2026\n")])
+def test_mail_is_known_below_the_long_fields_that_servers_add(tmp_path: Path, name: str, first: str) -> None:
+    added = "".join(f"Received: from relay{number} by host\n\t{'k' * 70}\n" for number in range(200))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(f"{first}{added}{HEADER}\nThe mill.\n")
+    (document,), _ = read(tmp_path)
+    assert document.title == "Storms"
+    assert "relay" not in document.text
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -98,6 +108,14 @@ def test_a_spreadsheet_of_opendocument_gives_its_sheets_row_by_row(tmp_path: Pat
         "## Weirs\n\nWeir | Built in\nBrasko |  | 1901\na b" + " | " * 11 + "far | next\n\n## Mills\n\nOsterby"
     )
     assert (document.title, reasons) == ("a", [])
+
+
+def test_equal_cells_that_a_spreadsheet_stores_once_are_all_read(tmp_path: Path) -> None:
+    row = cell(repeated="2") + cell("7", repeated="3") + cell("8") + cell("9", repeated="999999999")
+    open_document(
+        tmp_path / "a.ods", f'<table:table table:name="S"><table:table-row>{row}</table:table-row></table:table>'
+    )
+    assert read(tmp_path)[0][0].text == "## S\n\n |  | 7 | 7 | 7 | 8" + " | 9" * 10
 
 
 def test_a_presentation_of_opendocument_gives_its_paragraphs(tmp_path: Path) -> None:
