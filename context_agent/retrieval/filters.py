@@ -99,8 +99,8 @@ def plain_where(where: Where) -> Where:
 
 def _filter_json(where: object) -> str:
     def plain(value: object) -> Any:
-        if isinstance(value, np.generic):
-            return value.item()
+        if isinstance(value, np.generic) and isinstance(item := value.item(), bool | int | float | str):
+            return item
         raise ConfigError(
             f"a metadata filter may have only strings, numbers, booleans and lists of them; got {brief(value)} "
             f"({type(value).__name__}). Convert it. For dates, compare `day`, such as 20251031."
@@ -117,7 +117,7 @@ def _check_scalar(value: object) -> None:
         raise ConfigError(f"the metadata filter has a string of {len(value):,} characters. Use at most {MAX_TEXT:,}.")
     if isinstance(value, float | np.floating) and not math.isfinite(value):
         raise ConfigError("the metadata filter has a number that is not finite, which no store can hold. Remove it.")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+    if isinstance(value, int | np.integer) and not -(2**63) <= int(value) < 2**63:
         raise ConfigError(
             "the metadata filter has an integer of more than 64 bits, which no store can hold. Remove it."
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.filters import Column, compile_where, matching_rows
+from context_agent.retrieval.filters import Column, compile_where, matching_rows, plain_where
 
 VALUES: list[Any] = [
     None, 0, 1, 2, -1, 1.0, 2.0, 1.5, True, False, "1", "x", "", "true", "X",
@@ -76,3 +76,16 @@ def test_a_fraction_is_not_cut_off() -> None:
 def test_texts_are_for_grep() -> None:
     with pytest.raises(ConfigError, match="grep"):
         compile_where({"#document": {"$contains": "x"}})
+
+
+@pytest.mark.parametrize("value", [np.uint64(2**63), np.longdouble(1.5), np.complex64(1), np.datetime64("2025-01-01")])
+def test_a_numpy_value_that_no_store_can_hold_is_refused(value: np.generic) -> None:
+    for condition in ({"$gt": value}, {"$in": [value]}):
+        with pytest.raises(ConfigError, match="metadata filter"):
+            plain_where({"a": condition})
+
+
+def test_numpy_numbers_become_plain_ones() -> None:
+    plain = plain_where({"a": {"$in": (np.int8(-3), np.uint64(2**63 - 1))}})
+    assert plain == {"a": {"$in": [-3, 2**63 - 1]}}
+    assert {type(value) for value in plain["a"]["$in"]} == {int}

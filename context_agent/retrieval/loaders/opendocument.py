@@ -70,7 +70,7 @@ def _sheets(package: Package) -> Iterator[str]:
 def _rows(package: Package) -> Iterator[tuple[str, list[str]]]:
     """Yield the cells of each row with the name of its sheet. Cells at the end of a row that are empty are left out."""
     sheet, row, cell, inside = "", list[str](), list[str](), 0
-    columns = gap = 0
+    columns = gap = size = 0
     for event in package.events("content.xml", None):
         starts, is_cell = event.kind is Kind.START, event.name in _CELLS
         if event.kind is Kind.TEXT:
@@ -82,7 +82,10 @@ def _rows(package: Package) -> Iterator[tuple[str, list[str]]]:
             columns = _repeats(event)
             cell = []
         elif is_cell and (words := "".join(cell).strip()):
-            row += [""] * min(gap, MOST_REPEATS) + [words] * min(columns, MOST_REPEATS)
+            empty, filled = min(gap, MOST_REPEATS), min(columns, MOST_REPEATS)
+            size += filled * len(words) + (empty + filled) * len(" | ")
+            package.check_size(size)
+            row += [""] * empty + [words] * filled
             gap = 0
         elif is_cell:
             gap += columns

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.types import Document
 
 HEADER = "From: ann@example.com\nDate: Fri, 2 Jan 2026 03:04:05 +0000\nSubject: Storms\n"
@@ -116,6 +116,17 @@ def test_equal_cells_that_a_spreadsheet_stores_once_are_all_read(tmp_path: Path)
         tmp_path / "a.ods", f'<table:table table:name="S"><table:table-row>{row}</table:table-row></table:table>'
     )
     assert read(tmp_path)[0][0].text == "## S\n\n |  | 7 | 7 | 7 | 8" + " | 9" * 10
+
+
+def test_repeated_cells_of_one_row_do_not_grow_past_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("context_agent.retrieval.loaders.opendocument.table", lambda rows: str(len(list(rows))))
+    row = cell("1" * 100, repeated="10") * 2_000
+    open_document(
+        tmp_path / "a.ods", f'<table:table table:name="S"><table:table-row>{row}</table:table-row></table:table>'
+    )
+    report = LoadReport()
+    assert list(load(tmp_path, options=LoadOptions(max_mb=1), report=report)) == []
+    assert "the text of the file" in report.notices[0].reason
 
 
 def test_a_presentation_of_opendocument_gives_its_paragraphs(tmp_path: Path) -> None:
