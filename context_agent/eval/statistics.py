@@ -185,6 +185,9 @@ def chance_calibration_error(probabilities: ArrayLike) -> float:
     Args:
         probabilities: Predicted probabilities, shape (m,).
 
+    Returns:
+        The error, from 0 to 1.
+
     Raises:
         DataError: If there are no predictions, or a probability is outside [0, 1].
     """

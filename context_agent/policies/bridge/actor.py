@@ -260,8 +260,10 @@ class BridgeActor:
         if not self._ending:
             self._ending = True
             scores = self.judgment.ranking_scores(self._scores)
-            trusted = self._novelty.discounted(scores)
-            self._scores = self._novelty.discounted(with_feedback(self.notes, scores, trusted))
+            self._scores = self._novelty.discounted(scores)
+            fed = with_feedback(self.notes, scores, self._scores)
+            if fed is not scores:
+                self._scores = self._novelty.discounted(fed)
 
     def _finding(self, block: Block) -> Finding:
         search, shown = self._numbers.get(block.call, (-1, 0))

@@ -7,6 +7,7 @@ follows links to texts of other kinds, so the more of it is in names, the less t
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import chain
 
@@ -29,7 +30,7 @@ def with_feedback(notes: Notes, scores: Floats, trusted: Floats) -> Floats:
     """Return the scores in the order that also counts how far a candidate resembles the best ones.
 
     The candidates exchange their scores, so the highest score is still the highest, and the calibration still fits. If
-    the question does not ask for documents of one kind, the scores do not change.
+    the question does not ask for documents of one kind, the scores are returned unchanged.
 
     Args:
         notes: The candidates.
@@ -61,13 +62,14 @@ def _resemblance(notes: Notes, best: list[int], weights: Floats) -> Floats:
     """
     texts = [candidate.passage.text_keys - STOP_KEYS for candidate in notes.candidates]
     frequency = Counter(chain.from_iterable(texts))
-    # In the same order in every process, so that sums are rounded alike.
-    vocabulary = sorted(frequency)
-    columns = {word: column for column, word in enumerate(vocabulary)}
-    rarity = np.log1p(len(texts) / np.array([frequency[word] for word in vocabulary], dtype=np.float32))
-    vectors = np.zeros((len(texts), len(columns)), dtype=np.float32)
-    for row, text in enumerate(texts):
-        present = [columns[word] for word in text]
-        vectors[row, present] = rarity[present]
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-    return np.asarray(vectors @ (weights @ vectors[best]), dtype=np.float32)
+    squares = {word: math.log1p(len(texts) / count) ** 2 for word, count in frequency.items()}
+    # An exact sum does not depend on the order of a set, which differs between processes.
+    lengths = [max(math.sqrt(math.fsum(squares[word] for word in text)), 1e-9) for text in texts]
+    cosines = [
+        math.fsum(
+            weight * math.fsum(squares[word] for word in text & texts[row]) / (length * lengths[row])
+            for row, weight in zip(best, weights.tolist(), strict=True)
+        )
+        for text, length in zip(texts, lengths, strict=True)
+    ]
+    return np.array(cosines, dtype=np.float32)

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 ANALYZER_VERSION = 3
 """The version of the analyzer. Increment it when the analyzer or the schema changes. Older indexes are then rebuilt."""
 MAX_QUERY_TERMS = 64
-"""The maximum number of distinct terms in a query. Of a longer query, the rarest terms are kept.
+"""The maximum number of distinct words in a query, and of identifiers. Of a longer query, the rarest ones are kept.
 
-The forms of a word in several languages are one term.
+The forms of a word in several languages are one word.
 """
 MIN_LANGUAGE_SHARE = 0.002
 """The minimum share of the texts from which a language counts in every query.
@@ -188,12 +188,11 @@ class Bm25Index:
         with self.reading():
             if len(terms) > MAX_QUERY_TERMS:
                 terms = self._rarest(terms)
-            parts = [(Occur.Should, part) for forms in terms for part in self._weighted(forms)]
-            parts += [
-                (Occur.Should, Query.term_query(self._schema, "identifiers", name, "freq"))
-                for name in names[:MAX_QUERY_TERMS]
-            ]
-            any_term = Query.boolean_query(parts)
+            if len(names) > MAX_QUERY_TERMS:
+                names = self._rarest(names, "identifiers")
+            parts = [part for forms in terms for part in self._weighted(forms)]
+            parts += [Query.term_query(self._schema, "identifiers", name, "freq") for (name,) in names]
+            any_term = Query.boolean_query([(Occur.Should, part) for part in parts])
             if only is not None:
                 allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
                 any_term = Query.boolean_query([(Occur.Must, any_term), (Occur.Must, allowed)])
@@ -281,9 +280,9 @@ class Bm25Index:
                 terms.append(fresh)
         return terms
 
-    def _identifiers(self, query: str) -> list[str]:
-        """Return the distinct identifiers of a query in order of appearance."""
-        return list(dict.fromkeys(identifiers(query[:MAX_QUERY_CHARACTERS])))
+    def _identifiers(self, query: str) -> list[tuple[str, ...]]:
+        """Return the distinct identifiers of a query in order of appearance. Each is a term of one form."""
+        return [(name,) for name in dict.fromkeys(identifiers(query[:MAX_QUERY_CHARACTERS]))]
 
     def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
         """Yield a query for each form of a term.
@@ -318,12 +317,12 @@ class Bm25Index:
         every_term = [(Occur.Must, Query.term_set_query(self._schema, "text", list(forms))) for forms in terms]
         return int(self._searcher.search(Query.boolean_query(every_term), 1, count=True).count)  # type: ignore[attr-defined]
 
-    def _sum(self, forms: tuple[str, ...]) -> int:
-        return sum(self._searcher.doc_freq("text", form) for form in forms)
+    def _sum(self, forms: tuple[str, ...], field: str = "text") -> int:
+        return sum(self._searcher.doc_freq(field, form) for form in forms)
 
-    def _rarest(self, terms: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        """Return the terms that occur in the fewest texts, but not those that occur in none."""
-        frequencies = {forms: self._sum(forms) for forms in terms}
+    def _rarest(self, terms: Sequence[tuple[str, ...]], field: str = "text") -> list[tuple[str, ...]]:
+        """Return the terms of a field that occur in the fewest texts, but not those that occur in none."""
+        frequencies = {forms: self._sum(forms, field) for forms in terms}
         indexed = (forms for forms in terms if frequencies[forms])
         return sorted(indexed, key=lambda forms: (frequencies[forms], forms))[:MAX_QUERY_TERMS]
 

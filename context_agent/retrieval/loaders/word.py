@@ -145,7 +145,7 @@ class _Blocks:
                 self._tables += 1
             case "sdt":
                 self._controls.append(False)
-            case "showingPlcHdr" if value not in {"0", "false"}:
+            case "showingPlcHdr" if value not in {"0", "false", "off"}:
                 self._hide()
             case "docPartGallery" if value == "Table of Contents":
                 self._hide()

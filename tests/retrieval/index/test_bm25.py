@@ -253,3 +253,10 @@ def test_an_identifier_of_stop_words_alone_is_found() -> None:
 )
 def test_a_word_is_found_without_what_writers_may_leave_out(code: str, text: str, query: str) -> None:
     assert [hit for hit, _ in index_in(code, "other words", text).search(query, 2)] == ["1"]
+
+
+def test_a_query_of_many_identifiers_keeps_the_rarest() -> None:
+    common = [f"common_{number}" for number in range(MAX_QUERY_TERMS)]
+    index = named("a rare name", "a rare_name", *[" ".join(common)] * 3)
+    found = [hit for hit, _ in index.search(" ".join([*common, "rare_name"]), 5)]
+    assert found.index("1") < found.index("0")

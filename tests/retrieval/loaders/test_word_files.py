@@ -124,8 +124,9 @@ def test_notes_follow_the_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "properties", ["<w:showingPlcHdr/>", '<w:docPartObj><w:docPartGallery w:val="Table of Contents"/></w:docPartObj>']
 )
-def test_text_that_the_program_wrote_is_left_out(tmp_path: Path, properties: str) -> None:
-    written = '<w:showingPlcHdr w:val="0"/>'
+@pytest.mark.parametrize("off", ["0", "false", "off"])
+def test_text_that_the_program_wrote_is_left_out(tmp_path: Path, properties: str, off: str) -> None:
+    written = f'<w:showingPlcHdr w:val="{off}"/>'
     inner = control(run("And here."), properties=written)
     hidden = control(paragraph(run("Click here."), "<w:r><w:tab/></w:r>", inner), properties=properties)
     assert read(tmp_path, hidden + paragraph(control(run("Written."), properties=written))) == "Written."
