@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import lru_cache
+from itertools import chain, pairwise
 
-MAX_CHARACTERS = 80
-"""The maximum length of an identifier. Longer ones are encoded data."""
+MAX_CHARACTERS, MOST_JOINED = 80, 400
+"""The maximum length of an identifier, and of words that are joined by marks. Longer ones are encoded data."""
 _COMPOUND = re.compile(r"(?<!\w)(?:(?:--)?\w+(?:(?:::|->|[.:#/\\@+=-])\w+)++|_*+[^\W_]++_\w++)", re.ASCII)
 """Words that are joined by marks, or one word with an underscore inside. All other words are skipped quickly."""
 _SEPARATOR = re.compile(r"::|->|[:#/\\@+=]")
@@ -22,7 +23,7 @@ _VERSION = re.compile(r"\Av(?=\d+\.)")
 def identifier_spans(text: str) -> Iterator[tuple[int, str]]:
     """Yield the start and the text of each run of joined words that has an identifier, as written."""
     for compound in _COMPOUND.finditer(text):
-        if identifiers(compound[0]):
+        if _of_compound(compound[0]):
             yield compound.start(), compound[0]
 
 
@@ -34,12 +35,16 @@ def identifiers(text: str) -> list[str]:
     names inside it are returned, too, with and without the underscores at their start. So `Selector._make_pipe` also
     counts as `_make_pipe` and as `make_pipe`.
     """
-    found: list[str] = []
-    for compound in _COMPOUND.finditer(text):
-        for name in _SEPARATOR.split(compound[0].lower()):
-            if len(name) <= MAX_CHARACTERS:
-                found += dict.fromkeys(filter(None, map(_identifier, _inside(name))))
-    return found
+    return list(chain.from_iterable(map(_of_compound, _COMPOUND.findall(text))))
+
+
+@lru_cache(maxsize=1 << 14)
+def _of_compound(compound: str) -> tuple[str, ...]:
+    """Return the identifiers in words that are joined by marks. A name recurs often in the code of a project."""
+    if len(compound) > MOST_JOINED:
+        return ()
+    names = (name for name in _SEPARATOR.split(compound.lower()) if len(name) <= MAX_CHARACTERS)
+    return tuple(chain.from_iterable(dict.fromkeys(filter(None, map(_identifier, _inside(name)))) for name in names))
 
 
 def _inside(name: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.identifiers import MAX_CHARACTERS, identifier_spans, identifiers
+from context_agent.text.identifiers import MAX_CHARACTERS, MOST_JOINED, identifier_spans, identifiers
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,7 @@ def test_words_are_no_identifiers(text):
 
 def test_encoded_data_is_no_identifier():
     assert identifiers("a_" * MAX_CHARACTERS + "b") == []
+    assert identifiers("/".join(["a_b"] * MOST_JOINED)) == []
 
 
 def test_each_occurrence_counts_for_the_frequency():
