@@ -224,7 +224,7 @@ def is_log_entry(line: str) -> bool:
 def _entries(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
     """Cut a block at lines, and yield parts of at most `target` characters.
 
-    An indented line stays with the line before it. The spaces before a line number are no indentation. Lines about the
+    An indented line stays with the line before it. The spaces before a line number are not indentation. Lines about the
     same file stay together.
     """
     first, size, location = start, 0, ""

@@ -37,7 +37,7 @@ class _WaitingCalls:
         return _first_waiting(self._all)
 
     def first_named(self, *names: str) -> _OpenCall | None:
-        """Return the first call that waits and has one of the names. An empty name stands for calls without one."""
+        """Return the first call that waits and has one of the names. An empty name means calls without a name."""
         waiting = (_first_waiting(self._by_name[name]) for name in names if name in self._by_name)
         return min((made for made in waiting if made is not None), key=lambda made: made.number, default=None)
 

@@ -48,7 +48,7 @@ def _of_compound(compound: str) -> tuple[str, ...]:
 
 
 def _inside(name: str) -> Iterator[str]:
-    """Yield the name, and the names that may stand for it."""
+    """Yield the name, and the names inside it."""
     yield name
     yield name.lstrip("_")
     parts = name.split(".")

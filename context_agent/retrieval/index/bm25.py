@@ -281,7 +281,7 @@ class Bm25Index:
         return terms
 
     def _identifiers(self, query: str) -> list[tuple[str, ...]]:
-        """Return the distinct identifiers of a query in order of appearance. Each is a term of one form."""
+        """Return the distinct identifiers of a query in order of appearance, each as a term with one form."""
         return [(name,) for name in dict.fromkeys(identifiers(query[:MAX_QUERY_CHARACTERS]))]
 
     def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
