@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,13 @@ from typing import Any
 
 from context_agent._support.private_files import private_folder
 from context_agent.errors import ConfigError, ContextAgentError
+
+_WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+"""What a file system without locks answers, such as NFS without a lock service."""
+
+
+class NoLocksError(ConfigError):
+    """The file system of a folder has no locks."""
 
 
 @contextmanager
@@ -22,6 +30,7 @@ def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None 
 
     Raises:
         ConfigError: If another process holds the lock and there is no `busy`, or if `path` is a link.
+        NoLocksError: If the file system has no locks.
     """
     lock = acquired_lock(path, timeout, busy)
     try:
@@ -42,4 +51,10 @@ def acquired_lock(path: Path, timeout: float, busy: ContextAgentError | None) ->
         lock.acquire()
     except Timeout:
         raise busy or ConfigError(f"another process has locked {path}. Wait until it ends, or stop it.") from None
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _WITHOUT_LOCKS:
+            raise
+        raise NoLocksError(
+            f"the file system of {path.parent} has no locks ({error}). Use a folder on another file system."
+        ) from error
     return lock

@@ -26,7 +26,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from context_agent._support.atomic_files import replacing, sync_path
-from context_agent._support.locks import file_lock
+from context_agent._support.locks import NoLocksError, file_lock
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, single_stops
 from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
@@ -137,7 +137,7 @@ def locked_folder(out: str | Path) -> Iterator[None]:
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") == "0":
             Path(out).mkdir(parents=True, exist_ok=True)
-            with suppress(NotImplementedError):
+            with suppress(NoLocksError):
                 stack.enter_context(file_lock(Path(out, LOCK_FILE), busy=busy))
                 # A killed process left them. The other ranks, which write such files too, still wait for this one.
                 for left in (path for pattern in _PARTIAL_FILES for path in Path(out).glob(pattern)):

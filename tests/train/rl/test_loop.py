@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -24,6 +26,7 @@ from context_agent.train.metrics_log import MetricsLog
 from context_agent.train.toy.environment import make_environment
 from tests.support.expert import demonstrate
 from tests.support.judges import serving
+from tests.support.locks import without_locks
 
 pytest.importorskip("trl")
 
@@ -214,6 +217,14 @@ def test_a_second_process_in_the_folder_of_a_run_is_refused(
     assert process.exitcode == -signal.SIGKILL
     result, _ = train(run, resume=True)
     assert result.updates == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_a_folder_without_locks_is_trained_in_without_protection(tmp_path, monkeypatch, number):
+    monkeypatch.setattr(fcntl, "flock", without_locks(number))
+    with locked_folder(tmp_path / "run"):
+        (tmp_path / "run" / "metrics.jsonl").touch()
 
 
 def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:
