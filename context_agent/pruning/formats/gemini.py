@@ -1,0 +1,52 @@
+"""Contents of Gemini."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from context_agent.pruning.contents import Call, MessageContent, Path
+from context_agent.pruning.formats.collector import ContentCollector
+from context_agent.pruning.formats.fields import first_field, first_key, first_value, get_field, items, text_field
+from context_agent.pruning.formats.parts import texts_at, value_texts
+
+_GEMINI_OPAQUE = (
+    "inlineData", "inline_data", "fileData", "file_data", "thoughtSignature", "thought_signature",
+)  # fmt: skip
+
+
+def is_gemini(message: Any) -> bool:
+    """Return True if a message has parts instead of a content."""
+    return isinstance(get_field(message, "parts"), list | tuple)
+
+
+def read_gemini(message: Any, index: int, role: str) -> MessageContent:
+    """Return the content of one of Gemini's contents."""
+    reading = ContentCollector(index, "gemini")
+    for number, part in enumerate(items(get_field(message, "parts"))):
+        call_name, call = first_field(part, "functionCall", "function_call")
+        result_name, result = first_field(part, "functionResponse", "function_response")
+        _, code = first_field(part, "executableCode", "executable_code")
+        output_name, output = first_field(part, "codeExecutionResult", "code_execution_result")
+        signed = bool(first_value(part, "thoughtSignature", "thought_signature"))
+        if call is not None:
+            path: Path = ("parts", number, call_name, "args")
+            own = Call(text_field(call, "id"), text_field(call, "name"))
+            reading.add_call(own, get_field(call, "args"), path, "value", fixed=signed)
+        elif result is not None:
+            path = ("parts", number, result_name, "response")
+            answer = Call(text_field(result, "id"), text_field(result, "name"))
+            value = get_field(result, "response")
+            failed = isinstance(value, Mapping) and bool(value.get("error"))
+            reading.add_results(answer, value_texts(path, value), flagged=failed)
+        elif code is not None:
+            reading.add_words("code", get_field(code, "code"))
+        elif output is not None:
+            texts = () if signed else texts_at(output, ("output",), ("parts", number, output_name))
+            failed = get_field(output, "outcome") in ("OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
+            reading.add_own_results("code", texts, flagged=failed)
+        elif isinstance(text := get_field(part, "text"), str):
+            reading.words.append(text)
+        elif not any(get_field(part, name) is not None for name in _GEMINI_OPAQUE):
+            reading.unknown.append(first_key(part))
+    return reading.content("tool" if reading.answers and not any(reading.words) else role)

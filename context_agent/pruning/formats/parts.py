@@ -1,0 +1,112 @@
+"""Texts and images in the content of tool results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from context_agent.pruning.contents import IMAGE_RULES, MessageKind, Path, ResultText
+from context_agent.pruning.formats.fields import first_value, get_field, items, json_text, text_field
+from context_agent.pruning.images import image_tokens
+
+LONGEST_PATH = 8
+"""The most steps from a message to a list of parts. Deeper parts are passed through without being read."""
+TEXT_PARTS = frozenset(("text", "input_text", "output_text", "summary_text", "refusal", "thinking"))
+_IMAGE_PARTS = frozenset(("image", "image_url", "input_image"))
+OPAQUE_PARTS = frozenset((
+    *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
+    "container_upload", "tool_reference", "tool_call", "search_result",
+))  # fmt: skip
+"""Known parts without a text to judge, or without a text that pruning may change."""
+
+
+def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[ResultText], list[str]]:
+    """Return the texts and images in the content of a tool result, and the types of unknown parts."""
+    if isinstance(content, str):
+        return [result_text(path, content)], []
+    texts: list[ResultText] = []
+    unknown: list[str] = []
+    text_type = "input_text" if kind == "responses" else "text"
+    for number, part in enumerate(items(content)):
+        here, name = (*path, number), text_field(part, "type")
+        if isinstance(part, str):
+            texts.append(result_text(here, part))
+        elif name in TEXT_PARTS and isinstance(text := get_field(part, "text"), str):
+            texts.append(result_text((*here, "text"), text))
+        elif name in _IMAGE_PARTS:
+            texts += image_texts(here, part, _image_data(part, name), kind, text_type)
+        elif name == "search_result" and len(path) < LONGEST_PATH:
+            texts += result_texts(get_field(part, "content"), (*here, "content"), kind)[0]
+        elif name == "document" and len(path) < LONGEST_PATH:
+            texts += document_texts(part, here)
+        elif not name and (streams := [stream for stream in ("stdout", "stderr") if text_field(part, stream)]):
+            texts += [result_text((*here, stream), text_field(part, stream)) for stream in streams]
+        elif name not in OPAQUE_PARTS:
+            unknown.append(name)
+    return texts, unknown
+
+
+def texts_at(value: Any, steps: Sequence[str], path: Path) -> Iterator[ResultText]:
+    """Yield the texts at the end of these steps. If a document is there, yield the texts of its source."""
+    if text_field(value, "file_type") not in ("", "text"):
+        return
+    if not steps:
+        yield from [result_text(path, value)] if isinstance(value, str) else document_texts(value, path)
+    elif steps[0] != "*":
+        yield from texts_at(get_field(value, steps[0]), steps[1:], (*path, steps[0]))
+    else:
+        for number, item in enumerate(items(value)):
+            yield from texts_at(item, steps[1:], (*path, number))
+
+
+def document_texts(part: Any, path: Path) -> list[ResultText]:
+    """Return the texts of a document part.
+
+    Citations refer to characters of the document by their numbers. If a document can be cited, return nothing.
+    """
+    source = get_field(part, "source")
+    if text_field(part, "type") != "document" or get_field(get_field(part, "citations"), "enabled"):
+        return []
+    if text_field(source, "type") == "text" and isinstance(text := get_field(source, "data"), str):
+        return [result_text((*path, "source", "data"), text)]
+    return result_texts(get_field(source, "content"), (*path, "source", "content"), "anthropic")[0]
+
+
+def result_text(path: Path, text: str) -> ResultText:
+    """Return a text at a path. The collector adds the message and the call."""
+    return ResultText(0, path, "", text)
+
+
+def value_texts(path: Path, value: Any) -> list[ResultText]:
+    """Return a JSON value as its text. If the value is not JSON, return nothing."""
+    text = None if value is None else json_text(value)
+    return [] if text is None else [ResultText(0, path, "", text, form="value")]
+
+
+def image_texts(path: Path, part: Any, data: Any, kind: MessageKind, text_type: str) -> Iterator[ResultText]:
+    """Yield the image of a part. Pruning can replace the part only if it is a dict, so otherwise nothing is yielded."""
+    if not isinstance(part, Mapping):
+        return
+    data = data if isinstance(data, str | bytes) else ""
+    seen = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    name = hashlib.blake2b(seen, digest_size=16).hexdigest()
+    tokens = image_tokens(data, IMAGE_RULES[kind])
+    yield ResultText(0, path, "", f"image {name}", form="image", image=part, tokens=tokens, text_type=text_type)
+
+
+def _image_data(part: Any, name: str) -> Any:
+    """Return the image in a part: its bytes, its base64 text or its address."""
+    source = get_field(part, "source")
+    if source is not None and not isinstance(source, str):
+        return first_value(source, "data", "url", "bytes")
+    value = get_field(part, name if name == "image_url" else "image_url")
+    if value is not None and not isinstance(value, str):
+        value = get_field(value, "url")
+    return value if value is not None else first_value(part, "data", "base64", "url")
+
+
+def text_of(part: Any) -> str:
+    """Return the words in a text part."""
+    text = first_value(part, "text", "thinking", "refusal")
+    return text if isinstance(text, str) else ""
