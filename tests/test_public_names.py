@@ -50,6 +50,12 @@ def test_the_agent_needs_neither_store_nor_torch():
     assert not _modules_after(code) & {"chromadb", "torch", "transformers"}
 
 
+def test_a_search_on_this_machine_needs_no_http_client():
+    code = "from context_agent.retrieval.rerankers import load_reranker; load_reranker('none')\n"
+    code += "from context_agent import ChromaCorpus, SearchAgent"
+    assert not _modules_after(code) & {"chromadb", "httpx", "torch", "transformers"}
+
+
 def test_importing_any_module_prints_nothing_and_sets_up_no_logging():
     code = (
         "import contextlib, importlib, logging, pkgutil, threading, context_agent\n"

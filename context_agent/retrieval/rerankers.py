@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.credentials import rejected_key_hint, split_key_variable
-from context_agent._support.http import Endpoint, Events, Refusal
 from context_agent.errors import ConfigError, MissingExtraError, RerankerError, ServerError
+
+if TYPE_CHECKING:
+    from context_agent._support.http_body import Events
 
 LONGEST_RETRY_AFTER = 30.0
 """The longest wait that is accepted, in seconds. If a server requests a longer wait, the call fails."""
@@ -52,6 +53,8 @@ def load_reranker(spec: str | None) -> Reranker | None:
     if kind == "cross-encoder" and rest:
         return CrossEncoderReranker(rest)
     if kind in ("http", "https"):
+        from context_agent._support.credentials import split_key_variable
+
         address, _, model = spec.partition("#")
         url, variable = split_key_variable(address)
         return HttpReranker(url, model=model or None, api_key_env=variable)
@@ -133,6 +136,9 @@ class HttpReranker:
         Raises:
             ConfigError: If the address cannot be used.
         """
+        # The HTTP client takes a tenth of a second to import, and a search without this reranker does without it.
+        from context_agent._support.http import Endpoint
+
         self._endpoint = Endpoint(
             url,
             api_key_env=api_key_env,
@@ -162,6 +168,9 @@ class HttpReranker:
         return body | {"texts": list(texts), "documents": list(texts)}
 
     def _post(self, body: Mapping[str, Any]) -> Events:
+        from context_agent._support.credentials import rejected_key_hint
+        from context_agent._support.http import Refusal
+
         try:
             return self._endpoint.post_sync("", body, lambda events: events)
         except Refusal as refusal:
