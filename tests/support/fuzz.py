@@ -11,6 +11,7 @@ killed, and its input is saved as a folder of files. The same seed gives the sam
 from __future__ import annotations
 
 import argparse
+import bz2
 import gzip
 import io
 import json
@@ -133,7 +134,8 @@ def sources(draw: st.DrawFn) -> Input:
     if draw(st.integers(0, 9)) == 0:
         kind = draw(st.sampled_from(corpus()))[0].partition(".")[2]
     if draw(st.integers(0, 19)) == 0:
-        kind, data = "jsonl.gz", gzip.compress(data)
+        name, compress = draw(st.sampled_from([("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)]))
+        kind, data = draw(st.sampled_from(["jsonl", kind])) + f".{name}", compress(data)
     files = {f"source.{kind}": data}
     if draw(st.integers(0, 4)) == 0:
         rules = st.sampled_from(

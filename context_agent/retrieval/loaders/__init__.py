@@ -6,10 +6,11 @@
     for notice in report.notices:
         print(notice)
 
-`load` reads the formats of `READERS`, any other file that holds text, and folders of them. Binary, generated and
-minified files are left out with a notice, as `sniffing` says. PDF and parquet need the extra `docs`. At most one file's
-text, or a few rows, are in memory. Of earlier documents only ids and digests are kept, to recognize duplicates. In a
-folder, what `.gitignore` excludes and the folders of tools are passed over (`LoadOptions.no_ignore`).
+`load` reads the formats of `READERS`, any other file that holds text, each of them compressed by gzip, bzip2 or xz, and
+folders of them. Binary, generated and minified files are left out with a notice, as `sniffing` says. PDF and parquet
+need the extra `docs`. At most one file's text, or a few rows, are in memory. Of earlier documents only ids and digests
+are kept, to recognize duplicates. In a folder, what `.gitignore` excludes and the folders of tools are passed over
+(`LoadOptions.no_ignore`).
 
 Sources may come from strangers. A line, a row or a file that is one document has at most `LoadOptions.max_mb`
 megabytes. If a packed file unpacks to far more than its size, it is not read further. Links in a folder are not

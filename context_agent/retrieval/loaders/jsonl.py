@@ -1,21 +1,19 @@
-"""The readers of JSONL files, plain or compressed by gzip. Each line is a row."""
+"""The reader of JSONL files. Each line is a row."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import re
 from collections.abc import Generator, Iterator
 from itertools import count
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.conversations import is_conversation, read_conversation
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, marked
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row, has_text
-from context_agent.retrieval.loaders.unpacking import check_rows, check_unpacked
 from context_agent.types import Document
 
 MOST_BAD_ROWS = 10_000
@@ -25,28 +23,16 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 def read_jsonl(reading: Reading) -> Iterator[Document]:
     """Yield the rows of a file with one JSON object per line. Empty lines are skipped."""
-    yield from _from_lines(reading, reading.stream)
-
-
-def read_zipped_jsonl(reading: Reading) -> Iterator[Document]:
-    """Yield the rows of JSONL compressed by gzip. Of a damaged file, the part before the damage is read."""
-    with _Unzipped(fileobj=reading.stream) as stream:
-        yield from _from_lines(reading, cast("BinaryIO", stream))
-
-
-class _Unzipped(gzip.GzipFile):
-    """A gzip file that raises `DataError` if it unpacks to far more than its size, in bytes or in lines."""
-
-    lines = 0
-
-    def read1(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        data = super().read1(size)
-        self.lines += data.count(b"\n")
-        packed = cast("BinaryIO", self.fileobj).tell()
-        check_unpacked(self.tell(), packed)
-        check_rows(self.lines, packed)
-        return data
+    found, before = False, reading.report.skipped
+    for number, line in lines(reading.stream, reading.options.encoding, reading.options.max_size):
+        if line is None:
+            reading.skip(reading.options.too_large("the line"), number)
+        elif line.strip():
+            for document in _from_line(reading, number, line):
+                found = True
+                yield document
+        if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
+            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are not rows, so the rest was not read")
 
 
 def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tuple[int, str | None], None, None]:
@@ -92,19 +78,6 @@ def _encoding_of(head: bytes) -> str:
     if encoding is None and b"\0" in head:
         raise DataError("the file contains NUL bytes, so it is not text")
     return encoding or "utf-8"
-
-
-def _from_lines(reading: Reading, stream: BinaryIO) -> Iterator[Document]:
-    found, before = False, reading.report.skipped
-    for number, line in lines(stream, reading.options.encoding, reading.options.max_size):
-        if line is None:
-            reading.skip(reading.options.too_large("the line"), number)
-        elif line.strip():
-            for document in _from_line(reading, number, line):
-                found = True
-                yield document
-        if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
-            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are not rows, so the rest was not read")
 
 
 def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:

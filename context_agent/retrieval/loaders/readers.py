@@ -6,18 +6,21 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
+from io import BytesIO
 from itertools import islice
 from typing import BinaryIO
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.calendars import read_calendar
 from context_agent.retrieval.loaders.code import read_code
+from context_agent.retrieval.loaders.compressed import is_compressed, packing_of, unpacked
 from context_agent.retrieval.loaders.contacts import read_contacts
 from context_agent.retrieval.loaders.csv_files import read_csv
 from context_agent.retrieval.loaders.definitions import BY_LINES, GRAMMARS
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.json_files import read_json
-from context_agent.retrieval.loaders.jsonl import lines, read_jsonl, read_zipped_jsonl
+from context_agent.retrieval.loaders.jsonl import lines, read_jsonl
 from context_agent.retrieval.loaders.mail import begins_message, may_be_mail, read_message
 from context_agent.retrieval.loaders.mailbox import begins_mailbox, read_mail
 from context_agent.retrieval.loaders.notebook import read_notebook
@@ -26,10 +29,11 @@ from context_agent.retrieval.loaders.options import MAX_MB, LoadOptions
 from context_agent.retrieval.loaders.parquet import read_parquet
 from context_agent.retrieval.loaders.pdf import read_pdf
 from context_agent.retrieval.loaders.presentation import read_pptx
-from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.reading import Reading, content
 from context_agent.retrieval.loaders.rows import TEXT_KEYS
 from context_agent.retrieval.loaders.rtf import read_rtf
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
+from context_agent.retrieval.loaders.sources import extension_of
 from context_agent.retrieval.loaders.text_files import read_html, read_markdown, read_rst, read_text
 from context_agent.retrieval.loaders.transcripts import read_transcript
 from context_agent.retrieval.loaders.word import read_docx
@@ -38,7 +42,6 @@ from context_agent.retrieval.loaders.xml_text import read_enex, read_xml
 from context_agent.types import Document
 
 Reader = Callable[[Reading], Iterator[Document]]
-_GZIP = b"\x1f\x8b"
 _BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"{\\rtf": read_rtf}
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:<!doctype\s++html\b|<html\b)", re.IGNORECASE)
 """The beginning of an HTML page. Programs also give such pages the names of Office files, such as `report.xls`."""
@@ -53,27 +56,49 @@ SNIFFED_LINES = 5
 def read_any(reading: Reading) -> Iterator[Document]:
     """Yield the documents of a source whose name shows no format.
 
-    Its content shows whether it is PDF, parquet, rich text, HTML, mail or JSONL. Otherwise it is read as plain text.
+    Its content shows whether it is PDF, parquet, rich text, HTML, mail or JSONL, or compressed. Otherwise it is read as
+    plain text.
     """
-    head = reading.stream.read(HEAD_BYTES)
-    reading.stream.seek(0)
+    head = _head(reading.stream)
+    yield from (_read_compressed if is_compressed(head) else _reader_of(reading, head))(reading)
+
+
+def _reader_of(reading: Reading, head: bytes) -> Reader:
+    """Return the reader for a source that begins with these bytes."""
     reader = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None)
     if reader is None and _PAGE.match(head):
         reader = read_html
     if reader is None and may_be_mail(reading.path):
         reader = read_mail if begins_mailbox(head) else read_message if begins_message(head) else None
-    yield from (reader or _read_other)(reading)
+    if reader is None:
+        check_head(reading)
+        keys = _text_keys(reading.options) if reading.found else ()
+        reader = read_jsonl if _holds_rows(reading.stream, keys) else read_other_text
+    return reader
 
 
-def _read_other(reading: Reading) -> Iterator[Document]:
-    if not reading.found and reading.stream.read(2) == _GZIP:
-        reading.stream.seek(0)
-        yield from read_zipped_jsonl(reading)
-        return
-    reading.stream.seek(0)
-    check_head(reading)
-    keys = _text_keys(reading.options) if reading.found else ()
-    yield from (read_jsonl if _holds_rows(reading.stream, keys) else read_other_text)(reading)
+def _read_compressed(reading: Reading) -> Iterator[Document]:
+    """Yield the documents of a compressed source. The rest of its name shows the format, or else its content.
+
+    Rows and mail are unpacked while they are read. Other kinds are one document and are unpacked at once.
+    """
+    packing = packing_of(reading.path)
+    inner = replace(reading, path=reading.path.removesuffix(packing), packing=packing)
+    inner.stream = unpacked(reading.stream, rows=False)
+    reader = READERS[extension_of(inner.path, READERS) or ""]
+    if reader is read_any:
+        reader = _reader_of(inner, _head(inner.stream))
+    if reader in {read_csv, read_jsonl}:
+        inner.stream = unpacked(reading.stream, rows=True)
+    elif reader is not read_mail:
+        inner.stream = BytesIO(content(inner))
+    yield from reader(inner)
+
+
+def _head(stream: BinaryIO) -> bytes:
+    head = stream.read(HEAD_BYTES)
+    stream.seek(0)
+    return head
 
 
 def _text_keys(options: LoadOptions) -> tuple[str, ...]:
@@ -95,14 +120,12 @@ READERS: Mapping[str, Reader] = {
     ".ipynb": read_notebook,
     ".json": read_json,
     ".jsonl": read_jsonl,
-    ".jsonl.gz": read_zipped_jsonl,
     ".markdown": read_markdown,
     ".mbox": read_mail,
     ".mht": read_message,
     ".mhtml": read_message,
     ".md": read_markdown,
     ".ndjson": read_jsonl,
-    ".ndjson.gz": read_zipped_jsonl,
     ".odp": read_odt,
     ".ods": read_ods,
     ".odt": read_odt,

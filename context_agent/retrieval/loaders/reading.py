@@ -30,13 +30,14 @@ class Reading:
 
     Attributes:
         name: The name of the source in notices.
-        path: The path below the source folder, or the file's name.
+        path: The path below the source folder, or the file's name. The extension of a compression is left out.
         stream: The open stream, which is seekable.
         options: The options of the load.
         report: The report that gets the reader's notices.
         found: True for a file that was found in a folder, False for a source that the user named.
         users: The names of the users of exported workspaces by their ids, by the folder of their list. All sources of a
             load share them.
+        packing: The extension of the compression, such as `.gz`, which follows `path` in the name of the file.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Reading:
     report: LoadReport
     found: bool = False
     users: dict[str, dict[str, str]] = field(default_factory=dict)
+    packing: str = ""
     _noted: set[str] = field(default_factory=set)
 
     def skip(self, reason: str, line: int | None = None) -> None:
@@ -168,11 +170,12 @@ def document(
     if not text.strip():
         raise LeftOutError("the file is empty: it contains no text")
     title = one_line(title) or PurePath(reading.path).stem
+    path = reading.path + reading.packing
     return Document(
-        identifier(reading.path),
+        identifier(path),
         text,
         storable(title),
-        {**(metadata or {}), "path": storable(reading.path)},
+        {**(metadata or {}), "path": storable(path)},
         sections,
     )
 

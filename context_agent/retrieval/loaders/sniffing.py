@@ -51,6 +51,7 @@ _BINARY = {
     b"\xd0\xcf\x11\xe0": "an old Office file. Save it in a current format, such as .docx.",
 }
 """The kind of a binary file, by its first bytes."""
+_TAR_MAGIC_AT = 257
 _WITHOUT_NUL = (b"\x89PNG", b"\xff\xd8\xff", b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd")
 """First bytes that no text begins with."""
 LOCK_FILES = frozenset({"go.sum", "npm-shrinkwrap.json", "package-lock.json", "packages.lock.json", "pnpm-lock.yaml"})
@@ -74,6 +75,8 @@ def binary_kind(head: bytes) -> str:
         return ""
     controls = len(head) - len(head.translate(None, ALL_CONTROL))
     if b"\0" in head or head.startswith(_WITHOUT_NUL) or controls > len(head) * LARGEST_CONTROL_SHARE:
+        if head.startswith(b"ustar", _TAR_MAGIC_AT):
+            return ARCHIVE_REASON
         return next((kind for magic, kind in _BINARY.items() if head.startswith(magic)), "binary")
     return ""
 

@@ -66,7 +66,7 @@ def test_any_text_is_read_whole(tmp_path: Path, name: str, data: str | bytes) ->
         ("run", b"\x7fELF" + bytes(60), "not text but a program"),
         ("x.class", b"\xca\xfe\xba\xbe\0\0", "not text but a program"),
         ("x.zip", b"PK\3\4" + bytes(30), "not text but an archive. To read its files, unpack it."),
-        ("x.tgz", b"\x1f\x8b\x08" + b"x" * 30, "not text but a compressed file. To read its text, unpack it."),
+        ("x.zst", b"\x28\xb5\x2f\xfd" + b"x" * 30, "not text but a compressed file. To read its text, unpack it."),
         ("x.db", b"SQLite format 3\0" + bytes(84), "not text but a database"),
         ("x.dat", bytes(range(1, 30)) * 40, "not text but binary"),
         ("late.dat", b"a" * 2 * HEAD_BYTES + b"\0", "the file contains NUL bytes, so it is not text"),
