@@ -3,13 +3,13 @@
 `decode` tries these encodings in turn:
 
 1. the encoding that the caller names
-2. the encoding of a byte order mark (UTF-8, UTF-16, UTF-32)
+2. the encoding of a byte order mark (UTF-8, UTF-16, UTF-32), or UTF-16 without a mark
 3. UTF-8
 4. the encoding that a page or an XML file declares
 5. UTF-8 with a few damaged characters, which are replaced
 6. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
 
-Bytes with a NUL but no byte order mark, or with many control characters, are not text. Text in a legacy encoding of
+Other bytes with a NUL, or with many control characters, are not text. Text in a legacy encoding of
 another script raises an error, because it would be read as gibberish.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -31,6 +32,8 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+UTF16_SAMPLE = 8_192
+"""The number of bytes at the beginning in which UTF-16 without a byte order mark is recognized."""
 LONGEST_ENCODING = 40
 """The most characters of an encoding's name."""
 _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
@@ -60,7 +63,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
     Raises:
         DataError: If the bytes are not text.
     """
-    if encoding or (encoding := marked(data)):
+    if encoding or (encoding := utf_encoding(data)):
         try:
             return Decoded(data.decode(encoding), encoding)
         except (UnicodeError, ValueError) as error:
@@ -77,9 +80,28 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
     return decoded
 
 
-def marked(data: bytes) -> str | None:
-    """Return the encoding of the byte order mark at the beginning. If there is none, return None."""
-    return next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
+def utf_encoding(data: bytes) -> str | None:
+    """Return the encoding that the byte order mark or the NUL bytes at the beginning show, or else None."""
+    marked = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
+    return marked or _unmarked_utf16(data[:UTF16_SAMPLE])
+
+
+def _unmarked_utf16(data: bytes) -> str | None:
+    """Return the encoding if the bytes are UTF-16 without a byte order mark, or else None.
+
+    In such a text, a tenth of the characters or more are Latin letters, digits, spaces and line breaks, whose upper
+    byte is NUL. No character is a control character or unassigned.
+    """
+    even, odd = data[::2].count(0), data[1::2].count(0)
+    if max(even, odd) * 20 < len(data) or max(even, odd) < 4 * min(even, odd) or not data:
+        return None
+    encoding = "utf-16-le" if odd > even else "utf-16-be"
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(data)
+    except UnicodeDecodeError:
+        return None
+    kinds = {unicodedata.category(letter) for letter in set(text) - set("\t\n\f\r")}
+    return None if kinds & {"Cc", "Cn", "Co"} else encoding
 
 
 def _declared(data: bytes, encoding: str | None) -> Decoded | None:
@@ -140,7 +162,7 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         while block := stream.read(BLOCK_BYTES):
-            if encoding or (encoding := marked(block) if stream.tell() == len(block) else None):
+            if encoding or (encoding := utf_encoding(block) if stream.tell() == len(block) else None):
                 return encoding, ""
             if b"\0" in block:
                 raise DataError("the file contains NUL bytes, so it is not text")

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.conversations import is_conversation, read_conversation
-from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, marked
+from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, utf_encoding
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row, has_text
 from context_agent.types import Document
@@ -74,7 +74,7 @@ def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
 
 
 def _encoding_of(head: bytes) -> str:
-    encoding = marked(head)
+    encoding = utf_encoding(head)
     if encoding is None and b"\0" in head:
         raise DataError("the file contains NUL bytes, so it is not text")
     return encoding or "utf-8"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import declared_encoding, decode, marked
+from context_agent.retrieval.loaders.decoding import declared_encoding, decode, utf_encoding
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, document
 from context_agent.types import Document
 
@@ -71,7 +71,7 @@ MINIFIED_ASCII = 0.9
 
 def binary_kind(head: bytes) -> str:
     """Return the kind of binary file that begins with these bytes. If it may be text, return an empty string."""
-    if marked(head):
+    if utf_encoding(head):
         return ""
     controls = len(head) - len(head.translate(None, ALL_CONTROL))
     if b"\0" in head or head.startswith(_WITHOUT_NUL) or controls > len(head) * LARGEST_CONTROL_SHARE:

@@ -163,6 +163,42 @@ def test_encodings_that_are_recognised(tmp_path: Path, encoding: str) -> None:
     assert only(tmp_path / "a.txt").text == text
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "Ein Bär, “zwei” Löwen und 5 € für die Überfahrt. 😀"),
+        ("a.log", "12:00 Шлюз открыт.\r\n12:01 Шлюз закрыт.\r\n"),
+        ("a.ini", "[weir]\nheight = 2\n" * 1_000),
+        ("a.csv", "id,text\n1,Das Wehr war schmal.\n"),
+        ("a.jsonl", '{"id": "1", "text": "Das Wehr war schmal."}\n'),
+    ],
+)
+def test_utf16_without_a_byte_order_mark_is_recognized(tmp_path: Path, name: str, text: str, encoding: str) -> None:
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    (document,), report = drawn(tmp_path)
+    is_row = name in {"a.csv", "a.jsonl"}
+    assert document.text == ("Das Wehr war schmal." if is_row else text.replace("\r\n", "\n"))
+    assert said(report) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"".join(number.to_bytes(2, "little") for number in range(300)),
+        b"\0\1\0\2" * 50,
+        b"a\0\0\0b\0\0\0" * 50,
+        b"a\0b\0\0\xd8" * 50,
+        b"abcdefghijklmnop" * 50 + b"\0",
+    ],
+)
+def test_other_bytes_with_nul_are_no_utf16(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.txt").write_bytes(data)
+    documents, report = drawn(tmp_path)
+    assert documents == []
+    assert said(report)[0][2] == "the file contains NUL bytes, so it is not text"
+
+
 def test_one_damaged_character_does_not_turn_utf8_into_gibberish(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Löwen, Bären, Störche, Käfer, Mäuse".encode() + b"\xc3 end")
     documents, report = drawn(tmp_path)
