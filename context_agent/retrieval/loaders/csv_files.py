@@ -13,7 +13,14 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import codec_with_mark, stream_encoding
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading
-from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, check_columns, from_row
+from context_agent.retrieval.loaders.rows import (
+    ALL_COLUMNS_NOTE,
+    TEXT_PER_VALUE,
+    check_columns,
+    from_row,
+    has_text_column,
+    with_all_columns,
+)
 from context_agent.types import Document
 
 if TYPE_CHECKING:
@@ -27,7 +34,8 @@ MOST_COLUMNS = 10_000
 def read_csv(reading: Reading) -> Iterator[Document]:
     """Yield the rows of a table whose first row names the columns.
 
-    All values stay strings, and empty cells are left out.
+    All values stay strings, and empty cells are left out. If no column is the text, the text of a row has a line for
+    each cell.
     """
     csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
@@ -93,7 +101,9 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines, *, lin
     names = _column_names(_header(table))
     if not names:
         raise LeftOutError("the file is empty: it contains no text")
-    check_columns(names, reading.options)
+    check_columns(names, reading.options, needs_text=False)
+    if not (has_text := has_text_column(names, reading.options)):
+        reading.note_once(ALL_COLUMNS_NOTE)
     while True:
         line = lines_before + table.line_num + 1
         bounded.begin_row()
@@ -107,7 +117,8 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines, *, lin
         if any(cells[len(names) :]):
             reading.skip(f"the row has {len(cells)} cells, but the header names {len(names)}", line)
         elif any(cells):
-            yield from from_row(reading, line, dict(zip(names, cells, strict=False)))
+            row = dict(zip(names, cells, strict=False))
+            yield from from_row(reading, line, row if has_text else with_all_columns(row))
 
 
 def _header(table: _csv.Reader) -> list[str]:

@@ -29,22 +29,41 @@ TEXT_PER_VALUE = 16
 
 A parsed value takes about 100 bytes.
 """
+LONGEST_NAME = 128
+"""The most characters of a column's name in the text of a row. The name is repeated in each row."""
 LARGEST_METADATA = 32_768
 """The most characters of all metadata values of a row. They are stored with every chunk."""
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-def check_columns(names: Iterable[str], options: LoadOptions) -> None:
-    """Raise `DataError` if the table has no text column, or lacks a column that the options name."""
+def check_columns(names: Iterable[str], options: LoadOptions, *, needs_text: bool = True) -> None:
+    """Raise `DataError` if the table lacks a column that the options name or, if it needs one, a text column."""
     present = set(names)
     for key in (options.text_key, options.id_key, options.title_key):
         if key is not None and key not in present:
             raise DataError(f"there is no column {key!r}. The columns are {_listed(present)}.")
-    if options.text_key is None and not present.intersection(TEXT_KEYS):
+    if needs_text and not has_text_column(present, options):
         raise DataError(
             f"there is no column {_alternatives(TEXT_KEYS)}. Pass --text-key with one of the columns, which are "
             f"{_listed(present)}."
         )
+
+
+def has_text_column(names: Iterable[str], options: LoadOptions) -> bool:
+    """Return True if one of the columns is the text of a row."""
+    return options.text_key is not None or not set(TEXT_KEYS).isdisjoint(names)
+
+
+ALL_COLUMNS_NOTE = (
+    f"there is no column {', '.join(TEXT_KEYS[:-1])} or {TEXT_KEYS[-1]}, so all columns of a row are its text. To read "
+    "one of them as the text, pass --text-key."
+)
+
+
+def with_all_columns(row: Mapping[str, str]) -> dict[str, str]:
+    """Return the row with a text that has a line `name: value` for each cell that is not empty."""
+    lines = (f"{name[:LONGEST_NAME]}: {value.strip()}" for name, value in row.items() if value.strip())
+    return {**row, TEXT_KEYS[0]: "\n".join(lines)}
 
 
 def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:

@@ -19,6 +19,7 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.decoding import decode
 from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.rows import LONGEST_NAME
 from context_agent.types import Document
 from tests.support.growth import seconds
 from tests.support.loaded import drawn, only, said
@@ -391,6 +392,24 @@ def test_bad_csv_rows_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
     ]
 
 
+def test_without_a_text_column_all_columns_of_a_row_are_its_text(tmp_path: Path) -> None:
+    rows = 'id;name;price\n17;"Sluice\ngate";2,50\n18;;3,20\n;;\n'
+    (tmp_path / "a.csv").write_text(rows)
+    documents, report = drawn(tmp_path)
+    assert documents == [
+        Document("17", "id: 17\nname: Sluice\ngate\nprice: 2,50", "", {"name": "Sluice\ngate", "price": "2,50"}),
+        Document("18", "id: 18\nprice: 3,20", "", {"price": "3,20"}),
+    ]
+    assert report.skipped == 0
+    (reason,) = [reason for _, _, reason in said(report)]
+    assert "all columns of a row are its text" in reason
+    assert "--text-key" in reason
+    (tmp_path / "a.csv").write_text(f"{'x' * 1_000}\ny\n")
+    assert [len(document.text) for document in drawn(tmp_path)[0]] == [LONGEST_NAME + len(": y")]
+    _, report = drawn(tmp_path, text_key="word")
+    assert said(report)[0][2].startswith("there is no column 'word'.")
+
+
 def test_a_csv_cell_may_hold_megabytes_and_its_encoding_is_found_behind_them(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"id,text\n1," + b"word " * 500_000 + b"\n2,caf\xe9\n")
     documents, report = drawn(tmp_path)
@@ -432,7 +451,7 @@ def test_tables_without_a_text_column_or_damaged_are_reported_once(tmp_path: Pat
     import pyarrow as pa
     from pyarrow import parquet
 
-    (tmp_path / "a.csv").write_text("key,words\n1,x\n2,y\n")
+    parquet.write_table(pa.table({"key": [1, 2], "words": ["x", "y"]}), tmp_path / "a.parquet")
     parquet.write_table(pa.table({"key": [1, 2]}), tmp_path / "b.parquet")
     (tmp_path / "c.parquet").write_bytes(b"PAR1 is not enough PAR1")
     (tmp_path / "d.jsonl").write_text("\n\n")
@@ -447,9 +466,9 @@ def test_tables_without_a_text_column_or_damaged_are_reported_once(tmp_path: Pat
     assert reasons[1].startswith("there is no column text")
     assert reasons[2].startswith("the file is damaged after 0 rows")
     assert reasons[3:] == ["the file contains no rows", "the file contains NUL bytes, so it is not text"]
-    assert [d.id for d in drawn(tmp_path / "a.csv", text_key="words", id_key="key")[0]] == ["1", "2"]
+    assert [d.id for d in drawn(tmp_path / "a.parquet", text_key="words", id_key="key")[0]] == ["1", "2"]
     assert (
-        said(drawn(tmp_path / "a.csv", text_key="word")[1])[0][2]
+        said(drawn(tmp_path / "a.parquet", text_key="word")[1])[0][2]
         == "there is no column 'word'. The columns are 'key', 'words'."
     )
 
