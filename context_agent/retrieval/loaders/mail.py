@@ -1,4 +1,6 @@
-"""E-mail messages: what they say, without the text that they quote. Attachments are listed by name and not read.
+"""E-mail messages: what they say, without the text that they quote.
+
+Messages that are attached to them are part of the text. Other attachments are listed by name and not read.
 
 Messages come from strangers. The standard library takes time quadratic in the length of some fields and in the depth of
 MIME parts. So this module splits a message into parts itself. The library parses one field at a time, of at most
@@ -10,7 +12,7 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.header import decode_header, make_header
 from email.message import Message
 from email.parser import BytesHeaderParser
@@ -133,20 +135,7 @@ def parse_message(data: bytes) -> MailMessage:
         raise DataError(
             "the file is not an e-mail message, because it has none of the fields From, Date, Subject and Message-ID"
         )
-    texts, attachments = reader.contents()
-    sender = _people(fields, "From")
-    references = _identifiers(fields, "References") + _identifiers(fields, "In-Reply-To")
-    return MailMessage(
-        id=next(iter(_identifiers(fields, "Message-ID")), ""),
-        references=tuple(dict.fromkeys(references)),
-        subject=_decode_header(next(iter(_field_values(fields, "Subject")), "")),
-        sender=next(iter(sender), ""),
-        people=tuple(dict.fromkeys((*sender, *_people(fields, "To"), *_people(fields, "Cc")))),
-        date=_sent_at(fields),
-        text="\n\n".join(texts).strip(),
-        attachments=attachments,
-        notices=tuple(reader.notices),
-    )
+    return replace(reader.message(reader.whole, DEEPEST_PART), notices=tuple(reader.notices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,20 +159,35 @@ class _Reader:
     def __post_init__(self) -> None:
         self.whole = self._part(0, len(self.data))
 
-    def contents(self) -> tuple[list[str], tuple[str, ...]]:
-        """Return the texts of the message and the names of its attachments."""
+    def message(self, whole: _Part, levels: int) -> MailMessage:
+        """Return a message, with the messages that it contains at the end of its text."""
+        fields = whole.fields
         texts: list[str] = []
+        contained: list[str] = []
         attached: list[str] = []
-        for part in self._leaves(self.whole, DEEPEST_PART):
-            fields = part.fields
-            name = _decode_header(fields.get_filename() or "")
-            if fields.get_content_disposition() == "attachment" or fields.get_content_maintype() != "text":
-                if fields.get_content_maintype() == "message" or name:
-                    attached.append(name or f"a message ({fields.get_content_type()})")
-                continue
-            if (text := self._text(part)).strip():
+        for part, depth in self._leaves(whole, levels):
+            kind = part.fields.get_content_type()
+            name = _decode_header(part.fields.get_filename() or "")
+            if kind == "message/rfc822" and depth and not _is_encoded(part.fields):
+                inner = self.message(self._part(part.start, part.end), depth - 1)
+                contained.append(f"Attached message:\n{inner.text_with_header}")
+            elif part.fields.get_content_disposition() == "attachment" or not kind.startswith("text/"):
+                if kind.startswith("message/") or name:
+                    attached.append(name or f"a message ({kind})")
+            elif (text := self._text(part)).strip():
                 texts.append(without_quoted_replies(text))
-        return texts, tuple(attached)
+        sender = _people(fields, "From")
+        references = _identifiers(fields, "References") + _identifiers(fields, "In-Reply-To")
+        return MailMessage(
+            id=next(iter(_identifiers(fields, "Message-ID")), ""),
+            references=tuple(dict.fromkeys(references)),
+            subject=_decode_header(next(iter(_field_values(fields, "Subject")), "")),
+            sender=next(iter(sender), ""),
+            people=tuple(dict.fromkeys((*sender, *_people(fields, "To"), *_people(fields, "Cc")))),
+            date=_sent_at(fields),
+            text="\n\n".join(texts + contained).strip(),
+            attachments=tuple(attached),
+        )
 
     def _part(self, start: int, end: int) -> _Part:
         """Return the part in [start, end). Fields that matter are shortened to their limits."""
@@ -205,10 +209,13 @@ class _Reader:
                 break
         return _Part(BytesHeaderParser().parsebytes(b"\n".join(kept)), body + self.data.startswith(b"\n", body), end)
 
-    def _leaves(self, part: _Part, levels: int) -> Iterator[_Part]:
-        """Yield the parts with content. Of alternatives, only the plain text is yielded, or else the last one."""
+    def _leaves(self, part: _Part, levels: int) -> Iterator[tuple[_Part, int]]:
+        """Yield the parts with content, and the levels that may be inside each.
+
+        Of alternatives, only the plain text is yielded, or else the last one.
+        """
         if (inner := self._inner(part, levels)) is None:
-            yield part
+            yield part, levels
             return
         if part.fields.get_content_subtype() == "alternative" and inner:
             plain = (leaf for leaf in inner if leaf.fields.get_content_type() == "text/plain")
@@ -262,6 +269,10 @@ class _Reader:
     def _note(self, notice: str) -> None:
         if notice not in self.notices:
             self.notices.append(notice)
+
+
+def _is_encoded(fields: Message) -> bool:
+    return str(fields.get("Content-Transfer-Encoding", "")).strip().lower() in {"base64", "quoted-printable"}
 
 
 def _transfer_decoded(data: bytes, encoding: str) -> bytes:

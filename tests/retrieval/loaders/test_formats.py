@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, packages
+from context_agent.retrieval.loaders.mail import DEEPEST_PART
 from context_agent.types import Document
 
 pytest.importorskip("docx")
@@ -145,6 +146,37 @@ def test_a_message_gives_its_own_text_and_header(tmp_path: Path) -> None:
             "path": "a.eml",
         },
     )
+
+
+def forwarding(inner: EmailMessage, subject: str) -> EmailMessage:
+    message = EmailMessage()
+    message["From"], message["Subject"] = "bo@example.org", subject
+    message.set_content("See below.\n")
+    message.add_attachment(inner)
+    return message
+
+
+def test_attached_messages_are_read_with_their_headers(tmp_path: Path) -> None:
+    first = EmailMessage()
+    first["From"], first["Subject"] = "Ada <ada@example.org>", "The weir"
+    first.set_content("It holds.\n")
+    first.add_attachment(b"%PDF", maintype="application", subtype="pdf", filename="plan.pdf")
+    (tmp_path / "a.eml").write_bytes(bytes(forwarding(forwarding(first, "Fwd: The weir"), "Fwd: Fwd: The weir")))
+    assert only(tmp_path / "a.eml").text == (
+        "From: bo@example.org\nSubject: Fwd: Fwd: The weir\n\nSee below.\n\n"
+        "Attached message:\nFrom: bo@example.org\nSubject: Fwd: The weir\n\nSee below.\n\n"
+        "Attached message:\nFrom: Ada <ada@example.org>\nSubject: The weir\nAttachments: plan.pdf\n\nIt holds."
+    )
+
+
+def test_attached_messages_that_are_encoded_or_too_deep_are_named(tmp_path: Path) -> None:
+    data = b"From: a@b\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\nRnJvbTogYUBi\n"
+    (tmp_path / "a.eml").write_bytes(data)
+    assert only(tmp_path / "a.eml").text == "From: a@b\nAttachments: a message (message/rfc822)"
+    (tmp_path / "a.eml").write_bytes(b"From: a@b\nContent-Type: message/rfc822\n\n" * (DEEPEST_PART + 2))
+    text = only(tmp_path / "a.eml").text
+    assert text.count("From: a@b") == DEEPEST_PART + 1
+    assert text.endswith("Attachments: a message (message/rfc822)")
 
 
 @pytest.mark.parametrize(
