@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from context_agent import MemoryCorpus
+from context_agent._support.processes import available_cores
 from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
 
@@ -32,6 +33,22 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 def pytest_configure() -> None:
     """Commands under test must get SIGINT, also when a shell started the tests in the background and ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Let `--numprocesses auto` start three processes for two cores, because many tests wait for other processes."""
+    cores = available_cores()
+    return cores + cores // 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files with slow tests first, so that no test process works alone at the end.
+
+    Whole files move, because their tests share fixtures.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.hookimpl(wrapper=True)

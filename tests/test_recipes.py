@@ -71,6 +71,7 @@ def test_a_recipe_has_a_page_and_says_how_it_is_called(name: str) -> None:
     assert f"bash recipes/{name}/run.sh" in run(name, code=2)
 
 
+@pytest.mark.slow
 def test_a_policy_on_your_notes(policy_run: Path) -> None:
     assert (policy_run / "mine.safetensors").is_file()
     summaries = [json.loads((policy_run / name / "summary.json").read_text()) for name in ("shipped", "mine")]
@@ -85,6 +86,7 @@ def test_a_policy_on_your_notes(policy_run: Path) -> None:
     assert not train & test
 
 
+@pytest.mark.slow
 def test_two_policies_are_compared(policy_run: Path, tmp_path: Path) -> None:
     questions = policy_run / "set" / "queries.test.jsonl"
     output = run("compare-policies", policy_run / "index", questions, tmp_path)

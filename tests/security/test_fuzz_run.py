@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.fuzz import SURFACES, Run, replay
 
 SECONDS = 60
 
 
+@pytest.mark.slow
 def test_a_minute_of_hostile_inputs_breaks_no_bound(tmp_path: Path) -> None:
     tallies = Run(SECONDS, 1, tmp_path).tallies()
     assert {folder: fault for tally in tallies.values() for folder, fault in tally.faults.items()} == {}

@@ -65,6 +65,7 @@ def wheel_of(name: str, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_part_runs_on_a_bare_machine_with_wheels(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "sitecustomize.py").write_text(BLOCKER)
@@ -89,6 +90,7 @@ def test_every_part_runs_on_a_bare_machine_with_wheels(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "smollm2" / "adapter" / "adapter_model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_every_part_that_vllm_serves_runs_with_tiny_models(tmp_path: Path) -> None:
     assert gpu_check.main(["--self-test", "--vllm", "--out", str(tmp_path), "--minutes", "30"]) == 0
     figures = {row.figure: row for name in gpu_check.SERVED for row in gpu_check.read_rows(tmp_path / f"{name}.jsonl")}

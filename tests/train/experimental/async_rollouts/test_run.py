@@ -71,6 +71,7 @@ def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: 
         train(tiny_runs.rewards(student, tmp_path, async_rollouts={}))
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_loses_no_episode_and_trains_none_twice(student: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-m", killed_runs.__name__, "--student", str(student), "--out", str(tmp_path)]
     completed = subprocess.run(
