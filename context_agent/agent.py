@@ -35,8 +35,8 @@ from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Event, View
-from context_agent.retrieval.corpus import Corpus, LimitedCorpus, check_count, check_question
-from context_agent.retrieval.filters import Where, plain_where
+from context_agent.retrieval.corpus import Corpus, LimitedCorpus, check_question
+from context_agent.retrieval.filters import Where
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import RankedDocument
 
@@ -348,10 +348,9 @@ class SearchAgent:
             raise ConfigError("the agent is closed. Make a new SearchAgent, or search before the `with` block ends.")
         request = EpisodeRequest(question, **options)
         check_question(question)
-        check_count(request.k)
-        where = None if request.where is None else plain_where(request.where)
+        k = whole_number(request.k, "k", least=1)
         seed = self.seed if request.seed is None else whole_number(request.seed, "seed")
-        return [replace(request, where=where, seed=seed + rollout) for rollout in range(self.rollouts)]
+        return [replace(request, k=k, seed=seed + rollout) for rollout in range(self.rollouts)]
 
     def close(self) -> None:
         """End the worker threads. The corpus belongs to the caller and stays open."""

@@ -368,7 +368,7 @@ def test_the_record_tells_what_the_policy_did(corpus: MemoryCorpus) -> None:
 def test_a_number_of_documents_that_cannot_be_is_refused(corpus: MemoryCorpus, k: Any) -> None:
     agent = SearchAgent(corpus)
     for ask in (agent.search, corpus.search):
-        with pytest.raises(ConfigError, match=r"k, the number of results, must be a whole number of at least 1; got"):
+        with pytest.raises(ConfigError, match=r"`k` must be a whole number of at least 1; got"):
             ask("comets", k=k)
 
 

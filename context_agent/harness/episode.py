@@ -52,7 +52,7 @@ from context_agent.pruning.view import (
     fold,
 )
 from context_agent.retrieval.corpus import Corpus
-from context_agent.retrieval.filters import Where, check_where
+from context_agent.retrieval.filters import Where, plain_where
 from context_agent.text.markers import escape_markers
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Action, RankedId
@@ -199,7 +199,7 @@ class Episode:
         policy: The name of the policy, for the trajectory.
 
     Raises:
-        ConfigError: If the question is empty, or the filter is beyond the limits of `check_where`.
+        ConfigError: If the question is empty, or the filter cannot be used, as `plain_where` says.
         BudgetError: If the question alone passes the soft threshold.
 
     Example:
@@ -233,9 +233,8 @@ class Episode:
     ) -> None:
         if isinstance(request, str):
             request = EpisodeRequest(request)
-        question, where = request.question, request.where
-        if where is not None:
-            check_where(where)
+        question = request.question
+        where = None if request.where is None else plain_where(request.where)
         self.profile = profile or default()
         self.budget = request.budget_in(self.profile) or budget or self.profile.budget()
         self.limits = limits if limits and limits.turns else replace(limits or Limits(), turns=self.profile.turns)

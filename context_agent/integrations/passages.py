@@ -10,10 +10,10 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_agent._support.arguments import whole_number
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.filters import all_of
-from context_agent.retrieval.corpus import check_count
 from context_agent.retrieval.filters import Where
 from context_agent.types import Metadata
 
@@ -136,4 +136,4 @@ class PassageRetriever:
 
 def _check_positive(name: str, number: int | None) -> None:
     if number is not None:
-        check_count(number, name)
+        whole_number(number, name, least=1)

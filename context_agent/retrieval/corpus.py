@@ -129,9 +129,3 @@ def check_question(question: object, name: str = "question") -> None:
     """Raise `ConfigError` if a question is not text. The error message calls it `name`."""
     if not isinstance(question, str):
         raise ConfigError(f"the {name} must be a string; got {brief(question)} ({type(question).__name__})")
-
-
-def check_count(number: object, name: str = "k") -> None:
-    """Raise `ConfigError` if a number of results is not a whole number of at least 1."""
-    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
-        raise ConfigError(f"{name}, the number of results, must be a whole number of at least 1; got {brief(number)}")

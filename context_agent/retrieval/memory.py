@@ -20,7 +20,7 @@ from context_agent._support.arguments import items_of, require_type, whole_numbe
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_question
 from context_agent.retrieval.document_checks import check_texts
 from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
 from context_agent.retrieval.embedders.default import default_embedder
@@ -131,7 +131,7 @@ class MemoryCorpus:
     ) -> list[Hit]:
         """See `Corpus.search`."""
         check_question(query, "query")
-        check_count(k)
+        k = whole_number(k, "k", least=1)
         depth = k if self._reranker is None else max(k, CANDIDATES)
         weights = self.calibration.weights
         candidates = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)

@@ -165,7 +165,7 @@ def test_a_fixed_filter_cannot_be_lifted(agent: SearchAgent) -> None:
 def test_names_and_providers_are_checked(agent: SearchAgent) -> None:
     with pytest.raises(ConfigError, match="the name of a tool must"):
         SearchTool(agent, name="search documents")
-    with pytest.raises(ConfigError, match="k, the number of results, must be a whole number of at least 1"):
+    with pytest.raises(ConfigError, match="`k` must be a whole number of at least 1"):
         SearchTool(agent, k=0)
     with pytest.raises(ConfigError, match="unknown provider 'mistral'"):
         SearchTool(agent).definition("mistral")  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ from context_agent.retrieval.chroma.database import MissingCollectionError
 from context_agent.retrieval.chroma.local_source import LocalSource
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.chroma.recent_values import RecentValues
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_question
 from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, as_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.embedders.static import StaticEmbedder
@@ -270,7 +270,7 @@ class ChromaCorpus:
     ) -> list[Hit]:
         """See `Corpus.search`."""
         check_question(query, "query")
-        check_count(k)
+        k = whole_number(k, "k", least=1)
         depth = k if self._reranker is None else max(k, CANDIDATES)
         with self._source.guarded():
             if where is not None:

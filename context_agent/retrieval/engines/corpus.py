@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.arguments import whole_number
 from context_agent.errors import ConfigError
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_question
 from context_agent.retrieval.embedders import STATIC, Embedder, load_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.engines.passages import FieldNames, passages_of
@@ -127,7 +128,7 @@ class EngineCorpus:
             CorpusError: If the engine fails, or its response has no passages in a known shape.
         """
         check_question(query, "query")
-        check_count(k)
+        k = whole_number(k, "k", least=1)
         passes = None if where is None else compile_where(where)
         if not query.strip():
             return []
