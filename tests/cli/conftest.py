@@ -9,6 +9,13 @@ import pytest
 from context_agent.cli.app import run
 from tests.support import ctx1_process
 from tests.support.demo_corpus import passages
+from tests.support.forked_workers import fork_workers
+
+
+@pytest.fixture(autouse=True)
+def _forked_workers(monkeypatch):
+    """Lets commands in this process have workers that start as forks."""
+    fork_workers(monkeypatch)
 
 
 @pytest.fixture

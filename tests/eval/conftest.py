@@ -7,7 +7,14 @@ import pytest
 from context_agent.eval.benchmarks.registry import load_benchmark
 from context_agent.eval.evaluation import prepare
 from tests.support.evaluation_runs import Benchmarks
+from tests.support.forked_workers import fork_workers
 from tests.support.sample_benchmarks import native_folder
+
+
+@pytest.fixture(autouse=True)
+def _forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs in this process have workers that start as forks."""
+    fork_workers(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,65 @@
+"""Worker processes that start as forks of a process that has already imported the package.
+
+A spawned worker spends a second of the processor on imports, more than most tests spend on its jobs.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+import pytest
+
+from context_agent._support import child_process
+from context_agent._support.processes import environment
+from context_agent._support.worker_pool import ONE_THREAD
+
+IMPORTED = [
+    "context_agent.cli.eval",
+    "context_agent.eval.runner",
+    "context_agent.policies.bridge.policy",
+    "context_agent.retrieval.chroma.corpus",
+    "context_agent.retrieval.memory",
+    "onnxruntime",
+    "openai_harmony",
+    "tantivy",
+]
+
+
+class ForkedProcess(ForkServerProcess):
+    """A fork with the environment of the process that starts it, as a spawned process has it."""
+
+    def start(self) -> None:
+        """Remember the environment, and start."""
+        self._environment = dict(os.environ)
+        super().start()
+
+    def run(self) -> None:
+        """Set the environment, and run the target."""
+        os.environ.clear()
+        os.environ.update(self._environment)
+        super().run()
+
+
+class ForkedContext(ForkServerContext):
+    """A context in place of the one of spawned processes."""
+
+    Process = ForkedProcess
+
+
+@cache
+def _server() -> forkserver.ForkServer:
+    """Return the server of this test process. It ends with the process."""
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload(IMPORTED)
+    with environment(ONE_THREAD):
+        server.ensure_running()
+    return server
+
+
+def fork_workers(patch: pytest.MonkeyPatch) -> None:
+    """Let workers be forks. Only the tests of the processes themselves need spawned ones."""
+    patch.setattr(forkserver, "connect_to_new_process", lambda fds: _server().connect_to_new_process(fds))
+    patch.setattr(child_process, "get_context", lambda _: ForkedContext())
