@@ -23,6 +23,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain, zip_longest
 
+from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.episode import EpisodeRequest, StopReason
 from context_agent.harness.episode_run import EpisodeFactory, EpisodeRun
@@ -100,11 +101,12 @@ class Swarm:
     policy: Policy | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.breadth <= MAX_BREADTH:
+        if not 1 <= whole_number(self.breadth, "breadth") <= MAX_BREADTH:
             raise ConfigError(f"the breadth of a swarm must be from 1 to {MAX_BREADTH}; got {self.breadth}")
         for name in ("tokens", "turns", "seconds", "documents"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
+            if (value := getattr(self, name)) is None:
+                continue
+            if (real_number(value, name) if name == "seconds" else whole_number(value, name)) <= 0:
                 raise ConfigError(f"{name} of a swarm must be positive; got {value}")
         if isinstance(self.budget, int):
             object.__setattr__(self, "budget", Budget(self.budget))

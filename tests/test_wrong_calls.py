@@ -20,6 +20,7 @@ from context_agent import (
     Budget,
     ChromaCorpus,
     Document,
+    EngineCorpus,
     Limits,
     MemoryCorpus,
     ScriptedPolicy,
@@ -29,7 +30,11 @@ from context_agent import (
 )
 from context_agent.errors import ContextAgentError
 from context_agent.harness.trajectory import Header
+from context_agent.policies.bridge.effort import Effort
+from context_agent.policies.chat import ChatPolicy
 from context_agent.pruning import ContextPruner, Prices
+from context_agent.retrieval.loaders import LoadOptions
+from context_agent.swarm import Swarm
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
 
@@ -87,6 +92,36 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "names for observers": (agent(observers=["log"]), "`observers`"),
     "nothing among the observers": (agent(observers=[print, None]), "`observers`"),
     "a number for a swarm": (agent(swarm=3), "`swarm`"),
+    "a number for an effort": (agent(effort=3), "careful or fast; got 3"),
+    "a number for the effort of a search": (search(effort=3), "careful or fast; got 3"),
+    "a file for a scorer": (lambda _: BridgePolicy("weights.json"), "`scorer`"),  # type: ignore[arg-type]
+    "a name for a reader": (lambda _: BridgePolicy(reader="small"), "`reader`"),  # type: ignore[arg-type]
+    "a text for a number of passages": (lambda _: BridgePolicy(remembered="9"), "`remembered`"),  # type: ignore[arg-type]
+    "searches in text": (lambda _: Effort(searches="3"), "`searches`"),  # type: ignore[arg-type]
+    "a negative number of readings": (lambda _: Effort(readings=-1), "`readings`"),
+    "a probability in text": (lambda _: Effort(sufficient="1"), "`sufficient`"),  # type: ignore[arg-type]
+    "a breadth in text": (lambda _: Swarm(breadth="3"), "`breadth`"),  # type: ignore[arg-type]
+    "a fraction as a breadth": (lambda _: Swarm(breadth=1.5), "`breadth`"),  # type: ignore[arg-type]
+    "a fraction of a turn": (lambda _: Swarm(turns=1.5), "`turns`"),  # type: ignore[arg-type]
+    "a number for a model": (lambda _: ChatPolicy(3), "`model`"),  # type: ignore[arg-type]
+    "a number for the address of a model": (lambda _: ChatPolicy("m", base_url=3), "`address`"),  # type: ignore[arg-type]
+    "a temperature in text": (lambda _: ChatPolicy("m", temperature="hot"), "`temperature`"),  # type: ignore[arg-type]
+    "a time limit in text": (lambda _: ChatPolicy("m", timeout="9"), "`timeout`"),  # type: ignore[arg-type]
+    "a deadline in text": (lambda _: ChatPolicy("m", deadline="9"), "`deadline`"),  # type: ignore[arg-type]
+    "tokens in text": (lambda _: ChatPolicy("m", max_tokens="9"), "`max_tokens`"),  # type: ignore[arg-type]
+    "a number for an effort of a model": (
+        lambda _: ChatPolicy("m", reasoning_effort=3),  # type: ignore[arg-type]
+        "`reasoning_effort`",
+    ),
+    "a list of fields": (lambda _: ChatPolicy("m", extra_body=["a"]), "`extra_body`"),  # type: ignore[arg-type]
+    "a number for the most passages": (lambda _: EngineCorpus(print, most="9"), "`most`"),  # type: ignore[arg-type]
+    "a name for a reranker in memory": (memory(DOCUMENTS, reranker="x"), "`reranker`"),
+    "a name for a counter in memory": (memory(DOCUMENTS, counter="x"), "`counter`"),
+    "a number for the counter of a pruner": (lambda _: ContextPruner(counter=3), "`counter`"),  # type: ignore[arg-type]
+    "a limit of a file in text": (lambda _: LoadOptions(max_mb="3"), "`max_mb`"),  # type: ignore[arg-type]
+    "a number for an encoding": (lambda _: LoadOptions(encoding=3), "`encoding`"),  # type: ignore[arg-type]
+    "a number for a delimiter": (lambda _: LoadOptions(delimiter=3), "`delimiter`"),  # type: ignore[arg-type]
+    "a number for a field": (lambda _: LoadOptions(text_key=3), "`text_key`"),  # type: ignore[arg-type]
     "turns in text": (lambda _: Limits(turns="3"), "`turns`"),  # type: ignore[arg-type]
     "seconds of NaN": (lambda _: Limits(seconds=math.nan), "`seconds`"),
     "seconds beyond a float": (lambda _: Limits(seconds=10**309), "`seconds`"),

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import httpx
 
+from context_agent._support.arguments import require_type
 from context_agent.errors import ConfigError
 
 SHORTEST_IN_QUERY = 16
@@ -146,6 +147,7 @@ def checked_address(address: str) -> httpx.URL:
     Raises:
         ConfigError: If the address is invalid. The message shows no user, password or query.
     """
+    require_type(address, "address", str, "the address of a server")
     try:
         url = httpx.URL(address.strip())
         is_port = url.port is None or 0 < url.port < 65_536

@@ -31,6 +31,7 @@ from weakref import WeakKeyDictionary
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_before_delay
 
+from context_agent._support.arguments import real_number, whole_number
 from context_agent._support.credentials import (
     OPENAI,
     Vendor,
@@ -237,6 +238,8 @@ class Endpoint:
         concurrency: int = 32,
         longest_retry_after: float = LONGEST_RETRY_AFTER,
     ) -> None:
+        timeout, backoff = real_number(timeout, "timeout"), real_number(backoff, "backoff")
+        retries, concurrency = whole_number(retries, "retries"), whole_number(concurrency, "concurrency")
         if timeout <= 0 or retries < 0 or backoff < 0 or concurrency < 1:
             raise ConfigError(
                 "timeout must be positive, retries and backoff must not be negative, and concurrency must be at least "

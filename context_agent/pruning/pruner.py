@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from context_agent._support.arguments import require_callable, require_type, whole_number
+from context_agent._support.arguments import require_callable, require_members, require_type, whole_number
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.adapted_reader import AdaptedReader
@@ -110,6 +110,8 @@ class ContextPruner:
         if on_restore is not None:
             require_callable(on_restore, "on_restore")
         require_type(prices, "prices", (Prices, type(None)), "Prices, such as Prices(cached=0.1)")
+        if counter is not None:
+            require_members(counter, "counter", ("count",), "a token counter, such as HarmonyCounter()")
         self._confirm, self._confirm_above, self._declined = confirm, confirm_above, 0
         self._on_restore = on_restore
         self.budget, self.prices = PruneBudget.of(budget), prices or Prices()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.arguments import items_of, require_type, whole_number
+from context_agent._support.arguments import items_of, require_members, require_type, whole_number
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
@@ -86,9 +86,13 @@ class MemoryCorpus:
         Raises:
             CorpusEmptyError: If there is no document with text.
             CorpusError: If a chunk id occurs twice.
-            ConfigError: If the embedder, `chunk_size` or `overlap` cannot be used.
+            ConfigError: If the embedder, the reranker, the counter, `chunk_size` or `overlap` cannot be used.
             DimensionError: If `vectors` does not have the shape that the chunks and the embedder need.
         """
+        if reranker is not None:
+            require_members(reranker, "reranker", ("score",), "a reranker, such as that of load_reranker(spec)")
+        if counter is not None:
+            require_members(counter, "counter", ("name", "count"), "a token counter, such as HarmonyCounter()")
         self._chunks = _chunks_of(sources, chunk_size, overlap, counter)
         self._rows = _rows_by_id(self._chunks)
         if embedder is None:

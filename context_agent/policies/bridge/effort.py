@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import ConfigError
 
 EFFORTS = ("careful", "fast")
@@ -31,9 +32,9 @@ class Effort:
     """True if the view is edited. Without edits, an episode ends when the view is full."""
 
     def __post_init__(self) -> None:
-        for name in ("searches", "turns", "ranking"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} of the bridge policy must be at least 1; got {getattr(self, name)}")
+        for name, least in {"searches": 1, "turns": 1, "ranking": 1, "readings": 0}.items():
+            whole_number(getattr(self, name), name, least=least)
+        real_number(self.sufficient, "sufficient")
 
     @classmethod
     def named(cls, name: str) -> Effort:

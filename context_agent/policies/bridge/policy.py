@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
+from context_agent._support.arguments import require_members, require_type, whole_number
 from context_agent._support.onnx import PairModel, shipped_reader
 from context_agent.harness.policy import SwarmRoles
 from context_agent.harness.profile import Profile
@@ -35,7 +36,7 @@ class BridgePolicy:
         remembered: The number of analyzed passages to keep in memory. If it is None, all are kept.
 
     Raises:
-        ConfigError: If there is no effort with that name.
+        ConfigError: If there is no effort with that name, or another argument cannot be used.
 
     Example:
         >>> policy = BridgePolicy(effort="fast")
@@ -54,10 +55,15 @@ class BridgePolicy:
         untrained: bool = False,
         remembered: int | None = CACHED_PASSAGES,
     ) -> None:
+        require_type(scorer, "scorer", (Scorer, type(None)), "a Scorer, such as Scorer.load(file)")
+        if reader is not None:
+            require_members(reader, "reader", ("width", "encode_pairs"), "a model of pairs of texts")
+        if remembered is not None:
+            remembered = whole_number(remembered, "remembered", least=0)
         self.passages = lru_cache(maxsize=remembered)(AnalyzedPassage)
         """Analyzes a title and a text."""
         self.scorer = None if untrained else scorer or _shipped()
-        self.effort = Effort.named(effort) if isinstance(effort, str) else effort or Effort()
+        self.effort = effort if isinstance(effort, Effort) else Effort() if effort is None else Effort.named(effort)
         self.reader = reader or shipped_reader()
         self.counter: TokenCounter | None = None
         """None, because the policy has no tokenizer of its own."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
+from context_agent._support.arguments import real_number, require_type, whole_number
 from context_agent._support.credentials import OPENAI
 from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError, ServerError
@@ -74,8 +75,12 @@ class Sampling:
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise ConfigError(f"max_tokens must be positive; got {self.max_tokens}")
+        if self.max_tokens is not None:
+            whole_number(self.max_tokens, "max_tokens", least=1)
+        for name in ("temperature", "top_p"):
+            if (value := getattr(self, name)) is not None:
+                real_number(value, name)
+        require_type(self.reasoning_effort, "reasoning_effort", (str, type(None)), "text, such as 'low'")
         if refused := RESERVED_FIELDS & set(self.extra):
             raise ConfigError(
                 f"extra_body must not set {', '.join(sorted(refused))}, because the policy sets them. Remove them."
@@ -144,6 +149,7 @@ class ChatPolicy:
         concurrency: int = 32,
         counter: TokenCounter | None = None,
     ) -> None:
+        require_type(model, "model", str, "the name of a model")
         if not model.strip():
             raise ConfigError("the model's name is empty. Pass a name that the server's /models lists.")
         if tools not in ("native", "text") or reasoning not in ("keep", "drop"):
@@ -151,7 +157,7 @@ class ChatPolicy:
                 f"tools must be 'native' or 'text', and reasoning must be 'keep' or 'drop'; got tools = {tools!r}, "
                 f"reasoning = {reasoning!r}"
             )
-        if deadline is not None and deadline <= 0:
+        if deadline is not None and real_number(deadline, "deadline") <= 0:
             raise ConfigError(f"deadline must be positive; got {deadline}")
         self.model = model
         self.endpoint = Endpoint(
@@ -163,6 +169,7 @@ class ChatPolicy:
             backoff=backoff,
             concurrency=concurrency,
         )
+        require_type(extra_body, "extra_body", (Mapping, type(None)), "a dictionary of fields")
         self.sampling = Sampling(temperature, top_p, max_tokens, reasoning_effort, dict(extra_body or {}))
         self.tool_format: ToolFormat = tools
         self.keeps_reasoning = reasoning == "keep"

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.arguments import whole_number
+from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import ConfigError
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_question
 from context_agent.retrieval.embedders import STATIC, Embedder, load_embedder
@@ -95,7 +95,8 @@ class EngineCorpus:
         Raises:
             ConfigError: If the engine is none of these, or a number is not positive.
         """
-        if size < 1 or most < 1 or timeout <= 0:
+        size, most = whole_number(size, "size"), whole_number(most, "most")
+        if size < 1 or most < 1 or real_number(timeout, "timeout") <= 0:
             raise ConfigError(
                 f"size, most and timeout must be positive; got size = {size}, most = {most}, timeout = {timeout}"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
+from context_agent._support.arguments import require_type, whole_number
 from context_agent.errors import ConfigError
 
 MAX_MB = 16
@@ -46,6 +47,9 @@ class LoadOptions:
         return self.max_mb * 2**20
 
     def __post_init__(self) -> None:
+        for name in ("id_key", "title_key", "text_key", "encoding", "delimiter"):
+            require_type(getattr(self, name), name, (str, type(None)), "text")
+        whole_number(self.max_mb, "max_mb")
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
