@@ -1,8 +1,8 @@
 """Compare the trained language model with one-shot search and the embedded policy, on held-out questions.
 
     python benchmarks/smollm2.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--limit N]
-        [--adapter FOLDER] [--embedder static] [--window 2048] [--half] [--skip-bridge] [--timed 10] [--threads 2]
-        [--cache FOLDER]
+        [--adapter FOLDER] [--other FOLDER] [--embedder static] [--window 2048] [--half] [--skip-bridge] [--timed 10]
+        [--dtype float32] [--threads 2] [--cache FOLDER] [--answers FILE]
 
 `--data` has a folder for each set, as in `benchmarks/multihop.py`. All answers are greedy. For each set and for all
 sets together the program prints:
@@ -14,6 +14,14 @@ sets together the program prints:
 - the model's mistaken calls by kind. A call that cannot be read is an `invalid_call`. A call that can be read but comes
   when the context is full is a `hard_cutoff`;
 - the number of times that the window was exceeded.
+
+`--other` names another adapter, and may be repeated. It answers the same questions in the whole window. The program
+prints its figures, and its recall@5 less that of the first adapter, question by question. With several other adapters,
+it also prints the mean of their differences.
+
+`--dtype bfloat16` computes as training does, with the adapter beside the weights and 32 bits for the logits. On a
+processor with AVX-512 BF16 it takes half the time. `--answers` keeps the model's answers in a file. A question whose
+answer is there is not asked again, so an interrupted run resumes.
 
 `--half` asks again with half the window, once with the policy's prunes and once without carrying them out. It prints
 the same figures, and the gain from pruning. `--timed` asks N questions of each set one at a time, and prints the median
@@ -27,22 +35,29 @@ import asyncio
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from multihop import build, embedders, load_chunks, recall, set_folder
 
+from context_agent._support.journal import AppendLog
 from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.harness.policy import Policy
-from context_agent.policies import load_policy
 from context_agent.policies.controlled import ControlledPolicy, none, prune_by
+from context_agent.policies.tokens import TokenPolicy, local
+from context_agent.policies.tokens.packaged import ADAPTERS, LOCAL_MAX_TOKENS, adapter_digest
 from context_agent.pruning.view import ToolResult
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.train.config import DataConfig, ModelConfig, RendererKind, RunConfig
 from context_agent.train.demo.scores import DemoScore, score_episode
+from context_agent.train.models import load_model
 from context_agent.train.rewards import RewardConfig
+from context_agent.train.rl.samplers import local_engine
 from context_agent.types import Question
 
 DEPTH = 50
@@ -64,22 +79,63 @@ class Answers:
             self.recalls.setdefault(way, []).extend(values)
 
 
-async def ask(agent: SearchAgent, way: str, questions: Sequence[Question], at_once: int) -> Answers:
-    """Return the agent's answers, with their recall@5 under the name `way`. `at_once` episodes sample together."""
-    free = asyncio.Semaphore(at_once)
-    answers = Answers()
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Recall@5 of one answer, the measures of its episode, and its mistakes by kind."""
 
-    async def answer(question: Question) -> tuple[float, DemoScore]:
+    recall: float
+    score: DemoScore
+    mistakes: Mapping[str, int]
+
+
+class AnswerFile:
+    """Answers by a key, kept in a log. Without a log, they are kept in memory."""
+
+    def __init__(self, log: AppendLog | None) -> None:
+        self._log = log
+        self._answers: dict[str, Answer] = {}
+        for row in log.contents.records if log else ():
+            self._answers[row["key"]] = Answer(row["recall"], DemoScore(**row["score"]), row["mistakes"])
+
+    def find(self, key: str) -> Answer | None:
+        """Return the answer with the key, if there is one."""
+        return self._answers.get(key)
+
+    def keep(self, key: str, answer: Answer) -> None:
+        """Store an answer."""
+        self._answers[key] = answer
+        if self._log is not None:
+            self._log.append({"key": key, **asdict(answer)})
+
+
+async def ask(
+    agent: SearchAgent, questions: Sequence[Question], *, at_once: int, kept: AnswerFile, settings: str
+) -> Answers:
+    """Return the agent's answers, with their recall@5 under the name `model`. `at_once` episodes sample together.
+
+    `settings` names what an answer depends on besides the question.
+    """
+    free = asyncio.Semaphore(at_once)
+
+    async def answer(question: Question) -> Answer:
+        key = f"{settings} {question.id}"
+        if (known := kept.find(key)) is not None:
+            return known
         async with free:
             result = await agent.asearch(question.question, question_id=question.id)
         trajectory = result.trajectories[0]
-        answers.mistakes.update(e.mistake for e in trajectory.events if isinstance(e, ToolResult) and e.mistake)
-        scored = score_episode(trajectory, question, agent.corpus, RewardConfig())
-        return recall((document.id for document in result.documents), question.gold), scored
+        found = Answer(
+            recall((document.id for document in result.documents), question.gold),
+            score_episode(trajectory, question, agent.corpus, RewardConfig()),
+            dict(Counter(e.mistake for e in trajectory.events if isinstance(e, ToolResult) and e.mistake)),
+        )
+        kept.keep(key, found)
+        return found
 
-    scored_answers = await asyncio.gather(*map(answer, questions))
-    answers.recalls[way] = [value for value, _ in scored_answers]
-    answers.scores = [scored for _, scored in scored_answers]
+    found = await asyncio.gather(*map(answer, questions))
+    answers = Answers({"model": [item.recall for item in found]}, [item.score for item in found])
+    for item in found:
+        answers.mistakes.update(item.mistakes)
     return answers
 
 
@@ -126,40 +182,92 @@ def show_difference(name: str, answers: Answers, other: str, label: str) -> None
 def main() -> None:
     """Ask every question and print the tables."""
     options = _options()
-    model = load_policy("tokens", model="smollm2", adapter=options.adapter, threads=options.threads)
-    unpruned = ControlledPolicy(model, prune_by(none), "unpruned")
-    pooled, pooled_half = Answers(), Answers()
-    timed: list[float] = []
-    (embedder,) = embedders(options.embedder, options.cache)
-    for name in options.sets.split(","):
-        folder = set_folder([options.data], name)
-        questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.limit]
-        corpus = build(load_chunks(folder), embedder, shuffle=None, only=None)
-        answers = Answers(one_shot(corpus, questions))
-        if not options.skip_bridge:
-            with SearchAgent(corpus) as agent:
-                answers.recalls |= asyncio.run(ask(agent, "embedded", questions, 1)).recalls
-        answers.add(_answers(corpus, model, questions, options.window, options.at_once))
-        show(name, answers)
-        pooled.add(answers)
+    with AppendLog(options.answers, sync=False) if options.answers else nullcontext() as log:
+        Comparison(options, AnswerFile(log)).run()
+
+
+class Comparison:
+    """The systems that answer the questions of each set."""
+
+    def __init__(self, options: argparse.Namespace, kept: AnswerFile) -> None:
+        self._options, self._kept = options, kept
+        self._adapters = [Path(folder) for folder in (options.adapter or ADAPTERS / "smollm2", *options.other)]
+        self._models = [_load(folder, options.dtype, options.threads) for folder in self._adapters]
+
+    def run(self) -> None:
+        """Ask every question and print the tables."""
+        options = self._options
+        unpruned = ControlledPolicy(self._models[0], prune_by(none), "unpruned")
+        pooled, pooled_half, pooled_others = Answers(), Answers(), [Answers() for _ in options.other]
+        timed: list[float] = []
+        (embedder,) = embedders(options.embedder, options.cache)
+        for name in options.sets.split(","):
+            folder = set_folder([options.data], name)
+            questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.limit]
+            corpus = build(load_chunks(folder), embedder, shuffle=None, only=None)
+            answers = Answers(one_shot(corpus, questions))
+            if not options.skip_bridge:
+                with SearchAgent(corpus) as agent:
+                    found = asyncio.run(ask(agent, questions, at_once=1, kept=AnswerFile(None), settings=""))
+                answers.recalls["embedded"] = found.recalls["model"]
+            answers.add(self._ask(0, corpus, name, questions, window=options.window))
+            show(name, answers)
+            pooled.add(answers)
+            others = []
+            for number, pool in enumerate(pooled_others, start=1):
+                others.append(self._ask(number, corpus, name, questions, window=options.window))
+                others[-1].recalls["first"] = answers.recalls["model"]
+                pool.add(others[-1])
+            self._show_others(name, others)
+            if options.half:
+                half = self._ask(0, corpus, name, questions, window=options.window // 2)
+                without = self._ask(0, corpus, name, questions, window=options.window // 2, policy=unpruned)
+                half.recalls["unpruned"] = without.recalls["model"]
+                show_half(name, half)
+                pooled_half.add(half)
+            with SearchAgent(corpus, self._models[0], profile="lean", budget=options.window) as agent:
+                for question in questions[: options.timed]:
+                    started = time.perf_counter()
+                    agent.search(question.question)
+                    timed.append(time.perf_counter() - started)
+        show("pooled", pooled)
+        self._show_others("pooled", pooled_others)
         if options.half:
-            half = _answers(corpus, model, questions, options.window // 2, options.at_once)
-            without = _answers(corpus, unpruned, questions, options.window // 2, options.at_once)
-            half.recalls["unpruned"] = without.recalls["model"]
-            show_half(name, half)
-            pooled_half.add(half)
-        with SearchAgent(corpus, model, profile="lean", budget=options.window) as agent:
-            for question in questions[: options.timed]:
-                started = time.perf_counter()
-                agent.search(question.question)
-                timed.append(time.perf_counter() - started)
-    show("pooled", pooled)
-    if options.half:
-        show_half("pooled", pooled_half)
-    if timed:
-        print(
-            f"one answer {statistics.median(timed):.1f} s (median of {len(timed)}), {options.threads or 'all'} threads"
+            show_half("pooled", pooled_half)
+        if timed:
+            threads = options.threads or "all"
+            print(f"one answer {statistics.median(timed):.1f} s (median of {len(timed)}), {threads} threads")
+
+    def _ask(
+        self,
+        number: int,
+        corpus: MemoryCorpus,
+        name: str,
+        questions: Sequence[Question],
+        *,
+        window: int,
+        policy: Policy | None = None,
+    ) -> Answers:
+        """Return the answers of an adapter, or of a policy that changes its decisions."""
+        options = self._options
+        policy = policy or self._models[number]
+        settings = (
+            f"{adapter_digest(self._adapters[number])} {options.dtype} {policy.name} {name} {options.split} "
+            f"{options.embedder} {window}"
         )
+        with SearchAgent(corpus, policy, profile="lean", budget=window) as agent:
+            return asyncio.run(ask(agent, questions, at_once=options.at_once, kept=self._kept, settings=settings))
+
+    def _show_others(self, name: str, others: Sequence[Answers]) -> None:
+        """Print the figures of the other adapters, and their differences from the first."""
+        for folder, answers in zip(self._options.other, others, strict=True):
+            title = f"{name}, {folder}"
+            show(title, answers)
+            show_difference(title, answers, "first", "gain over the first adapter")
+        if len(others) > 1:
+            gains = [[a - b for a, b in zip(one.recalls["model"], one.recalls["first"], strict=True)] for one in others]
+            means = [statistics.mean(values) for values in zip(*gains, strict=True)]
+            print(f"{name:14} mean gain of {len(others)} adapters {Figure.of(means)}", flush=True)
 
 
 def show_half(name: str, answers: Answers) -> None:
@@ -168,9 +276,15 @@ def show_half(name: str, answers: Answers) -> None:
     show_difference(f"{name}, half", answers, "unpruned", "worth of pruning")
 
 
-def _answers(corpus: MemoryCorpus, policy: Policy, questions: Sequence[Question], window: int, at_once: int) -> Answers:
-    with SearchAgent(corpus, policy, profile="lean", budget=window) as agent:
-        return asyncio.run(ask(agent, "model", questions, at_once))
+def _load(adapter: Path, dtype: Literal["float32", "bfloat16"], threads: int) -> TokenPolicy:
+    """Return the model with an adapter, which answers greedily."""
+    if dtype == "float32":
+        return local("smollm2", adapter=adapter, threads=threads)
+    chosen = ModelConfig(name="smollm2", adapter=str(adapter), dtype=dtype, renderer=RendererKind.LINES)
+    run = RunConfig(model=chosen, data=DataConfig(), threads=threads)
+    loaded = load_model(run)
+    engine = local_engine(run, loaded.model.eval())
+    return TokenPolicy(engine, loaded.renderer, temperature=0.0, top_p=1.0, max_tokens=LOCAL_MAX_TOKENS)
 
 
 def _options() -> argparse.Namespace:
@@ -180,14 +294,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--split", default="dev")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--adapter", help="a trained adapter; by default the one that ships")
+    parser.add_argument("--other", action="append", default=[], help="another adapter, to compare with the first")
     parser.add_argument("--embedder", default="static", help="embedder of the indexes, such as minilm")
     parser.add_argument("--window", type=int, default=2_048)
     parser.add_argument("--half", action="store_true")
     parser.add_argument("--skip-bridge", action="store_true", help="leave out the embedded policy")
     parser.add_argument("--timed", type=int, default=0, help="questions of each set that are asked one at a time")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=8, help="episodes that sample together")
     parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"))
+    parser.add_argument("--answers", type=Path, help="file that keeps the model's answers, for a run that resumes")
     return parser.parse_args()
 
 

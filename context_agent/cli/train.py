@@ -68,7 +68,8 @@ class RunFileOptions:
     run_file: options.RunFile
     changes: options.SetOption = ()
     start: Annotated[str | None, Parameter(name="--from", metavar="FOLDER")] = None
-    """Start from the model that the run in this folder trained. With base, start from the model of the run file."""
+    """Start from the model that the run in this folder trained. smollm2 means the adapter that ships for this model.
+    With base, start from the model of the run file."""
     out: Annotated[str | None, Parameter(metavar="FOLDER", show_default="out of the run file")] = None
     """Output folder."""
     resume: bool = False

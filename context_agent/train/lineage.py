@@ -12,6 +12,7 @@ from typing import Any
 
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError
+from context_agent.policies.tokens.packaged import packaged_policy
 from context_agent.policies.tokens.trained import BEST, FINAL, TrainedModel, trained_model
 from context_agent.train.config import RunConfig
 
@@ -29,7 +30,8 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
     Args:
         run: The run. It is not changed.
         source: The folder of an earlier run, or of one of its models. If it is a run, the model with the best
-            evaluation is used. If there was no evaluation, the last model is used.
+            evaluation is used. If there was no evaluation, the last model is used. `smollm2` means the adapter that
+            ships for this model.
 
     Returns:
         The changed run.
@@ -38,7 +40,7 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
         ConfigError: If the folder has no trained model, its adapters belong to another base model, or it was trained
             with another renderer.
     """
-    found = trained_model(source)
+    found = packaged_policy(str(source)) or trained_model(source)
     if found.about.renderer != run.model.renderer.value:
         raise ConfigError(
             f"{found.folder} was trained with model.renderer = {found.about.renderer!r}, but this run has "

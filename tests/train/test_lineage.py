@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.policies.tokens.packaged import ADAPTERS
 from context_agent.policies.tokens.trained import PolicyDescription, trained_model
 from context_agent.train.config import RunConfig
 from context_agent.train.lineage import check_start, started_from
@@ -46,6 +47,21 @@ def test_whole_weights_of_the_lessons_become_the_model(tmp_path: Path) -> None:
     lessons = finished(tmp_path / "lessons", adapter=False)
     run = started_from(run_in(tmp_path / "rewards"), lessons)
     assert (run.model.name, run.model.adapter) == (str(lessons / "final"), None)
+
+
+def test_a_run_starts_from_the_adapter_that_ships_by_the_name_of_its_model(tmp_path: Path) -> None:
+    run = run_in(tmp_path / "rewards", name="smollm2", renderer="lines")
+    assert started_from(run, "smollm2").model.adapter == str(ADAPTERS / "smollm2")
+    with pytest.raises(ConfigError, match=r"were trained on 'smollm2', but this run has model\.name = 'some/model'"):
+        started_from(run_in(tmp_path / "rewards", renderer="lines"), "smollm2")
+
+
+def test_a_folder_with_the_name_of_a_packaged_model_is_that_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished(tmp_path / "smollm2")
+    assert started_from(run_in(tmp_path / "rewards"), "smollm2").model.adapter == str(Path("smollm2") / "final")
 
 
 def test_the_best_model_of_a_run_is_taken_unless_a_model_is_named(tmp_path: Path) -> None:

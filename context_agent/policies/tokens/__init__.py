@@ -29,11 +29,11 @@ from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer, harmony_renderer
 from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_model
 from context_agent.policies.tokens.packaged import (
-    ADAPTERS,
     MODELS,
     adapter_digest,
     import_libraries,
     model_folder,
+    packaged_policy,
     with_adapter,
 )
 from context_agent.policies.tokens.prompt import (
@@ -51,8 +51,6 @@ from context_agent.types import Action
 
 MAX_TOKENS = 4_096
 """The most tokens sampled in one turn: the published baseline's value."""
-LOCAL_MAX_TOKENS = 128
-"""The most tokens of a small model's reply: a few commands of one line each."""
 SEEDS = 2**31
 
 
@@ -291,13 +289,13 @@ def local(
 
     if threads:
         torch.set_num_threads(threads)
-    if model in MODELS and not Path(model).is_dir():
-        trained: Path | None = Path(adapter or ADAPTERS / model)
-        if adapter is None and not (ADAPTERS / model).is_dir():
+    if (packaged := packaged_policy(model)) is not None:
+        trained: Path | None = Path(adapter or packaged.folder)
+        if adapter is None and not packaged.folder.is_dir():
             raise ConfigError(
                 f"no adapter ships for {model}. Train one (docs/smollm2.md), and name its folder with --adapter."
             )
-        about = PolicyDescription(renderer="lines", profile="lean", max_tokens=LOCAL_MAX_TOKENS)
+        about = packaged.about
         folder = model_folder(model)
         label: str | None = MODELS[model].label
     else:

@@ -20,8 +20,11 @@ from typing import Any
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LOADING_ERRORS, check_adapter
+from context_agent.policies.tokens.trained import PolicyDescription, TrainedModel
 
 ADAPTERS = Path(__file__).parent / "adapters"
+LOCAL_MAX_TOKENS = 128
+"""The most tokens of a small model's reply: a few commands of one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,17 @@ def model_folder(name: str, *, cache: str | Path | None = None) -> str:
             if not folder.is_dir():
                 shutil.move(part, folder)
     return str(folder)
+
+
+def packaged_policy(name: str) -> TrainedModel | None:
+    """Return the adapter that ships for a packaged model, with its description. Any other name gives None.
+
+    Its folder is missing if no adapter ships for the model.
+    """
+    if name not in MODELS or Path(name).is_dir():
+        return None
+    about = PolicyDescription(base=name, renderer="lines", profile="lean", max_tokens=LOCAL_MAX_TOKENS)
+    return TrainedModel(ADAPTERS / name, True, about)
 
 
 def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> Any:
