@@ -153,8 +153,8 @@ def trajectories(
 ) -> int:
     """Let an expert play tasks, and keep the good episodes.
 
-    The folder gets kept/, dropped/, the list trajectories.jsonl and report.json; `ctx1 train sft` reads it. The exit
-    code is 1 if no episode could be played.
+    The folder gets kept/, dropped/, the list trajectories.jsonl and report.json; `ctx1 train sft` reads it. tasks.jsonl
+    has the questions of the kept episodes, for `ctx1 train rl`. The exit code is 1 if no episode could be played.
 
     Args:
         tasks: File of tasks, or of plain questions with gold; - reads stdin.

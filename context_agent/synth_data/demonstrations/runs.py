@@ -2,6 +2,7 @@
 
     FOLDER/kept/*.jsonl        the trajectories that the filters kept: the input of supervised training
     FOLDER/trajectories.jsonl  a line for each of them: task, file, recalls, turns, tokens, expert
+    FOLDER/tasks.jsonl         their tasks, for rewards: each of these questions has a demonstration
     FOLDER/dropped/*.jsonl     the other trajectories; FOLDER/dropped.jsonl has the rule that each broke
     FOLDER/report.json         the counts by rule, and the means of both
     FOLDER/episodes.jsonl      a line for each episode, with its journal, from which a rerun resumes
@@ -23,15 +24,16 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data import stages
 from context_agent.synth_data.demonstrations.experts import Expert
 from context_agent.synth_data.demonstrations.filters import ExpertEpisode, FilterVerdict, filter_episodes
-from context_agent.synth_data.demonstrations.player import DemonstrationSettings, EpisodePlayer, episode_rows
+from context_agent.synth_data.demonstrations.player import DemonstrationSettings, EpisodePlayer, episode_rows, file_name
 from context_agent.synth_data.demonstrations.report import DemonstrationReport
 from context_agent.synth_data.row_files import write_json, write_rows
-from context_agent.synth_data.task import Task
+from context_agent.synth_data.task import Task, write_tasks
 
 STAGE = "trajectories"
 
 
 EPISODES, INDEX, DROPPED, REPORT = "episodes.jsonl", "trajectories.jsonl", "dropped.jsonl", "report.json"
+TASKS = "tasks.jsonl"
 
 
 NEW, KEPT, REJECTED = "new", "kept", "dropped"
@@ -102,6 +104,9 @@ async def make_demonstrations(
             "that every machine sees this folder, or use another folder."
         )
     _sort_files(folder, verdicts, keep_dropped=settings.keep_dropped)
+    kept = {verdict.episode.file for verdict in verdicts if verdict.keep}
+    rollouts = range(settings.rollouts)
+    write_tasks(folder / TASKS, (task for task in tasks if kept & {file_name(task, number) for number in rollouts}))
     report = DemonstrationReport.of(
         verdicts,
         tasks=len(tasks),

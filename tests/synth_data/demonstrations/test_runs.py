@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent
+from context_agent import Action, Document, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.eval.rerun import Cause
 from context_agent.harness.profile import default
@@ -34,6 +34,7 @@ from context_agent.synth_data.demonstrations.player import DemonstrationSettings
 from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
 from context_agent.synth_data.demonstrations.runs import make_demonstrations
 from context_agent.synth_data.demonstrations.selection import ReplayRow, write_selection
+from context_agent.synth_data.task import load_tasks
 from context_agent.testing.actions import search
 from context_agent.testing.documents import linked_documents
 from context_agent.testing.embedders import HashEmbedder
@@ -102,6 +103,19 @@ def test_what_is_kept_is_listed_and_can_be_taught(tmp_path, corpus):
         assert demonstrated_rows(trajectory, HarmonyRenderer())
         assert {"trajectory_recall", "output_recall", "tokens"} <= set(row)
     assert json.loads((tmp_path / "report.json").read_text())["kept"] == report.kept
+
+
+def test_the_tasks_of_kept_episodes_are_a_file_of_questions_for_rewards(tmp_path, corpus):
+    oracle = oracle_expert(profile=default())
+
+    def expert(gold):
+        fails = "d3" in gold.documents
+        return ScriptedPolicy([Action(ranking=(RankedId("d40"),))]) if fails else oracle(gold)
+
+    missing = task("t1", "nowhere", question="Which entry is missing?")
+    report = play(tmp_path, corpus, [*tasks(), missing], expert, replace(SMALL, rollouts=2))
+    assert report.unplayed
+    assert load_tasks(tmp_path / "tasks.jsonl") == [item for item in tasks() if item.id != "t3"]
 
 
 def test_equal_runs_give_equal_bytes_whatever_the_concurrency(tmp_path, corpus):
