@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from context_agent.pruning.images import ImageRule
 
-MessageKind = Literal["openai", "responses", "anthropic", "langchain", "bedrock", "gemini"]
-Path = tuple[str | int, ...]
-"""Keys, attributes and indices that lead from a message to a value in it."""
+MessageKind = Literal[
+    "openai", "responses", "anthropic", "langchain", "bedrock", "gemini", "vercel", "pydantic-ai", "cohere",
+    "llamaindex", "haystack", "autogen", "semantic-kernel", "opentelemetry",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A marked section of a text, as the last step of a path.
+
+    The number identifies the section. Pruning moves its start and its end.
+    """
+
+    number: int
+    start: int = field(compare=False, repr=False)
+    end: int = field(compare=False, repr=False)
+
+
+Path = tuple[str | int | Section, ...]
+"""Keys, attributes, indices and sections that lead from a message to a value in it."""
 Form = Literal["text", "json", "value", "image"]
 """A text, a text that must stay JSON, a JSON value that is pruned as its text, or a part that contains an image."""
 
@@ -53,7 +70,7 @@ class ResultText:
 
 
 OWN_RESULT = -1
-"""The owner of a result that is inside the message of its call. It needs no pairing."""
+"""The owner of a result that is inside the message of its call, or between marks in a text. It needs no pairing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +91,8 @@ class MessageContent:
         result_owner: For each result, the index of its answer in `answers`, or `OWN_RESULT`.
         left: The texts of results that answer no call of the conversation.
         unknown: The types of parts that are passed through without being read.
+        writes_calls: True if the text contains calls, such as `<tool_call>`. Results without an id answer them.
+        unmarked: The beginning of a result in the text whose marks are incomplete. It is passed through.
     """
 
     role: str
@@ -86,6 +105,8 @@ class MessageContent:
     result_owner: tuple[int, ...] = ()
     left: tuple[ResultText, ...] = ()
     unknown: tuple[str, ...] = ()
+    writes_calls: bool = False
+    unmarked: str = ""
 
     def text_with(self, replacement: Callable[[ResultText], str]) -> str:
         """Return the text of the message, with `replacement(argument)` in place of each argument of a call.
@@ -109,4 +130,12 @@ IMAGE_RULES: dict[MessageKind, ImageRule] = {
     "langchain": "pixels",
     "bedrock": "pixels",
     "gemini": "squares",
+    "vercel": "pixels",
+    "pydantic-ai": "pixels",
+    "cohere": "pixels",
+    "llamaindex": "pixels",
+    "haystack": "pixels",
+    "autogen": "pixels",
+    "semantic-kernel": "pixels",
+    "opentelemetry": "pixels",
 }

@@ -7,13 +7,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, reduce
 from itertools import islice
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText
+from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText, Section
 from context_agent.pruning.formats import read_content
 from context_agent.pruning.pairing import paired
 
@@ -55,7 +55,11 @@ class Transcript:
     faults: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        contents = tuple(read_content(message, index) for index, message in enumerate(checked_messages(self.messages)))
+        contents: list[MessageContent] = []
+        follows_agent = False
+        for index, message in enumerate(checked_messages(self.messages)):
+            contents.append(content := read_content(message, index, follows_agent=follows_agent))
+            follows_agent = content.role == "assistant" or (follows_agent and content.role == "tool")
         pairing = paired(contents, _last_turn(contents))
         object.__setattr__(self, "contents", pairing.contents)
         object.__setattr__(self, "faults", pairing.faults)
@@ -126,7 +130,20 @@ class Transcript:
         """The parts that are passed through: calls and results without a partner, and unknown parts."""
         unknown = Counter(name for content in self.contents for name in content.unknown)
         passed = (f"{number} of unknown type {name!r} passed through" for name, number in unknown.items())
-        return (*self.faults, *passed)
+        return (*self.faults, *passed, *self._unmarked())
+
+    def _unmarked(self) -> tuple[str, ...]:
+        """Return a warning if results in the text of messages cannot be pruned, because their marks are incomplete."""
+        unmarked = [(index, content.unmarked) for index, content in enumerate(self.contents) if content.unmarked]
+        if not unmarked:
+            return ()
+        index, beginning = unmarked[0]
+        more = f", like {len(unmarked) - 1} more," if len(unmarked) > 1 else ""
+        warning = (
+            f"message {index}{more} has a tool result in its text, after {beginning!r}, and stays as it is. Send it as "
+            "a tool message, or as a message that begins with <tool_result> and ends with </tool_result>."
+        )
+        return (warning,)
 
     def steps(self, number: int) -> tuple[str, ...]:
         """Return the assistant's latest messages with words or calls, at most `number` of them, the latest first."""
@@ -211,7 +228,9 @@ def _with_values(value: Any, values: Mapping[Path, Any]) -> Any:
     """Return a copy of the value with other values at these paths. Parts that no path leads to are shared."""
     if () in values:
         return values[()]
-    inner: dict[str | int, dict[Path, Any]] = {}
+    if isinstance(value, str):
+        return _with_sections(value, {path[0]: new for path, new in values.items() if isinstance(path[0], Section)})
+    inner: dict[str | int | Section, dict[Path, Any]] = {}
     for (key, *rest), new in values.items():
         inner.setdefault(key, {})[tuple(rest)] = new
     replaced = {key: _with_values(_at(value, key), by_path) for key, by_path in inner.items()}
@@ -223,10 +242,22 @@ def _with_values(value: Any, values: Mapping[Path, Any]) -> Any:
     for key, item in replaced.items():
         if isinstance(value, Mapping | list):
             copied[key] = item
+        elif is_dataclass(value):
+            # The copy is nobody else's, so a frozen dataclass may be changed too.
+            object.__setattr__(copied, str(key), item)
         else:
             setattr(copied, str(key), item)
     return copied
 
 
-def _at(value: Any, key: str | int) -> Any:
-    return value[key] if isinstance(key, int) or isinstance(value, Mapping) else getattr(value, key)
+def _with_sections(text: str, texts: Mapping[Section, str]) -> str:
+    parts: list[str] = []
+    position = 0
+    for section in sorted(texts, key=lambda section: section.start):
+        parts += [text[position : section.start], texts[section]]
+        position = section.end
+    return "".join([*parts, text[position:]])
+
+
+def _at(value: Any, key: str | int | Section) -> Any:
+    return value[key] if isinstance(key, int) or isinstance(value, Mapping) else getattr(value, str(key))

@@ -98,14 +98,18 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
     latest = _LatestTurn(0)
     faults: list[str] = []
     paired_contents: list[MessageContent] = []
-    turn, was_agent = 0, False
+    turn, was_agent, writes_calls = 0, False, False
     for index, content in enumerate(contents):
         is_agent = content.role == "assistant"
         if is_agent and not was_agent:
             turn += 1
+            writes_calls = False
         was_agent = is_agent
+        writes_calls = writes_calls or content.writes_calls
         sound = {
-            number for number, answer in enumerate(content.answers) if _answer(answer, index, by_id, latest, faults)
+            number
+            for number, answer in enumerate(content.answers)
+            if (writes_calls and not answer.id and latest.turn != turn) or _answer(answer, index, by_id, latest, faults)
         }
         paired_contents.append(content if len(sound) == len(content.answers) else _without_broken(content, sound))
         for call in content.calls:

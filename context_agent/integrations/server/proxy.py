@@ -1,9 +1,9 @@
 """A proxy before a model server that prunes conversations on their way, for `ctx1 proxy`.
 
-The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Gemini's `generateContent` and
-Bedrock's `converse`. In a pruned body, only the texts that changed differ. Everything else passes through byte for
-byte. Answers are relayed as they arrive, including their headers. The proxy adds no key, follows no redirect and keeps
-no cookie. Keys in headers pass through, and are neither stored nor logged.
+The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Cohere's `/v2/chat`, Gemini's
+`generateContent` and Bedrock's `converse`. In a pruned body, only the texts that changed differ. Everything else passes
+through byte for byte. Answers are relayed as they arrive, including their headers. The proxy adds no key, follows no
+redirect and keeps no cookie. Keys in headers pass through, and are neither stored nor logged.
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ CONVERSATION_FIELDS = {
     "/v1/responses": "input",
     "/responses": "input",
     "/v1/messages": "messages",
+    "/v2/chat": "messages",
 }
 """The paths whose requests are pruned, and the field that holds the conversation.
 
-Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans.
+Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. `/v2/chat` is Cohere's.
 """
 ANTHROPIC_PATH = "/v1/messages"
 MODEL_PATH_FIELDS = (

@@ -1,35 +1,62 @@
-"""Reading of one message in the format of each provider.
+"""Reading of one message in the format of each provider and framework.
 
-Six formats are supported: OpenAI's chat completions, the items of OpenAI's Responses API, Anthropic's messages, the
-messages of Bedrock's Converse API, Gemini's contents, and LangChain's messages. Messages may be dicts or objects, and
-no framework is imported. Files and unknown parts are passed through.
+Each module has a family of formats. Messages may be dicts or objects, and no framework is imported. Files and unknown
+parts are passed through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from context_agent.pruning.contents import MessageContent, MessageKind
+from context_agent.pruning.contents import MessageContent, MessageKind, Path
+from context_agent.pruning.formats.autogen import AUTOGEN_ROLES, read_autogen
 from context_agent.pruning.formats.bedrock import is_bedrock, read_bedrock
-from context_agent.pruning.formats.chat import read_authored, read_tool_message
-from context_agent.pruning.formats.fields import text_field
+from context_agent.pruning.formats.chat import (
+    TOOL_CALL_ROLE,
+    is_harmony_call,
+    read_authored,
+    read_harmony_call,
+    read_tool_message,
+)
+from context_agent.pruning.formats.cohere import COHERE_ROLES, read_cohere
+from context_agent.pruning.formats.fields import get_field, text_field
 from context_agent.pruning.formats.gemini import is_gemini, read_gemini
+from context_agent.pruning.formats.haystack import is_haystack, read_haystack
+from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamaindex
 from context_agent.pruning.formats.responses import OPAQUE_ITEMS, read_item
+from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_ai_author, read_typed_parts
+from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
+from context_agent.pruning.formats.wrappers import unwrapped
 
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
-    "ai": "assistant", "model": "assistant", "tool": "tool", "function": "tool", "HumanMessageChunk": "user",
+    "ai": "assistant", "model": "assistant", "chatbot": "assistant", "tool": "tool", "function": "tool",
+    TOOL_CALL_ROLE: "assistant", "tool-response": "tool", "HumanMessage": "user", "AIMessage": "assistant",
+    "SystemMessage": "system", "ToolMessage": "tool", "FunctionMessage": "tool", "HumanMessageChunk": "user",
     "AIMessageChunk": "assistant", "SystemMessageChunk": "system", "ToolMessageChunk": "tool",
 }  # fmt: skip
+_FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int, str], MessageContent]], ...] = (
+    (is_harmony_call, read_harmony_call),
+    (is_llamaindex, read_llamaindex),
+    (is_haystack, read_haystack),
+    (is_vercel_ui, read_vercel_ui),
+    (has_typed_parts, read_typed_parts),
+    (is_gemini, read_gemini),
+    (is_bedrock, read_bedrock),
+)
+"""The formats that the fields of a message or of its parts show. The first that fits reads the message."""
 
 
-def read_content(message: Any, index: int) -> MessageContent:
+def read_content(message: Any, index: int, *, follows_agent: bool = False) -> MessageContent:
     """Return the content of one message.
 
     Args:
         message: The message, a dict or an object. A pair of a role and a text is accepted too.
         index: The index of the message in the conversation.
+        follows_agent: True if the message follows one of the agent. Then the text of a user message may contain marked
+            tool results.
 
     Returns:
         The content. If the message is passed through, the role is `unknown`. If the value is not a message, it is
@@ -37,26 +64,48 @@ def read_content(message: Any, index: int) -> MessageContent:
     """
     if isinstance(message, tuple | list) and len(message) == 2 and all(isinstance(item, str) for item in message):
         message = {"role": message[0], "content": message[1]}
-    kind, role = text_field(message, "type"), text_field(message, "role")
-    if not kind and not role:
-        return MessageContent("", unknown=(type(message).__name__,))
-    if not role and (kind.endswith(("_call", "_output")) or kind in OPAQUE_ITEMS):
-        return read_item(message, kind, index)
+    path, inner = unwrapped(message)
+    content = _read(inner, index, follows_agent=follows_agent)
+    return _under(path, content) if path else content
+
+
+def _under(path: Path, content: MessageContent) -> MessageContent:
+    """Return the content of a message that is at a path in another object."""
+    results = tuple(replace(text, path=(*path, *text.path)) for text in content.results)
+    arguments = tuple(replace(text, path=(*path, *text.path)) for text in content.arguments)
+    return replace(content, results=results, arguments=arguments)
+
+
+def _read(message: Any, index: int, *, follows_agent: bool) -> MessageContent:
+    kind = text_field(message, "type")
+    role = next(filter(None, (text_field(message, name) for name in ("role", "_role"))), "")
+    role = role or text_field(get_field(message, "author"), "role")
+    if role in COHERE_ROLES:
+        return read_cohere(message, index)
+    if not role and (content := _without_role(message, kind, index)) is not None:
+        return content
     # A dict of LangChain, such as a saved state of LangGraph has, has the type of the object and a content.
     is_langchain = not role and (not isinstance(message, Mapping) or "content" in message)
-    author = _ROLES.get(kind if is_langchain else role)
-    if author is None:
+    author = _ROLES.get(kind if is_langchain else role, "")
+    if not author:
         return MessageContent("unknown", unknown=(role or kind,))
+    for is_format, read in _FORMATS:
+        if is_format(message):
+            return read(message, index, author)
     family: MessageKind | None = "langchain" if is_langchain else "responses" if kind == "message" else None
-    return _of_author(message, index, author, family)
-
-
-def _of_author(message: Any, index: int, author: str, kind: MessageKind | None) -> MessageContent:
-    """Return the content of a message that has a role."""
-    if is_gemini(message):
-        return read_gemini(message, index, author)
-    if is_bedrock(message):
-        return read_bedrock(message, index, author)
     if author == "tool":
-        return read_tool_message(message, index, kind or "openai")
-    return read_authored(message, index, author, kind)
+        return read_tool_message(message, index, family)
+    return read_authored(message, index, author, family, follows_agent=follows_agent)
+
+
+def _without_role(message: Any, kind: str, index: int) -> MessageContent | None:
+    """Return the content of a message that never has a role. If it may be one of LangChain, return None."""
+    if author := pydantic_ai_author(message):
+        return read_typed_parts(message, index, author)
+    if not kind:
+        return MessageContent("", unknown=(type(message).__name__,))
+    if kind in AUTOGEN_ROLES:
+        return read_autogen(message, index)
+    if kind.endswith(("_call", "_output")) or kind in OPAQUE_ITEMS:
+        return read_item(message, kind, index)
+    return None

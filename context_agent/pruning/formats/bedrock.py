@@ -50,7 +50,7 @@ def read_bedrock(message: Any, index: int, role: str) -> MessageContent:
             reading.words.append(text)
         elif not any(get_field(part, name) is not None for name in _BEDROCK_OPAQUE):
             reading.unknown.append(first_key(part))
-    return reading.content("tool" if reading.answers and not any(reading.words) else role)
+    return reading.authored(role)
 
 
 def _bedrock_texts(content: Any, path: Path) -> tuple[list[ResultText], list[str]]:

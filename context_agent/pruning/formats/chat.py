@@ -1,68 +1,153 @@
-"""Messages of OpenAI's chat completions, of Anthropic and of LangChain."""
+"""Messages of OpenAI's chat completions, of Anthropic, of Cohere, of harmony and of LangChain."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from context_agent.pruning.contents import Call, MessageContent, MessageKind, Path
+from context_agent.pruning.contents import Call, Form, MessageContent, MessageKind, Path, ResultText, Section
 from context_agent.pruning.formats.collector import ContentCollector, written_form
 from context_agent.pruning.formats.fields import get_field, items, text_field
-from context_agent.pruning.formats.parts import OPAQUE_PARTS, TEXT_PARTS, result_texts, text_of
+from context_agent.pruning.formats.marks import (
+    announces_result,
+    is_of_tool,
+    marked_sections,
+    text_outside,
+    unmarked_beginning,
+)
+from context_agent.pruning.formats.parts import OPAQUE_PARTS, TEXT_PARTS, result_text, result_texts, text_of
 from context_agent.pruning.formats.server_tools import OWN_RESULTS, SERVER_CALLS, add_server_tool
 
+TOOL_CALL_ROLE = "tool-call"
+"""The role of a message of smolagents that has only the text of a call."""
 
-def read_tool_message(message: Any, index: int, kind: MessageKind) -> MessageContent:
-    """Return the result in a tool message of OpenAI's chat or of LangChain.
 
-    The older role `function` is accepted too.
+def read_tool_message(message: Any, index: int, kind: MessageKind | None) -> MessageContent:
+    """Return the result in a tool message of OpenAI's chat, of Cohere, of harmony or of LangChain.
+
+    The older role `function` is accepted too. In harmony, the author of the message has the name of the tool.
     """
+    content, author = get_field(message, "content"), get_field(message, "author")
+    if kind is None:
+        kind = "cohere" if any(get_field(part, "document") is not None for part in items(content)) else "openai"
     reading = ContentCollector(index, kind)
-    texts, reading.unknown = result_texts(get_field(message, "content"), ("content",), kind)
-    answer = Call(text_field(message, "tool_call_id"), text_field(message, "name") or text_field(message, "tool_name"))
+    texts, reading.unknown = result_texts(content, ("content",), kind)
+    if isinstance(content, Mapping):
+        reading.unknown = ["content that is neither a text nor a list"]
+    names = (text_field(message, "name"), text_field(message, "tool_name"), text_field(author, "name"))
+    answer = Call(text_field(message, "tool_call_id"), next(filter(None, names), ""))
+    if not answer.id and isinstance(content, str) and (sections := marked_sections(content)):
+        texts = [_section_text(("content",), content, section) for section in sections]
     reading.add_results(answer, texts, flagged=get_field(message, "status") == "error")
     return reading.content("tool")
 
 
-def read_authored(message: Any, index: int, role: str, kind: MessageKind | None) -> MessageContent:
-    """Return the content of a system, user or assistant message. Anthropic's user messages contain the tool results."""
+def _section_text(path: Path, text: str, section: Section) -> ResultText:
+    return result_text((*path, section), text[section.start : section.end])
+
+
+def read_authored(
+    message: Any, index: int, role: str, kind: MessageKind | None, *, follows_agent: bool = False
+) -> MessageContent:
+    """Return the content of a system, user or assistant message.
+
+    Anthropic's user messages contain the tool results. A user message after one of the agent may contain results as
+    text, between marks.
+    """
     reading = ContentCollector(index, kind)
     content = get_field(message, "content")
+    may_have_marks = follows_agent and role == "user"
+    texts: list[tuple[Path, str]] = []
     for number, part in enumerate([content] if isinstance(content, str) else items(content)):
+        path: Path = ("content",) if isinstance(content, str) else ("content", number)
         name = "text" if isinstance(part, str) else text_field(part, "type")
         if name == "tool_use":
             call = Call(text_field(part, "id"), text_field(part, "name"))
             if kind != "langchain":
-                reading.add_call(call, get_field(part, "input"), ("content", number, "input"), "value")
+                reading.add_call(call, get_field(part, "input"), (*path, "input"), "value")
                 reading.kind = reading.kind or "anthropic"
         elif name == "tool_result":
-            texts, more = result_texts(get_field(part, "content"), ("content", number, "content"), "anthropic")
+            found, more = result_texts(get_field(part, "content"), (*path, "content"), "anthropic")
             answer = Call(text_field(part, "tool_use_id"))
-            reading.add_results(answer, texts, flagged=get_field(part, "is_error") is True)
+            reading.add_results(answer, found, flagged=get_field(part, "is_error") is True)
             reading.unknown += more
             reading.kind = reading.kind or "anthropic"
-        elif name in TEXT_PARTS:
-            reading.words.append(part if isinstance(part, str) else text_of(part))
+        elif name in TEXT_PARTS or (not name and text_field(part, "text")):
+            words = part if isinstance(part, str) else text_of(part)
+            if may_have_marks:
+                texts.append((path if isinstance(part, str) else (*path, "text"), words))
+            else:
+                reading.words.append(words)
         elif role == "assistant" and (name in OWN_RESULTS or name in SERVER_CALLS):
-            add_server_tool(reading, part, name, ("content", number))
+            add_server_tool(reading, part, name, path)
             reading.kind = reading.kind or "anthropic"
         elif name not in OPAQUE_PARTS and not name.endswith("_tool_result"):
             reading.unknown.append(name)
+    _add_marked_results(reading, texts)
+    _add_calls(reading, message)
+    return reading.authored(role)
+
+
+def _add_marked_results(reading: ContentCollector, texts: Sequence[tuple[Path, str]]) -> None:
+    """Add the results in the texts of a user message. The other texts are words of the user."""
+    is_announced = False
+    for number, (path, text) in enumerate(texts):
+        if is_announced:
+            reading.add_own_results("", [result_text(path, text)], flagged=False)
+            is_announced = False
+            continue
+        following = texts[number + 1][1] if number + 1 < len(texts) else ""
+        is_announced = announces_result(text) and is_of_tool(following)
+        if is_announced:
+            continue
+        sections = marked_sections(text)
+        if not sections:
+            reading.unmarked = reading.unmarked or unmarked_beginning(text)
+        reading.add_own_results("", [_section_text(path, text, section) for section in sections], flagged=False)
+        reading.words.append(text_outside(text, sections) if sections else text)
+
+
+def is_harmony_call(message: Any) -> bool:
+    """Return True if a message of harmony calls a tool. Its channel distinguishes it from other formats."""
+    recipient = text_field(message, "recipient") if text_field(message, "channel") else ""
+    return recipient not in ("", "all", "user", "assistant")
+
+
+def read_harmony_call(message: Any, index: int, role: str) -> MessageContent:
+    """Return the content of a message of harmony whose text has the arguments of a call."""
+    reading = ContentCollector(index, "openai")
+    content = get_field(message, "content")
+    part = content if isinstance(content, str) else next(iter(items(content)), "")
+    path: Path = ("content",) if isinstance(content, str) else ("content", 0, "text")
+    arguments = part if isinstance(part, str) else text_of(part)
+    form: Form = "json" if arguments.lstrip().startswith("{") else "text"
+    reading.add_call(Call("", text_field(message, "recipient")), arguments, path, form)
+    return reading.content(role)
+
+
+def _add_calls(reading: ContentCollector, message: Any) -> None:
+    """Add the calls that are outside the content of a message."""
     for number, call in enumerate(items(get_field(message, "tool_calls"))):
-        _add_tool_call(reading, call, number)
+        add_tool_call(reading, call, ("tool_calls", number))
+    if (plan := get_field(message, "tool_plan")) is not None:
+        reading.words += [plan] if isinstance(plan, str) else []
+        reading.kind = "cohere"
+    if text_field(message, "role") == TOOL_CALL_ROLE and not reading.calls:
+        reading.calls.append(Call())
     if (body := get_field(message, "function_call")) and text_field(body, "name") and not reading.calls:
         path: Path = ("function_call", "arguments")
         reading.add_call(Call("", text_field(body, "name")), get_field(body, "arguments"), path, "json")
         reading.kind = reading.kind or "openai"
-    return reading.content("tool" if reading.answers and not any(reading.words) else role)
 
 
-def _add_tool_call(reading: ContentCollector, call: Any, number: int) -> None:
-    """Add a call of OpenAI's chat or of LangChain."""
+def add_tool_call(reading: ContentCollector, call: Any, path: Path) -> None:
+    """Add a call of OpenAI's chat, of Cohere or of LangChain."""
     holder = next((name for name in ("function", "custom") if get_field(call, name)), "")
     body = get_field(call, holder) if holder else call
-    name = next((name for name in ("arguments", "args", "input") if get_field(body, name) is not None), "arguments")
+    names = ("arguments", "args", "input", "parameters")
+    name = next((name for name in names if get_field(body, name) is not None), "arguments")
     arguments = get_field(body, name)
-    path: Path = ("tool_calls", number, *((holder,) if holder else ()), name)
     form = written_form(name, is_text=isinstance(arguments, str))
-    reading.add_call(Call(text_field(call, "id"), text_field(body, "name")), arguments, path, form)
+    own_path = (*path, *((holder,) if holder else ()), name)
+    reading.add_call(Call(text_field(call, "id"), text_field(body, "name")), arguments, own_path, form)
     reading.kind = reading.kind or "openai"

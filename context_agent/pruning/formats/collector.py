@@ -9,6 +9,7 @@ from typing import Any
 
 from context_agent.pruning.contents import OWN_RESULT, Call, Form, MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.formats.fields import json_text, written
+from context_agent.pruning.formats.marks import writes_calls
 
 LONGEST_ERROR = 2_000
 """The most characters of a result whose text can mark it as an error.
@@ -34,10 +35,18 @@ class ContentCollector:
     arguments: list[ResultText] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    unmarked: str = ""
 
     def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, fixed: bool = False) -> None:
         """Add a call. Its arguments count as words of the agent. Pruning may shorten them unless they are `fixed`."""
         self.calls.append(call)
+        self._add_arguments(call, arguments, path, form, fixed=fixed)
+
+    def add_own_call(self, call: Call, arguments: Any, path: Path) -> None:
+        """Add a call whose result is in the same message. Pruning may shorten its arguments, a JSON value."""
+        self._add_arguments(call, arguments, path, "value", fixed=False)
+
+    def _add_arguments(self, call: Call, arguments: Any, path: Path, form: Form, *, fixed: bool) -> None:
         text = json_text(arguments) if form == "value" else written(arguments)
         self.add_words(call.name, arguments if text is None else text)
         if text is not None and not fixed:
@@ -64,6 +73,11 @@ class ContentCollector:
         self.results.append(_replaced(result, {"message": self.index, "call_id": key, "is_error": failed}))
         self.owners.append(owner)
 
+    def authored(self, role: str) -> MessageContent:
+        """Return the collected content as a message of this author, or of a tool if there are only results."""
+        has_results = self.answers or (role == "user" and self.results)
+        return self.content("tool" if has_results and not any(self.words) else role)
+
     def content(self, role: str) -> MessageContent:
         """Return the collected content as a message with this role."""
         return MessageContent(
@@ -76,6 +90,8 @@ class ContentCollector:
             arguments=tuple(self.arguments),
             result_owner=tuple(self.owners),
             unknown=tuple(self.unknown),
+            writes_calls=role == "assistant" and any(map(writes_calls, self.words)),
+            unmarked=self.unmarked,
         )
 
 

@@ -49,4 +49,4 @@ def read_gemini(message: Any, index: int, role: str) -> MessageContent:
             reading.words.append(text)
         elif not any(get_field(part, name) is not None for name in _GEMINI_OPAQUE):
             reading.unknown.append(first_key(part))
-    return reading.content("tool" if reading.answers and not any(reading.words) else role)
+    return reading.authored(role)

@@ -32,7 +32,7 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
         here, name = (*path, number), text_field(part, "type")
         if isinstance(part, str):
             texts.append(result_text(here, part))
-        elif name in TEXT_PARTS and isinstance(text := get_field(part, "text"), str):
+        elif (not name or name in TEXT_PARTS) and isinstance(text := get_field(part, "text"), str):
             texts.append(result_text((*here, "text"), text))
         elif name in _IMAGE_PARTS:
             texts += image_texts(here, part, _image_data(part, name), kind, text_type)
@@ -65,7 +65,12 @@ def document_texts(part: Any, path: Path) -> list[ResultText]:
 
     Citations refer to characters of the document by their numbers. If a document can be cited, return nothing.
     """
-    source = get_field(part, "source")
+    source, own = get_field(part, "source"), get_field(part, "document")
+    if own is not None:
+        # Cohere's documents have a data object. Older ones have a text.
+        data = get_field(own, "data")
+        here = (*path, "document", "data")
+        return [result_text(here, data)] if isinstance(data, str) else value_texts(here, data)
     if text_field(part, "type") != "document" or get_field(get_field(part, "citations"), "enabled"):
         return []
     if text_field(source, "type") == "text" and isinstance(text := get_field(source, "data"), str):

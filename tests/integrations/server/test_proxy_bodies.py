@@ -156,6 +156,7 @@ def test_only_the_innermost_differences_are_found() -> None:
         ("/v1beta/models/gemini-3-pro:generateContent", "contents"),
         ("/v1beta/models/gemini-3-pro:streamGenerateContent", "contents"),
         ("/v1/projects/p/locations/l/publishers/google/models/g:generateContent", "contents"),
+        ("/v2/chat", "messages"),
         ("/model/anthropic.claude-v2:1/converse", "messages"),
         ("/model/m/converse-stream", "messages"),
         ("/model/m/invoke", None),
@@ -185,6 +186,20 @@ def test_a_request_of_gemini_is_pruned() -> None:
         (received,) = server.requests
     assert json.loads(answer.headers["X-Context-Pruned"])["outcome"] == "pruned"
     assert json.loads(received.body)["systemInstruction"] == body["systemInstruction"]
+
+
+def test_a_request_of_cohere_is_pruned() -> None:
+    messages = conversation(6)
+    for message in messages:
+        if message["role"] == "tool":
+            message["content"] = [{"type": "document", "document": {"id": "1", "data": {"text": message["content"]}}}]
+    with upstream(lambda _: Reply(b"{}")) as server, proxy_client(server.url) as client:
+        answer = client.post("/v2/chat", json={"model": "command-a", "messages": messages})
+        (received,) = server.requests
+    assert json.loads(answer.headers["X-Context-Pruned"])["outcome"] == "pruned"
+    results = [m["content"][0]["document"] for m in json.loads(received.body)["messages"] if m["role"] == "tool"]
+    assert all(list(document["data"]) == ["text"] for document in results)
+    assert any("pruned" in document["data"]["text"] for document in results)
 
 
 @pytest.mark.parametrize("other", ["?key=another", "?alt=sse&KEY=another", "?x=1"])

@@ -1,0 +1,160 @@
+"""Messages of frameworks that list calls, results and texts as parts with a type.
+
+These are the Vercel AI SDK, Pydantic AI, Semantic Kernel, and the messages in OpenTelemetry's traces. The frameworks
+differ only in the names of types and fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from context_agent.pruning.contents import Call, MessageContent, MessageKind, Path, ResultText
+from context_agent.pruning.formats.collector import ContentCollector, written_form
+from context_agent.pruning.formats.fields import first_field, first_value, get_field, items, text_field
+from context_agent.pruning.formats.parts import result_text, result_texts, value_texts
+
+_WORDS = frozenset(("text", "reasoning", "thinking", "user-prompt", "system-prompt"))
+_OPAQUE = frozenset((
+    "image", "file", "image-url", "source-url", "source-document", "step-start", "source", "redacted-reasoning",
+    "reasoning-file", "tool-approval-request", "tool-approval-response", "builtin-tool-call", "builtin-tool-return",
+    "compaction", "speech", "blob", "uri", "server_tool_call", "server_tool_call_response", "retry-feedback",
+    "instruction", "instruction-delta", "instruction-baseline", "instruction-digest", "tool-availability-delta",
+    "capability-load-delta", "model-settings-delta", "binary", "function_call_stream",
+))  # fmt: skip
+"""Known parts without a text that pruning may change."""
+_FAILURES = ("failed", "retried", "error-text", "error-json", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class PartFormat:
+    """The names that a framework uses.
+
+    Attributes:
+        kind: The format.
+        parts: The field of a message with its parts.
+        type: The field of a part with its type.
+        call: The type of a call.
+        results: The types of results.
+        id: The field of a call and of a result with the id of the call.
+        name: The field with the name of the tool.
+        arguments: The fields that may have the arguments of a call.
+        outputs: The fields that may have the output in a result.
+    """
+
+    kind: MessageKind
+    parts: str
+    type: str
+    call: str
+    results: tuple[str, ...]
+    id: str
+    name: str
+    arguments: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+VERCEL = PartFormat(
+    "vercel", "content", "type", "tool-call", ("tool-result",), "toolCallId", "toolName", ("input", "args"),
+    ("output", "result"),
+)  # fmt: skip
+PYDANTIC_AI = PartFormat(
+    "pydantic-ai", "parts", "part_kind", "tool-call", ("tool-return", "retry-prompt"), "tool_call_id", "tool_name",
+    ("args",), ("content",),
+)  # fmt: skip
+OPENTELEMETRY = PartFormat(
+    "opentelemetry", "parts", "type", "tool_call", ("tool_call_response",), "id", "name", ("arguments",),
+    ("response", "result"),
+)  # fmt: skip
+SEMANTIC_KERNEL = PartFormat(
+    "semantic-kernel", "items", "content_type", "function_call", ("function_result",), "id", "name", ("arguments",),
+    ("result",),
+)  # fmt: skip
+
+
+def pydantic_ai_author(message: Any) -> str:
+    """Return the author of a message of Pydantic AI. If the message has another format, return an empty string."""
+    return {"request": "user", "response": "assistant"}.get(text_field(message, "kind"), "")
+
+
+def has_typed_parts(message: Any) -> bool:
+    """Return True if the parts of a message have the types of a framework."""
+    return _part_format(message) is not None
+
+
+def _part_format(message: Any) -> PartFormat | None:
+    if pydantic_ai_author(message):
+        return PYDANTIC_AI
+    if any(text_field(part, "content_type") for part in items(get_field(message, "items"))):
+        return SEMANTIC_KERNEL
+    types = [text_field(part, "type") for part in items(get_field(message, "parts"))]
+    if types and all(types):
+        return OPENTELEMETRY
+    types = [text_field(part, "type") for part in items(get_field(message, "content"))]
+    return VERCEL if "tool-call" in types or "tool-result" in types else None
+
+
+def read_typed_parts(message: Any, index: int, role: str) -> MessageContent:
+    """Return the content of a message whose parts have types."""
+    names = _part_format(message) or VERCEL
+    reading = ContentCollector(index, names.kind)
+    parts = items(get_field(message, names.parts))
+    types = [text_field(part, names.type) for part in parts]
+    if role == "user" and types and set(types) == {"system-prompt"}:
+        role = "system"
+    for number, (part, name) in enumerate(zip(parts, types, strict=True)):
+        path: Path = (names.parts, number)
+        # A tool of the provider has its result in the message of its call. It is often signed.
+        is_own = role == "assistant" and (name in names.results or get_field(part, "providerExecuted") is True)
+        call = Call(text_field(part, names.id), text_field(part, names.name))
+        if name == names.call:
+            field, arguments = first_field(part, *names.arguments)
+            if is_own:
+                reading.add_words(call.name, arguments)
+            else:
+                form = written_form("arguments", is_text=isinstance(arguments, str))
+                reading.add_call(call, arguments, (*path, field), form)
+        elif name in names.results and (call.name or name != "retry-prompt"):
+            if not is_own:
+                _add_result(reading, part, call, path, names)
+        elif name in _WORDS or name == "retry-prompt":
+            if name != "system-prompt" or role == "system":
+                reading.words += _words(part)
+        elif name not in _OPAQUE:
+            reading.unknown.append(name)
+    return reading.authored(role)
+
+
+def _add_result(reading: ContentCollector, part: Any, call: Call, path: Path, names: PartFormat) -> None:
+    field, output = first_field(part, *names.outputs)
+    output_type = text_field(output, "type") if isinstance(output, Mapping) else ""
+    texts, unknown = _output_texts(output, output_type, (*path, field), names)
+    failed = get_field(part, "isError") is True or get_field(part, "outcome") in _FAILURES or output_type in _FAILURES
+    # A typed result of Pydantic AI must keep its fields.
+    texts = [] if get_field(part, "tool_kind") else texts
+    reading.add_results(call, texts, flagged=failed or text_field(part, names.type) == "retry-prompt")
+    reading.unknown += unknown
+
+
+def _output_texts(output: Any, output_type: str, path: Path, names: PartFormat) -> tuple[list[ResultText], list[str]]:
+    """Return the texts in the output of a tool, and the types of unknown parts."""
+    if isinstance(output, str):
+        return [result_text(path, output)], []
+    if names is VERCEL and path[-1] == "output" and "value" in (output if isinstance(output, Mapping) else ()):
+        value, path = output["value"], (*path, "value")
+        if output_type == "content":
+            return result_texts(value, path, names.kind)
+        is_text = isinstance(value, str) and "text" in output_type
+        return [result_text(path, value)] if is_text else value_texts(path, value), []
+    texts = value_texts(path, output)
+    is_unread = output is not None and not texts
+    return texts, [type(output).__name__] if is_unread else []
+
+
+def _words(part: Any) -> list[str]:
+    """Return the texts that the author of a message wrote."""
+    said = first_value(part, "text", "content")
+    if isinstance(said, str):
+        return [said]
+    texts = (item if isinstance(item, str) else text_field(item, "content") for item in items(said))
+    return [text for text in texts if text]

@@ -1,0 +1,87 @@
+"""Objects around a message, and messages that are passed through with a warning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.conversations import rendered
+from tests.support.long_conversation import LONG, noises, pruner
+
+
+def test_the_records_of_claude_code_are_pruned() -> None:
+    records = [{"type": m["role"], "uuid": "1", "message": m} for m in rendered("anthropic", LONG)]
+    keeper = pruner()
+    pruned = keeper.prune(records)
+    assert (pruned.report.kind, pruned.report.outcome) == ("anthropic", "pruned")
+    assert all(record["uuid"] == "1" for record in pruned.messages)
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == records
+
+
+def test_the_messages_that_langchain_saves_in_a_store_are_pruned() -> None:
+    core = pytest.importorskip("langchain_core.messages")
+    rows = core.messages_to_dict(rendered("langchain", LONG))
+    keeper = pruner()
+    pruned = keeper.prune(rows)
+    assert (pruned.report.kind, pruned.report.outcome) == ("langchain", "pruned")
+    core.messages_from_dict(pruned.messages)
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == rows
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_objects_of_frameworks_are_pruned() -> None:
+    types = pytest.importorskip("llama_index.core.base.llms.types")
+    haystack = pytest.importorskip("haystack.dataclasses")
+    texts = [noises(10 * n, 6) for n in range(4)]
+    blocks: list[Any] = [types.ChatMessage(role="user", content="Find the film of the year.")]
+    messages: list[Any] = [haystack.ChatMessage.from_user("Find the film of the year.")]
+    for n, text in enumerate(texts):
+        block = types.ToolCallBlock(tool_call_id=f"c{n}", tool_name="search", tool_kwargs={"q": "x"})
+        blocks.append(types.ChatMessage(role="assistant", blocks=[block]))
+        blocks.append(types.ChatMessage(role="tool", content=text, additional_kwargs={"tool_call_id": f"c{n}"}))
+        call = haystack.ToolCall("search", {"q": "x"}, id=f"c{n}")
+        messages.append(haystack.ChatMessage.from_assistant(tool_calls=[call]))
+        messages.append(haystack.ChatMessage.from_tool(text, origin=call))
+    for conversation in (blocks, messages):
+        keeper = pruner()
+        pruned = keeper.prune(conversation)
+        assert pruned.report.outcome == "pruned"
+        assert [type(m) for m in pruned.messages] == [type(m) for m in conversation]
+        assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == conversation
+
+
+def test_the_objects_of_harmony_are_pruned() -> None:
+    harmony = pytest.importorskip("openai_harmony")
+    messages = [harmony.Message.from_role_and_content(harmony.Role.USER, "Find the film of the year.")]
+    for n in range(4):
+        call = harmony.Message.from_role_and_content(harmony.Role.ASSISTANT, "{}")
+        messages.append(call.with_channel("commentary").with_recipient("functions.search"))
+        author = harmony.Author.new(harmony.Role.TOOL, "functions.search")
+        messages.append(harmony.Message.from_author_and_content(author, noises(10 * n, 6)).with_channel("commentary"))
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert pruned.report.outcome == "pruned"
+    assert pruned.report.warnings == ()
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_a_result_that_is_no_json_is_named() -> None:
+    class Film:
+        pass
+
+    call = {"part_kind": "tool-call", "tool_name": "f", "tool_call_id": "c", "args": None}
+    part = {"part_kind": "tool-return", "tool_name": "f", "tool_call_id": "c", "content": Film()}
+    messages = [{"kind": "response", "parts": [call]}, {"kind": "request", "parts": [part]}]
+    assert pruner().prune(messages).report.warnings == ("1 of unknown type 'Film' passed through",)
+
+
+def test_the_results_of_a_tool_of_the_provider_stay() -> None:
+    """Their texts may be encrypted or signed."""
+    tool = {"type": "tool-call", "toolCallId": "c", "toolName": "web", "input": {"q": "x"}, "providerExecuted": True}
+    output = {"type": "json", "value": {"text": noises(0, 20)}}
+    result = {"type": "tool-result", "toolCallId": "c", "toolName": "web", "output": output}
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": [tool, result]}]
+    pruned = pruner().prune([*messages, {"role": "user", "content": "Go on."}])
+    assert pruned.messages[:2] == messages
+    assert pruned.report.warnings == ()

@@ -1,0 +1,440 @@
+"""Conversations in the formats of agent frameworks and of agents that send results as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.support.conversations import Call, Turn
+
+Renderer = Callable[[Sequence[Turn]], list[Any]]
+
+
+def _turns(
+    user: Callable[[str], Any],
+    agent: Callable[[str, Sequence[Call]], list[Any]],
+    results: Callable[[Sequence[Call]], list[Any]],
+) -> Renderer:
+    """A renderer from the messages of the user, of the agent and of the tools."""
+
+    def render(turns: Sequence[Turn]) -> list[Any]:
+        messages: list[Any] = []
+        for turn in turns:
+            messages += [user(turn.user)] if turn.user else []
+            messages += agent(turn.agent, turn.calls) if turn.agent or turn.calls else []
+            messages += results(turn.calls) if turn.calls else []
+        return messages
+
+    return render
+
+
+def _value(call: Call) -> Any:
+    """The output of a tool: a text, or a JSON object if the call has several texts."""
+    return call.texts[0] if len(call.texts) == 1 else {"texts": [*call.texts], "total": 2.5}
+
+
+def _said(text: str, part: dict[str, Any]) -> list[Any]:
+    return [part] if text else []
+
+
+def _vercel_output(call: Call) -> dict[str, Any]:
+    if call.is_error:
+        return {"type": "error-text", "value": call.texts[0]}
+    if call.is_plain:
+        return {"type": "content", "value": [{"type": "text", "text": text} for text in call.texts]}
+    value = _value(call)
+    return {"type": "text" if isinstance(value, str) else "json", "value": value}
+
+
+def _vercel(outputs: Callable[[Call], dict[str, Any]], arguments: str) -> Renderer:
+    return _turns(
+        lambda text: {"role": "user", "content": [{"type": "text", "text": text}]},
+        lambda text, calls: [
+            {
+                "role": "assistant",
+                "content": [
+                    *_said(text, {"type": "text", "text": text}),
+                    *(
+                        {"type": "tool-call", "toolCallId": c.id, "toolName": "search", arguments: c.arguments}
+                        for c in calls
+                    ),
+                ],
+            }
+        ],
+        lambda calls: [
+            {
+                "role": "tool",
+                "content": [
+                    {"type": "tool-result", "toolCallId": c.id, "toolName": "search", **outputs(c)} for c in calls
+                ],
+            }
+        ],
+    )
+
+
+def _ui_tool(call: Call) -> dict[str, Any]:
+    ended = {"state": "output-error", "errorText": call.texts[0]} if call.is_error else {"state": "output-available"}
+    output = {} if call.is_error else {"output": _value(call)}
+    named = {"type": "tool-search"} if call.is_plain else {"type": "dynamic-tool", "toolName": "search"}
+    return {**named, "toolCallId": call.id, "input": call.arguments, **ended, **output}
+
+
+def _vercel_ui(turns: Sequence[Turn]) -> list[Any]:
+    render = _turns(
+        lambda text: {"id": "u", "role": "user", "parts": [{"type": "text", "text": text}]},
+        lambda text, calls: [
+            {
+                "id": "a",
+                "role": "assistant",
+                "parts": [
+                    {"type": "step-start"},
+                    *map(_ui_tool, calls),
+                    *_said(text, {"type": "text", "text": text, "state": "done"}),
+                ],
+            }
+        ],
+        lambda calls: [],
+    )
+    return render(turns)
+
+
+_pydantic_ai = _turns(
+    lambda text: {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": text}]},
+    lambda text, calls: [
+        {
+            "kind": "response",
+            "parts": [
+                *_said(text, {"part_kind": "text", "content": text}),
+                *(
+                    {"part_kind": "tool-call", "tool_name": "search", "tool_call_id": c.id, "args": c.arguments}
+                    for c in calls
+                ),
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "kind": "request",
+            "parts": [
+                {"part_kind": "tool-return", "tool_name": "search", "tool_call_id": c.id, "content": _value(c)}
+                for c in calls
+            ],
+        }
+    ],
+)
+
+
+def _function(call: Call) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": "search", "arguments": json.dumps(call.arguments)},
+    }
+
+
+def _cohere_content(call: Call) -> Any:
+    if call.is_plain and len(call.texts) == 1:
+        return call.texts[0]
+    return [{"type": "document", "document": {"id": str(n), "data": {"text": t}}} for n, t in enumerate(call.texts)]
+
+
+_cohere = _turns(
+    lambda text: {"role": "user", "content": text},
+    lambda text, calls: [
+        {"role": "assistant", "tool_plan": text, "tool_calls": [*map(_function, calls)]}
+        if calls
+        else {"role": "assistant", "content": [{"type": "text", "text": text}]}
+    ],
+    lambda calls: [{"role": "tool", "tool_call_id": c.id, "content": _cohere_content(c)} for c in calls],
+)
+_cohere_history = _turns(
+    lambda text: {"role": "USER", "message": text},
+    lambda text, calls: [
+        {
+            "role": "CHATBOT",
+            "message": text,
+            "tool_calls": [{"name": "search", "parameters": c.arguments} for c in calls],
+        }
+    ],
+    lambda calls: [
+        {
+            "role": "TOOL",
+            "tool_results": [
+                {
+                    "call": {"name": "search", "parameters": c.arguments},
+                    "outputs": [{"text": text} for text in c.texts],
+                }
+                for c in calls
+            ],
+        }
+    ],
+)
+_opentelemetry = _turns(
+    lambda text: {"role": "user", "parts": [{"type": "text", "content": text}]},
+    lambda text, calls: [
+        {
+            "role": "assistant",
+            "parts": [
+                *_said(text, {"type": "text", "content": text}),
+                *({"type": "tool_call", "id": c.id, "name": "search", "arguments": c.arguments} for c in calls),
+            ],
+        }
+    ],
+    lambda calls: [
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": c.id, "response": _value(c)}]} for c in calls
+    ],
+)
+_llamaindex = _turns(
+    lambda text: {"role": "user", "blocks": [{"block_type": "text", "text": text}], "additional_kwargs": {}},
+    lambda text, calls: [
+        {
+            "role": "assistant",
+            "additional_kwargs": {},
+            "blocks": [
+                *_said(text, {"block_type": "text", "text": text}),
+                *(
+                    {
+                        "block_type": "tool_call",
+                        "tool_call_id": c.id,
+                        "tool_name": "search",
+                        "tool_kwargs": c.arguments,
+                    }
+                    for c in calls
+                ),
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "role": "tool",
+            "blocks": [{"block_type": "text", "text": text} for text in c.texts],
+            "additional_kwargs": {"tool_call_id": c.id},
+        }
+        for c in calls
+    ],
+)
+_autogen = _turns(
+    lambda text: {"type": "UserMessage", "source": "user", "content": text},
+    lambda text, calls: [
+        {
+            "type": "AssistantMessage",
+            "source": "agent",
+            "thought": text or None,
+            "content": [{"id": c.id, "name": "search", "arguments": json.dumps(c.arguments)} for c in calls] or text,
+        }
+    ],
+    lambda calls: [
+        {
+            "type": "FunctionExecutionResultMessage",
+            "content": [
+                {"call_id": c.id, "name": "search", "content": c.texts[0], "is_error": c.is_error} for c in calls
+            ],
+        }
+    ],
+)
+_semantic_kernel = _turns(
+    lambda text: {"role": "user", "items": [{"content_type": "text", "text": text}]},
+    lambda text, calls: [
+        {
+            "role": "assistant",
+            "items": [
+                *_said(text, {"content_type": "text", "text": text}),
+                *(
+                    {
+                        "content_type": "function_call",
+                        "id": c.id,
+                        "name": "search",
+                        "arguments": json.dumps(c.arguments),
+                    }
+                    for c in calls
+                ),
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "role": "tool",
+            "items": [
+                {"content_type": "function_result", "id": c.id, "name": "search", "result": c.texts[0]} for c in calls
+            ],
+        }
+    ],
+)
+
+
+def _haystack_call(call: Call) -> dict[str, Any]:
+    return {"tool_name": "search", "arguments": call.arguments, "id": call.id, "extra": None}
+
+
+_haystack = _turns(
+    lambda text: {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]},
+    lambda text, calls: [
+        {
+            "role": "assistant",
+            "meta": {},
+            "name": None,
+            "content": [*_said(text, {"text": text}), *({"tool_call": _haystack_call(c)} for c in calls)],
+        }
+    ],
+    lambda calls: [
+        {
+            "role": "tool",
+            "meta": {},
+            "name": None,
+            "content": [{"tool_call_result": {"result": c.texts[0], "origin": _haystack_call(c), "error": c.is_error}}],
+        }
+        for c in calls
+    ],
+)
+_harmony = _turns(
+    lambda text: {"role": "user", "content": [{"type": "text", "text": text}]},
+    lambda text, calls: [
+        *_said(text, {"role": "assistant", "channel": "analysis", "content": [{"type": "text", "text": text}]}),
+        *(
+            {
+                "role": "assistant",
+                "channel": "commentary",
+                "recipient": "functions.search",
+                "content": [{"type": "text", "text": json.dumps(c.arguments)}],
+            }
+            for c in calls
+        ),
+    ],
+    lambda calls: [
+        {
+            "role": "tool",
+            "name": "functions.search",
+            "channel": "commentary",
+            "content": [{"type": "text", "text": text} for text in c.texts],
+        }
+        for c in calls
+    ],
+)
+_events = _turns(
+    lambda text: {"author": "user", "content": {"role": "user", "parts": [{"text": text}]}},
+    lambda text, calls: [
+        {
+            "author": "agent",
+            "content": {
+                "role": "model",
+                "parts": [
+                    *_said(text, {"text": text}),
+                    *({"functionCall": {"id": c.id, "name": "search", "args": c.arguments}} for c in calls),
+                ],
+            },
+        }
+    ],
+    lambda calls: [
+        {
+            "author": "agent",
+            "content": {
+                "role": "user",
+                "parts": [
+                    {"functionResponse": {"id": c.id, "name": "search", "response": {"result": _value(c)}}}
+                    for c in calls
+                ],
+            },
+        }
+    ],
+)
+
+
+def _saved(name: str, content: str, **fields: Any) -> dict[str, Any]:
+    path = ["langchain", "schema", "messages", name]
+    return {"lc": 1, "type": "constructor", "id": path, "kwargs": {"content": content, **fields}}
+
+
+_saved_langchain = _turns(
+    lambda text: _saved("HumanMessage", text),
+    lambda text, calls: [
+        _saved(
+            "AIMessage",
+            text,
+            tool_calls=[{"name": "search", "args": c.arguments, "id": c.id} for c in calls],
+            type="ai",
+        )
+    ],
+    lambda calls: [_saved("ToolMessage", c.texts[0], tool_call_id=c.id) for c in calls],
+)
+_smolagents = _turns(
+    lambda text: {"role": "user", "content": [{"type": "text", "text": text}]},
+    lambda text, calls: [
+        *_said(text, {"role": "assistant", "content": [{"type": "text", "text": text}]}),
+        *([{"role": "tool-call", "content": [{"type": "text", "text": "Calling tools:\n[]"}]}] if calls else []),
+    ],
+    lambda calls: [
+        {
+            "role": "tool-response",
+            "content": [{"type": "text", "text": "Observation:\n" + "\n\n".join(t for c in calls for t in c.texts)}],
+        }
+    ],
+)
+
+
+def _written(call: Call) -> str:
+    return f"<tool_call>\n{json.dumps({'name': 'search', 'arguments': call.arguments})}\n</tool_call>"
+
+
+def _text_protocol(results: Callable[[Sequence[Call]], list[Any]]) -> Renderer:
+    return _turns(
+        lambda text: {"role": "user", "content": text},
+        lambda text, calls: [{"role": "assistant", "content": "\n".join([text, *map(_written, calls)])}],
+        results,
+    )
+
+
+_hermes = _text_protocol(
+    lambda calls: [
+        {
+            "role": "user",
+            "content": "\n".join(f"<tool_response>\n{c.texts[0]}\n</tool_response>" for c in calls),
+        }
+    ]
+)
+_hermes_tools = _text_protocol(
+    lambda calls: [{"role": "tool", "content": f"<tool_response>\n{c.texts[0]}\n</tool_response>"} for c in calls]
+)
+_shell = _text_protocol(
+    lambda calls: [
+        {"role": "user", "content": f"<returncode>0</returncode>\n<output>\n{c.texts[0]}\n</output>"} for c in calls
+    ]
+)
+_cline = _text_protocol(
+    lambda calls: [
+        {
+            "role": "user",
+            "content": [
+                *(
+                    {"type": "text", "text": text}
+                    for c in calls
+                    for text in ("[read_file for 'notes.md'] Result:", c.texts[0])
+                ),
+                {"type": "text", "text": "<environment_details>\n# Time\n</environment_details>"},
+            ],
+        }
+    ]
+)
+
+FRAMEWORKS: dict[str, Renderer] = {
+    "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
+    "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
+    "vercel ui": _vercel_ui,
+    "pydantic-ai": _pydantic_ai,
+    "cohere": _cohere,
+    "cohere 1": _cohere_history,
+    "opentelemetry": _opentelemetry,
+    "llamaindex": _llamaindex,
+    "autogen": _autogen,
+    "semantic-kernel": _semantic_kernel,
+    "haystack": _haystack,
+    "harmony": _harmony,
+    "google adk": _events,
+    "saved langchain": _saved_langchain,
+    "smolagents": _smolagents,
+    "hermes": _hermes,
+    "hermes with tool messages": _hermes_tools,
+    "mini-swe-agent": _shell,
+    "cline": _cline,
+}
+"""The formats of frameworks, and of agents whose results are text between marks."""
