@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from context_agent.integrations.server.savings import SavingsReport
+    from context_agent.pruning.bundles import Bundle
     from context_agent.pruning.report import PruneReport, RemovedPassage
 
 SHOWN = 12
@@ -68,17 +69,16 @@ def prune(
     messages.
 
     Args:
-        file: The conversation, or - for standard input: a list of messages, or the body of a request that holds one.
-            The messages are OpenAI's chat messages or response items, Anthropic's or Bedrock's messages, or Gemini's
-            contents.
+        file: The conversation, or - for standard input: a list of messages, JSON Lines with a message per line, or an
+            object that contains the messages, such as the body of a request, a saved state or a trace.
         task: What the agent works on.
         out: Write the pruned conversation to this file.
         verbose: List every removed passage.
     """
-    body, key, messages = read_conversation(file)
-    pruned = pruning.open().prune(messages, task)
+    bundle, is_lines = read_conversation(file)
+    pruned = pruning.open().prune(bundle.messages, task)
     if out is not None:
-        _write(out, {**body, key: pruned.messages} if key else pruned.messages)
+        _write(out, bundle.with_messages(pruned.messages), is_lines=is_lines)
     if common.json:
         output.print_json({"messages": pruned.messages, "report": pruned.report.to_json()})
     else:
@@ -87,34 +87,37 @@ def prune(
     return 1 if pruned.report.outcome == "passed through" else 0
 
 
-def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
-    """Return the value in the file, the key in it that holds the messages, and the messages.
+def read_conversation(file: Path) -> tuple[Bundle, bool]:
+    """Return the conversation in the file, and True if the file has a message per line.
 
     Raises:
         OSError: If the file cannot be read.
         DataError: If the file is not JSON or holds no messages.
     """
-    from context_agent.pruning.messages import CONVERSATION_KEYS
+    from context_agent.pruning.bundles import find_conversation
 
-    body = _read(file)
-    key = next((name for name in CONVERSATION_KEYS if isinstance(body, dict) and name in body), None)
-    messages = body[key] if key else body
-    if not isinstance(messages, list):
+    value, is_lines = _read(file)
+    bundle = find_conversation(value)
+    if bundle is None:
         raise DataError(
-            f'{_name(file)} must be a list of messages, or an object with "messages", "input" or "contents"'
+            f'{_name(file)} must be a list of messages, or an object that contains one, such as {{"messages": […]}}'
         )
-    return body, key, messages
+    return bundle, is_lines
 
 
-def _read(file: Path) -> Any:
-    """Return the JSON value in the file.
+def _read(file: Path) -> tuple[Any, bool]:
+    """Return the JSON value in the file, or the list of its lines, and True if it has JSON lines.
 
     Raises:
         OSError: If the file cannot be read.
         DataError: If the file is not JSON.
     """
     try:
-        return parse_json(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        lines = [line for line in text.split("\n") if line.strip()]
+        if len(lines) > 1 and all(line.startswith("{") and line.rstrip().endswith("}") for line in lines):
+            return [*map(parse_json, lines)], True
+        return parse_json(text), False
     except ValueError as error:
         raise DataError(f"{_name(file)} is not valid JSON ({error}). Pass a conversation as JSON.") from error
 
@@ -123,10 +126,11 @@ def _name(file: Path) -> str:
     return "standard input" if str(file) == "-" else str(file)
 
 
-def _write(out: Path, value: Any) -> None:
+def _write(out: Path, value: Any, *, is_lines: bool) -> None:
     from context_agent._support.atomic_files import replace_file
 
-    replace_file(out, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    values, indent = (value, None) if is_lines else ([value], 2)
+    replace_file(out, "".join(json.dumps(item, ensure_ascii=False, indent=indent) + "\n" for item in values))
 
 
 def _lines(report: PruneReport, *, verbose: bool) -> Iterator[Text]:
@@ -225,8 +229,8 @@ def proxy(
 ) -> int:
     """Prune the conversations of any agent on their way to its model.
 
-    Point the agent's base URL at the proxy. In conversations sent to /v1/chat/completions, /v1/responses and
-    /v1/messages, the proxy removes the parts of tool results that no longer matter. All other requests, keys and
+    Point the agent's base URL at the proxy. In conversations sent to /v1/chat/completions, /v1/responses, /v1/messages
+    and /v2/chat, the proxy removes the parts of tool results that no longer matter. All other requests, keys and
     streams pass through unchanged. The report of what was saved is at /_context/report. Its three main lines are
     printed when the proxy stops.
 

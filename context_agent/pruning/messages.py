@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from context_agent.errors import ConfigError
+from context_agent.pruning.bundles import find_conversation
 from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText, Section
 from context_agent.pruning.formats import read_content
 from context_agent.pruning.pairing import paired
@@ -33,8 +34,6 @@ Claude Code, Cline, Codex and Gemini CLI use these names. The blocks can be a hu
 """
 CACHE_MARK = "cache_control"
 """The field of a message part that marks the end of a cached prefix."""
-CONVERSATION_KEYS = ("messages", "input", "contents")
-"""The keys under which the body of a model request has its messages."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +196,9 @@ def checked_messages(messages: object) -> Sequence[Any]:
     Raises:
         ConfigError: If the messages are not a list.
     """
-    if isinstance(messages, Mapping) and (key := next((k for k in CONVERSATION_KEYS if k in messages), None)):
-        raise ConfigError(f"messages must be a list of messages; got the body of a request. Pass body[{key!r}].")
+    if isinstance(messages, Mapping) and (bundle := find_conversation(messages)):
+        keys = "".join(f"[{key!r}]" for key in bundle.path)
+        raise ConfigError(f"messages must be a list of messages; got a dict that contains one. Pass messages{keys}.")
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise ConfigError(f"messages must be a list of messages; got {type(messages).__name__}")
     return messages

@@ -10,10 +10,12 @@ import pytest
 
 from context_agent.cli.app import cli
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
+from context_agent.pruning.bundles import CONVERSATION_PATHS
 from context_agent.pruning.pruner import STRATEGIES
 from tests.support.conversations import rendered
 from tests.support.ctx1_process import run
 from tests.support.ctx1_server import serving
+from tests.support.framework_conversations import FRAMEWORKS
 from tests.support.long_conversation import LONG, TASK
 from tests.support.proxied import proxy_conversation
 
@@ -63,6 +65,51 @@ def test_a_request_body_keeps_its_shape(inside, tmp_path, conversation):
     assert new_body == {"model": "m", "messages": output["messages"]}
     assert output["report"]["kind"] == "anthropic"
     assert output["report"]["removed"][0]["id"] == "p1"
+
+
+@pytest.mark.parametrize("path", [*CONVERSATION_PATHS, ("inputs", "messages", 0)])
+def test_an_object_around_a_conversation_keeps_its_shape(inside, tmp_path, path):
+    def around(messages):
+        value = messages
+        for key in reversed(path):
+            value = [value] if key == 0 else {"id": "x", key: value}
+        return value
+
+    (tmp_path / "saved.json").write_text(json.dumps(around(rendered("openai", LONG))), encoding="utf-8")
+    process = inside("prune", "saved.json", "--budget", 300, "--effort", "fast", "--out", "new.json", "--json")
+    output = json.loads(process.stdout)
+    assert output["report"]["outcome"] == "pruned"
+    assert json.loads((tmp_path / "new.json").read_text(encoding="utf-8")) == around(output["messages"])
+
+
+def test_a_trace_keeps_its_messages_as_text(inside, tmp_path):
+    messages = FRAMEWORKS["opentelemetry"](LONG)
+    span = {"name": "chat", "attributes": {"gen_ai.input.messages": json.dumps(messages)}}
+    (tmp_path / "span.json").write_text(json.dumps(span), encoding="utf-8")
+    inside("prune", "span.json", "--budget", 300, "--effort", "fast", "--out", "new.json")
+    written = json.loads((tmp_path / "new.json").read_text(encoding="utf-8"))
+    pruned = json.loads(written["attributes"]["gen_ai.input.messages"])
+    assert written["name"] == "chat"
+    assert [message["role"] for message in pruned] == [message["role"] for message in messages]
+    assert len(str(pruned)) < len(str(messages))
+
+
+def test_a_session_with_a_message_per_line_stays_one(inside, tmp_path):
+    records = [{"type": message["role"], "message": message} for message in rendered("anthropic", LONG)]
+    lines = [{"type": "summary", "summary": "films"}, *records]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (tmp_path / "session.jsonl").write_text(text, encoding="utf-8")
+    process = inside("prune", "session.jsonl", "--budget", 300, "--effort", "fast", "--out", "new.jsonl")
+    assert process.returncode == 0
+    written = (tmp_path / "new.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["type"] for line in written] == [line["type"] for line in lines]
+    assert len("".join(written)) < len(text)
+
+
+def test_an_object_on_one_line_is_no_list_of_lines(inside, tmp_path):
+    (tmp_path / "body.json").write_text(json.dumps({"messages": rendered("openai", LONG)}) + "\n", encoding="utf-8")
+    output = json.loads(inside("prune", "body.json", "--budget", 300, "--effort", "fast", "--json").stdout)
+    assert output["report"]["outcome"] == "pruned"
 
 
 def test_the_task_and_the_prices_count(inside, conversation):

@@ -502,7 +502,7 @@ def test_other_budgets_are_refused_with_what_is_expected(budget: Any) -> None:
 
 
 def test_the_body_of_a_request_is_refused_with_what_to_pass() -> None:
-    with pytest.raises(ConfigError, match=r"Pass body\['messages'\]"):
+    with pytest.raises(ConfigError, match=r"Pass messages\['messages'\]"):
         pruner().prune({"messages": rendered("openai", LONG)})  # type: ignore[arg-type]
 
 
