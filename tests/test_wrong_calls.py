@@ -250,6 +250,29 @@ class Blocking(MemoryCorpus):
     blocking = True
 
 
+def test_a_closed_corpus_says_that_it_is_closed_until_it_is_refreshed(tmp_path: Path) -> None:
+    index_documents(DOCUMENTS, tmp_path, embedder=HashEmbedder())
+    with ChromaCorpus.open(tmp_path, embedder=HashEmbedder()) as corpus:
+        (first, *_) = corpus.search(QUESTION)
+    searcher = SearchAgent(corpus, effort="fast")
+    uses: list[Callable[[], Any]] = [
+        lambda: corpus.search(QUESTION),
+        lambda: corpus.grep("engraver"),
+        lambda: list(corpus.walk()),
+        lambda: corpus.read(first.chunk.document_id),
+        lambda: corpus.get([first.chunk.id]),
+        lambda: corpus.similarity(QUESTION, [first.chunk.id]),
+        lambda: searcher.search(QUESTION),
+    ]
+    for use in uses:
+        with pytest.raises(ContextAgentError, match=r"is closed\. Open it again with ChromaCorpus\.open"):
+            use()
+    corpus.refresh()
+    assert all(len(use()) for use in uses[:-1])
+    assert searcher.search(QUESTION).documents
+    corpus.close()
+
+
 def test_a_closed_agent_says_that_it_is_closed() -> None:
     searcher = SearchAgent(Blocking(DOCUMENTS, embedder=HashEmbedder(), calibration=False), effort="fast")
     searcher.close()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -102,6 +103,7 @@ class ChromaCorpus:
         self._reranker, self._cache, self._calibrate, self._wrap = reranker, cache, calibration, wrap
         self._passed_embedder = embedder
         self._threads: ThreadPool | None = None
+        self._closed = False
         self.notices: tuple[str, ...] = ()
         """Notices about defaults that were chosen because the caller named no collection or no metadata keys."""
         try:
@@ -224,7 +226,11 @@ class ChromaCorpus:
         return self._source.changed(self._stored, self.snapshot)
 
     def close(self) -> None:
-        """Close the client, if there is one, and end the search threads. A second call does nothing."""
+        """Close the client, if there is one, and end the search threads. A second call does nothing.
+
+        A closed corpus cannot be searched until `refresh` is called.
+        """
+        self._closed = True
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()
@@ -272,7 +278,7 @@ class ChromaCorpus:
         check_question(query, "query")
         k = whole_number(k, "k", least=1)
         depth = k if self._reranker is None else max(k, CANDIDATES)
-        with self._source.guarded():
+        with self._reading():
             if where is not None:
                 where = plain_where(where)
                 self._reader.matching(where)  # Refuses a malformed filter before a retriever uses it.
@@ -300,7 +306,7 @@ class ChromaCorpus:
         check_question(pattern, "pattern")
         limit = whole_number(limit, "limit")
         compiled, rows = Pattern(pattern), self.snapshot.rows
-        with self._source.guarded():
+        with self._reading():
             allowed = None if where is None else self._reader.matching(plain_where(where))
             matching = (rows[position] for position in rows.matching(compiled))
             hits = (row for row in matching if allowed is None or row.record in allowed)
@@ -320,7 +326,7 @@ class ChromaCorpus:
 
     def _in_order(self, chunk_ids: Sequence[str]) -> Iterator[Chunk]:
         """Yield the chunks of whole documents, sorted by index. A foreign collection may have another order."""
-        with self._source.guarded():
+        with self._reading():
             chunk_of = self._reader.chunks(chunk_ids)
         present = (chunk_of[chunk_id] for chunk_id in chunk_ids if chunk_id in chunk_of)
         for _, chunks in groupby(present, key=lambda chunk: chunk.document_id):
@@ -335,7 +341,7 @@ class ChromaCorpus:
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """See `Corpus.get`."""
         items_of(chunk_ids, "chunk_ids", "a list of ids")
-        with self._source.guarded():
+        with self._reading():
             return list(self._by_id(chunk_ids).values())
 
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
@@ -344,7 +350,7 @@ class ChromaCorpus:
         if self._words_alone:
             return cosines
         vector = self._embed_query(query)
-        with self._source.guarded():
+        with self._reading():
             vectors = self._vectors.get(chunk_ids, self._reader.vectors)
         positions = [position for position, chunk_id in enumerate(chunk_ids) if chunk_id in vectors]
         if positions:
@@ -387,6 +393,20 @@ class ChromaCorpus:
         except BaseException:
             self.close()
             raise
+        self._closed = False
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Return a context that turns Chroma's errors into errors of this package.
+
+        Raises:
+            ConfigError: If the corpus is closed.
+        """
+        if self._closed:
+            raise ConfigError(
+                f"the corpus in {self._location} is closed. Open it again with ChromaCorpus.open, or search before the "
+                "`with` block ends."
+            )
+        return self._source.guarded()
 
     def _attach_to(self, source: LocalSource | ClientSource, rebuild: bool) -> Manifest | None:
         with source.guarded():
