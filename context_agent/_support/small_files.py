@@ -103,13 +103,14 @@ def parse_toml(text: str) -> dict[str, Any]:
         ValueError: If the text is not TOML, if it has more than `MAX_KEY_PARTS` levels, or if a number needs more than
             64 bits.
     """
-    bare = _TOML_STRING.sub(lambda matched: "" if matched[0].startswith("#") else "s", text)
+    # Without strings and comments, but with all positions as in the text.
+    bare = _TOML_STRING.sub(lambda matched: (" " if matched[0].startswith("#") else "s") * len(matched[0]), text)
     _check_depth(re.sub(r"[^\[\]{}]++", "", bare), MAX_KEY_PARTS)
     if _LONG_KEY.search(bare):
         raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
     if digits := _LONG_INTEGER.search(bare):
-        keys = _KEY.findall(bare[: digits.start()])
-        raise ValueError(_too_large(keys[-1] if keys else "a value"))
+        spans = [key.span(1) for key in _KEY.finditer(bare, 0, digits.start())]
+        raise ValueError(_too_large(text[slice(*spans[-1])] if spans else "a value"))
     tables = tomllib.loads(text, parse_float=_float)
     _check_numbers(tables, "")
     return tables

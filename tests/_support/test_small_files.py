@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,13 @@ def test_questions_that_unpack_without_end_are_refused(tmp_path: Path) -> None:
 def test_a_number_beyond_64_bits_is_told_with_its_key(number: str, where: str) -> None:
     with pytest.raises(ValueError, match=r"size is a number that does not fit into 64 bits"):
         parse_toml("first = 1\n" + where.format(number))
+
+
+@pytest.mark.parametrize("key", ['"the size"', "'size'", "a.'b c'.size"])
+def test_a_number_of_thousands_of_digits_is_told_with_its_quoted_key(key: str) -> None:
+    text = f"""first = 1 # size = 2\nlines = {'"' * 3}\nother = 3\n{'"' * 3}\n"""
+    with pytest.raises(ValueError, match=rf"^{re.escape(key)} is a number that does not fit into 64 bits"):
+        parse_toml(f"{text}{key} = [1, {'9' * 5_000}]")
 
 
 def test_numbers_within_64_bits_and_digits_in_texts_are_read() -> None:
