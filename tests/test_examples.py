@@ -1,4 +1,4 @@
-"""The examples run as a user runs them."""
+"""The examples run as a user runs them, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,21 +17,27 @@ from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.cli.demo import documents
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.testing.actions import prune, rank_all, search
+from tests.support.forked_programs import run_program
 
 QUESTION = "Which award did the director of Rope receive?"
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def run(name: str, *arguments: str) -> str:
-    line = [sys.executable, str(EXAMPLES / name), *arguments]
-    return subprocess.run(line, capture_output=True, text=True, check=True, timeout=120).stdout
+    """Run an example. Return its standard output."""
+    process = run_program(EXAMPLES / name, *arguments)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_ask_a_folder(tmp_path: Path) -> None:
     (tmp_path / "rope.txt").write_text("Rope is a film of 1948 directed by Alfred Hitchcock.")
     (tmp_path / "hitchcock.md").write_text("# Alfred Hitchcock\n\nHe received the AFI Life Achievement Award in 1979.")
     (tmp_path / "bread.txt").write_text("Bread is made of flour, water and salt.")
-    lines = run("ask_a_folder.py", str(tmp_path), "Which award did the director of Rope receive?").splitlines()
+    # The other examples run as forks of a process that has imported the package.
+    line = [sys.executable, str(EXAMPLES / "ask_a_folder.py"), str(tmp_path), QUESTION]
+    process = subprocess.run(line, capture_output=True, text=True, check=True, timeout=120)
+    lines = process.stdout.splitlines()
     assert {"rope", "Alfred Hitchcock"} <= {line.split("  ")[1].split(":")[0] for line in lines[:2]}
 
 
@@ -163,8 +169,7 @@ def test_own_engine() -> None:
 
 def test_search_engines() -> None:
     """Its functions run against recorded servers in tests/retrieval/engines; without a server, the script says so."""
-    line = [sys.executable, str(EXAMPLES / "search_engines.py"), "http://127.0.0.1:9", "wiki", QUESTION]
-    process = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    process = run_program(EXAMPLES / "search_engines.py", "http://127.0.0.1:9", "wiki", QUESTION)
     assert process.returncode == 1
     assert "127.0.0.1" in process.stderr
 
@@ -299,8 +304,8 @@ def test_reasoning_model(answer: str, status: int, told: str) -> None:
         return says(calls=[(tool["function"]["name"], {"question": body["messages"][1]["content"], "k": 2})])
 
     with ScriptedServer([says(calls=[("search_documents", "{oops")]), search_reply, says(answer)]) as server:
-        argv = [sys.executable, str(EXAMPLES / "reasoning_model.py"), "--base-url", server.url, "--model", "scripted"]
-        process = subprocess.run([*argv, QUESTION], capture_output=True, text=True, check=False, timeout=120)
+        options = ("--base-url", server.url, "--model", "scripted")
+        process = run_program(EXAMPLES / "reasoning_model.py", *options, QUESTION)
         assert (process.returncode, process.stdout.splitlines()[0]) == (status, answer), process.stderr
         assert told in process.stdout
         first, second = (body["messages"][-1] for body in server.chat_bodies()[1:])
