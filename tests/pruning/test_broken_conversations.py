@@ -15,9 +15,14 @@ from hypothesis import strategies as st
 from context_agent.pruning import ContextPruner
 from context_agent.tokens import CharCounter
 from tests.support.conversations import Turn, conversations, rendered
+from tests.support.framework_conversations import FRAMEWORKS
 from tests.support.provider_cases import ALWAYS, CASES
 
 DAMAGES = ("drop", "twice", "swap", "no id", "same id", "odd id", "no content", "odd content", "odd message", "image")
+CONTENTS = (
+    "content", "output", "text", "parts", "blocks", "items", "result", "response", "value", "kwargs", "outputs", "data",
+    "tool_results", "tool_call_result", "role", "type",
+)  # fmt: skip
 ODD_VALUES: tuple[Any, ...] = (None, 3, "x", [], {}, ["a"], {"type": "tool_result"}, {"text": 5}, [[[]]], True)
 
 
@@ -25,7 +30,8 @@ ODD_VALUES: tuple[Any, ...] = (None, 3, "x", [], {}, ["a"], {"type": "tool_resul
 def damaged(draw: st.DrawFn, kind: str) -> list[Any]:
     """A conversation of that kind with up to six damages."""
     turns: list[Turn] = draw(conversations())
-    messages = copy.deepcopy(rendered(kind, turns))
+    framework = draw(st.sampled_from([*FRAMEWORKS])) if kind == "a framework" else ""
+    messages = copy.deepcopy(FRAMEWORKS[framework](turns) if framework else rendered(kind, turns))
     for damage in draw(st.lists(st.sampled_from(DAMAGES), max_size=6)):
         if not messages:
             break
@@ -48,9 +54,9 @@ def damaged(draw: st.DrawFn, kind: str) -> list[Any]:
 def _damage_part(message: Any, damage: str, odd: Any) -> None:
     for holder in _holders(message):
         for name in list(holder):
-            if name in ("id", "tool_call_id", "call_id", "tool_use_id") and damage.endswith(" id"):
+            if name in ("id", "tool_call_id", "call_id", "tool_use_id", "toolCallId") and damage.endswith(" id"):
                 holder[name] = {"no id": None, "same id": "call_0", "odd id": odd}[damage]
-            if name in ("content", "output", "text") and damage.endswith("content"):
+            if name in CONTENTS and damage.endswith("content"):
                 holder[name] = None if damage == "no content" else copy.deepcopy(odd)
             if name in ("content", "output") and damage == "image" and isinstance(holder[name], list):
                 holder[name] = [*holder[name], {"type": "image", "source": {"type": "base64", "data": "iVBORw0KGgo="}}]
@@ -62,7 +68,7 @@ def _holders(value: Any) -> list[dict[str, Any]]:
     return [holder for item in value for holder in _holders(item)] if isinstance(value, list) else []
 
 
-@pytest.mark.parametrize("kind", ["openai", "responses", "anthropic"])
+@pytest.mark.parametrize("kind", ["openai", "responses", "anthropic", "a framework"])
 @CASES
 @given(data=st.data(), budget=st.integers(1, 400), strategy=st.sampled_from(["reader", "random", "age"]))
 def test_a_damaged_conversation_is_pruned_where_it_is_sound(

@@ -1,6 +1,6 @@
 """Conversations of agent frameworks are pruned, keep their form, and come back exactly.
 
-`CTX1_PRUNE_CASES` sets the number of random conversations of each format, 40 by default.
+`CTX1_PRUNE_CASES` sets four times the number of random conversations of each format, which is 10 by default.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.pruning import ContextPruner
@@ -80,7 +80,7 @@ def test_the_results_of_a_framework_are_pruned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-@CASES
+@settings(CASES, max_examples=max(10, CASES.max_examples // 4))
 @given(turns=conversations(), budget=st.integers(1, 400), strategy=st.sampled_from(["reader", "random", "age"]))
 def test_random_conversations_of_a_framework_come_back(
     name: str, turns: list[Turn], budget: int, strategy: str
