@@ -9,7 +9,12 @@ from typing import Any
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.harmony import harmony_renderer
-from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_adapter, check_model
+from context_agent.policies.tokens.model_files import (
+    LOADING_ERRORS,
+    check_adapter,
+    check_model,
+    without_renaming_warning,
+)
 from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
@@ -290,7 +295,8 @@ def _with_adapter(model: Any, folder: str) -> Any:
         raise MissingExtraError("peft", "train") from None
     check_adapter(folder)
     try:
-        adapted = PeftModel.from_pretrained(model, folder, is_trainable=True)
+        with without_renaming_warning():
+            adapted = PeftModel.from_pretrained(model, folder, is_trainable=True)
     except LOADING_ERRORS as error:
         raise ConfigError(
             f"the adapters in {folder!r} cannot be loaded ({error}). Name another folder with --from."

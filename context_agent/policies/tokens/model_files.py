@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,14 @@ def check_model(name: str | Path) -> None:
     weights = sorted(folder.glob("*.safetensors"))
     if weights:
         _check_size(folder, settings, weights)
+
+
+@contextmanager
+def without_renaming_warning() -> Iterator[None]:
+    """Hide the warning that PEFT reads a property of transformers by its old name. A user cannot act on it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield
 
 
 def check_adapter(folder: str | Path) -> Mapping[str, Any]:

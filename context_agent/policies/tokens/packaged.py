@@ -19,7 +19,13 @@ from typing import Any
 
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError, MissingExtraError
-from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LOADING_ERRORS, check_adapter
+from context_agent.policies.tokens.model_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    LOADING_ERRORS,
+    check_adapter,
+    without_renaming_warning,
+)
 from context_agent.policies.tokens.trained import PolicyDescription, TrainedModel
 
 ADAPTERS = Path(__file__).parent / "adapters"
@@ -127,7 +133,8 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
     except ImportError:
         raise MissingExtraError("peft", "smollm2") from None
     try:
-        return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+        with without_renaming_warning():
+            return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     except LOADING_ERRORS as error:
         raise ConfigError(f"the adapter in {folder} cannot be loaded ({error}). Name another adapter.") from error
 

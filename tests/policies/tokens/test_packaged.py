@@ -113,6 +113,21 @@ class TestAdapters:
             expected, actual, plain = (model(ids).logits for model in (trained, merged, base))
         assert (expected - plain).abs().max() > 20 * (expected - actual).abs().max() > 0, "bfloat16 rounds a little"
 
+    @pytest.mark.filterwarnings("error::FutureWarning")
+    def test_an_adapter_is_merged_or_trained_further_without_a_warning(self, tiny: Any, tmp_path: Path) -> None:
+        import copy
+
+        from peft import LoraConfig, get_peft_model
+
+        from context_agent.policies.tokens.model_files import without_renaming_warning
+        from context_agent.policies.tokens.packaged import with_adapter
+        from context_agent.train.models import _with_adapter
+
+        with without_renaming_warning():
+            get_peft_model(copy.deepcopy(tiny), LoraConfig(r=4, target_modules=["v_proj"])).save_pretrained(tmp_path)
+        assert with_adapter(copy.deepcopy(tiny), tmp_path)
+        assert _with_adapter(copy.deepcopy(tiny), str(tmp_path))
+
     def test_an_adapter_of_another_base_or_none_is_refused(self, tiny: Any, tmp_path: Path) -> None:
         from context_agent.policies.tokens.packaged import with_adapter
 
