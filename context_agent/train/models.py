@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -84,7 +85,7 @@ def load_model(run: RunConfig) -> LoadedModel:
         _check_words(run.model.name, tokenizer)
     if run.model.adapter:
         adapted = _with_adapter(model, run.model.adapter)
-        _check_same_size(adapted, run.model)
+        _check_same_adapters(adapted, run.model)
         return LoadedModel(adapted, tokenizer, renderer)
     if run.model.lora is not None:
         _check_targets(model, run.model.lora)
@@ -197,15 +198,30 @@ def lora_adapter(chosen: ModelConfig, layers: int) -> Any:
     )
 
 
-def _check_same_size(adapted: Any, chosen: ModelConfig) -> None:
+def _check_same_adapters(adapted: Any, chosen: ModelConfig) -> None:
     """Raise `ConfigError` if the adapters that are trained further differ from those that the run file describes."""
-    settings, lora = adapted.peft_config["default"], chosen.lora
-    if lora is not None and (settings.r, settings.lora_alpha) != (lora.rank, lora.alpha):
+    stored, lora = adapted.peft_config["default"], chosen.lora
+    if lora is None:
+        return
+    pairs: dict[str, tuple[object, object]] = {
+        "rank": (stored.r, lora.rank),
+        "alpha": (f"{stored.lora_alpha:g}", f"{lora.alpha:g}"),
+        "modules": (_names(stored.target_modules), _names(lora.modules)),
+        "parameters": (_names(stored.target_parameters), _names(lora.parameters)),
+        "first_layer": (min(stored.layers_to_transform or [0]), lora.first_layer),
+    }
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    if differing:
+        has, wants = (" and ".join(f"{name} {pair[side]}" for name, pair in differing.items()) for side in (0, 1))
         raise ConfigError(
-            f"the adapters in {chosen.adapter!r} have rank {settings.r} and alpha {settings.lora_alpha:g}, but "
-            f"[model.lora] has rank {lora.rank} and alpha {lora.alpha:g}, which would have no effect. Use the same "
-            "values, or leave out [model.lora]."
+            f"the adapters in {chosen.adapter!r} have {has}, but [model.lora] has {wants}, which would have no effect. "
+            "Use the same values, or leave out [model.lora]."
         )
+
+
+def _names(targets: Collection[str] | str | None) -> str:
+    """Return the names of layers in one order, for a comparison and for a message."""
+    return targets if isinstance(targets, str) else ", ".join(sorted(targets or ())) or "none"
 
 
 def _check_targets(model: Any, lora: LoraConfig) -> None:

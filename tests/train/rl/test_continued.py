@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,23 @@ def test_rewards_from_the_lessons_keep_what_they_taught(student: Path, lessons: 
     assert adapter_size(Path(result.model)) == pytest.approx(taught, rel=1e-3)
 
 
-def test_adapters_of_another_size_than_the_run_file_describes_are_refused(
-    student: Path, lessons: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"rank": 8, "alpha": 32}, "rank 4 and alpha 64, but [model.lora] has rank 8 and alpha 32"),
+        (
+            {"modules": ["q_proj", "v_proj"]},
+            "modules k_proj, o_proj, q_proj, v_proj, but [model.lora] has modules q_proj, v_proj",
+        ),
+        ({"parameters": ["mlp.experts"]}, "parameters none, but [model.lora] has parameters mlp.experts"),
+        ({"first_layer": 1}, "first_layer 0, but [model.lora] has first_layer 1"),
+    ],
+)
+def test_adapters_that_differ_from_those_of_the_run_file_are_refused(
+    student: Path, lessons: Path, tmp_path: Path, changed: dict[str, Any], said: str
 ) -> None:
-    run = started_from(rewarded(student, tmp_path, model={"lora": {"rank": 8, "alpha": 32}}), lessons)
-    with pytest.raises(ConfigError, match=r"have rank 4 and alpha 64, but \[model\.lora\] has rank 8 and alpha 32"):
+    run = started_from(rewarded(student, tmp_path, model={"lora": {"rank": 4, **changed}}), lessons)
+    with pytest.raises(ConfigError, match=re.escape(f"have {said}, which would have no effect")):
         train(run)
 
 
