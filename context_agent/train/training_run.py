@@ -131,8 +131,10 @@ def locked_folder(out: str | Path) -> Iterator[None]:
         out: The folder of the run.
 
     Raises:
-        ConfigError: If another process trains in the folder.
+        ConfigError: If another process trains in the folder, or if MPI started several processes that do not know of
+            each other.
     """
+    _check_launcher()
     busy = ConfigError(f"another process trains in {out}. Wait until it ends, or name another folder with --out.")
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") == "0":
@@ -143,6 +145,17 @@ def locked_folder(out: str | Path) -> Iterator[None]:
                 for left in (path for pattern in _PARTIAL_FILES for path in Path(out).glob(pattern)):
                     left.unlink()
         yield
+
+
+def _check_launcher() -> None:
+    """Raise `ConfigError` if MPI started several processes without the variables of `torch.distributed`."""
+    sizes = {name: os.environ.get(name, "") for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
+    several = [f"{name}={size}" for name, size in sizes.items() if size.isdecimal() and int(size) > 1]
+    if several and "RANK" not in os.environ:
+        raise ConfigError(
+            f"MPI started several processes ({several[0]}), but RANK is not set, so each of them would train alone. "
+            "Start the run with `accelerate launch` instead of mpirun."
+        )
 
 
 class TrainingRun:

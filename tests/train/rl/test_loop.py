@@ -219,6 +219,21 @@ def test_a_second_process_in_the_folder_of_a_run_is_refused(
     assert result.updates == 2
 
 
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_processes_of_mpi_that_do_not_know_of_each_other_are_refused(tmp_path, monkeypatch, name):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv(name, "1")
+    with locked_folder(tmp_path / "alone"):
+        pass
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(ConfigError, match=rf"\({name}=2\).*accelerate launch"), locked_folder(tmp_path / "several"):
+        pass
+    assert not (tmp_path / "several").exists()
+    monkeypatch.setenv("RANK", "1")
+    with locked_folder(tmp_path / "several"):
+        pass
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 @pytest.mark.filterwarnings("ignore:flock not supported")
 def test_a_folder_without_locks_is_trained_in_without_protection(tmp_path, monkeypatch, number):
