@@ -54,6 +54,18 @@ _SECTION = re.compile(
     re.M,
 )
 """The first line of a section of settings: `[name]`, or `name:` above an indented line."""
+_RECORD = re.compile(
+    r"^(?:commit [0-9a-f]{7,64}\b|(?P<mark>[_=-])(?P=mark){2,} \S[^\n]* (?P=mark){3,}[ \t\r]*$"
+    r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S)",
+    re.M,
+)
+"""The first line of a record of several blocks: a commit of `git log`, or a failed test of pytest, unittest or Jest."""
+_CHAIN = re.compile(r"(?:The above exception was the direct cause of|During handling of the above exception)")
+"""The start of the line between two tracebacks of Python that belong together."""
+INDENTATION = " \t\r\n│├└┬─"
+"""The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
+_LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic)\b")
+"""The start of a line that ends the indented lines before it, such as a bracket, or the exception of a traceback."""
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
 _LINE = re.compile(r"[^\n]*\n?")
 _LOGGED = re.compile(
@@ -71,7 +83,7 @@ Form = Literal["text", "value", "string", "member", "element", "cell", "row"]
 """The form in which a passage is written.
 
 A passage is plain text, values of JSON or Python, text in a JSON string, members of an object, XML elements, rows of a
-CSV file, or rows of a Markdown table.
+CSV file, or rows of a table with bars.
 """
 
 
@@ -144,18 +156,21 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
     section_starts = [match.start() for match in sections]
     titled = 0
     for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
+        record = None
         # A title is in its own block. One more character shows whether a blank line follows it.
         if title := _TITLE.match(text, start, following + 1):
             label, titled = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL], start
+        elif record := _RECORD.match(text, start):
+            label, titled = text[start:end].partition("\n")[0].strip("_=- \t\r")[:LONGEST_LABEL], start
         elif _HIT.match(text, start):
             label, titled = "", start
         has_entries = is_log(text[start:end])
         if has_entries or end - start > sizes.largest:
             target = sizes.small if has_entries else sizes.target
-            for first, last in _entries(text, start, end, target, sizes):
+            for first, last in entry_spans(text, start, end, target, sizes):
                 yield first, last, _section(sections, section_starts, titled, first) or label
         else:
-            yield start, end, "" if title else _section(sections, section_starts, titled, start) or label
+            yield start, end, "" if title or record else _section(sections, section_starts, titled, start) or label
 
 
 def _section(sections: Sequence[re.Match[str]], starts: Sequence[int], titled: int, position: int) -> str:
@@ -170,10 +185,16 @@ def _section(sections: Sequence[re.Match[str]], starts: Sequence[int], titled: i
 
 
 def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
-    heads = {match.start() for pattern in (_HEADING, _HIT) for match in pattern.finditer(text)}
+    records = [match.start() for match in _RECORD.finditer(text)]
+    heads = {match.start() for pattern in (_HEADING, _HIT) for match in pattern.finditer(text)}.union(records)
     starts = heads | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
     if fences := _fences(text):
-        starts = {start for start in starts if not _inside(fences, start)}
+        starts = {start for start in starts if not inside(fences, start)}
+        records = [start for start in records if not inside(fences, start)]
+    # A record of several blocks stays whole if it is not too long.
+    wholes = [span for span in pairwise([*records, len(text)]) if span[1] - span[0] <= sizes.largest]
+    bounds = [bound for start, end in wholes for bound in (start, end)]
+    starts = {start for start in starts if not inside(bounds, start)}
     pending: tuple[int, int] | None = None
     short_left = MOST_SHORT
     for first, last in pairwise([*sorted(starts), len(text)]):
@@ -181,8 +202,11 @@ def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
         if block is None:
             continue
         if pending is not None:
-            is_short = pending[1] - pending[0] < sizes.small and block[1] - pending[0] <= sizes.largest
-            if is_short and not (first in heads and short_left > 0 and _LETTER.search(text, *pending)):
+            fits = block[1] - pending[0] <= sizes.largest
+            is_short = fits and pending[1] - pending[0] < sizes.small
+            last_line = text.rfind("\n", *pending) + 1 or pending[0]
+            is_chained = fits and (_CHAIN.match(text, block[0]) or _CHAIN.match(text, last_line))
+            if is_chained or (is_short and not (first in heads and short_left > 0 and _LETTER.search(text, *pending))):
                 block = (pending[0], block[1])
             else:
                 short_left -= is_short
@@ -197,7 +221,8 @@ def _fences(text: str) -> list[int]:
     return [bound for match in _FENCE.finditer(text) for bound in match.span()]
 
 
-def _inside(bounds: Sequence[int], position: int) -> bool:
+def inside(bounds: Sequence[int], position: int) -> bool:
+    """Return True if a position is between the bounds of a span, and not its start."""
     row = bisect_right(bounds, position)
     return row % 2 == 1 and bounds[row - 1] < position
 
@@ -221,24 +246,34 @@ def is_log_entry(line: str) -> bool:
     return _LOGGED.search(line, 0, LOG_PREFIX) is not None
 
 
-def _entries(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
+def entry_spans(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
     """Cut a block at lines, and yield parts of at most `target` characters.
 
-    An indented line stays with the line before it. The spaces before a line number are not indentation. Lines about the
+    An indented line stays with the line before it, and so does a line that ends the indented lines. If the part gets
+    too long, it is cut at the least indented line. The spaces before a line number are not indentation. Lines about the
     same file stay together.
     """
-    first, size, location = start, 0, ""
+    first, location = start, ""
+    indents: list[tuple[int, int]] = []
     for match in _LINE.finditer(text, start, end):
-        line = match[0]
+        line, here = match[0], match.start()
         content = number.end() if (number := _LINE_NUMBER.match(line)) else 0
-        begins = bool(line) and not line[content : content + 1].isspace()
-        here = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
-        moves = here != location and size >= sizes.small
-        if size and (size + len(line) > sizes.largest or (begins and (moves or size + len(line) > target))):
-            yield from _sentences(text, first, match.start(), sizes)
-            first, size = match.start(), 0
-        size += len(line)
-        location = here
+        begins = bool(line) and line[content : content + 1].strip(" \t\r\n│") != ""
+        if begins and indents and indents[-1][0] > 0 and _LAST_LINE.match(line, content):
+            begins = False
+        place = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
+        moves = place != location and here - first >= sizes.small
+        if here > first and begins and (moves or match.end() - first > target):
+            yield from _sentences(text, first, here, sizes)
+            first, indents = here, []
+        if body := line[content:].lstrip(INDENTATION):
+            indents.append((len(line) - content - len(body), here))
+        while here > first and match.end() - first > sizes.largest:
+            later = [(indent, -at) for indent, at in indents if at >= first + sizes.small]
+            cut_at = -min(later)[1] if later else here
+            yield from _sentences(text, first, cut_at, sizes)
+            first, indents = cut_at, [(indent, at) for indent, at in indents if at >= cut_at]
+        location = place
     yield from _sentences(text, first, end, sizes)
 
 

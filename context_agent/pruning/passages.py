@@ -2,8 +2,8 @@
 blocks of code.
 
 A passage is a span of the result's text. The text around removed passages stays the same, byte for byte. Records are
-passages in any format (JSON, lines of JSON, Python, XML, CSV, Markdown tables), alone or among text. The remaining
-records still parse, because a stub replaces a whole record, row or element.
+passages in any format (JSON, lines of JSON, Python, XML, CSV, tables), alone or among text. The remaining records still
+parse, because a stub replaces a whole record, row or element. The hunks of a diff keep the names of their files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from itertools import count
 
 from context_agent.pruning import markup
 from context_agent.pruning.binary import binary_spans, is_binary
-from context_agent.pruning.blocks import LARGEST, LONGEST_LABEL, Passage, Sizes, is_log, text_spans
+from context_agent.pruning.blocks import LARGEST, LONGEST_LABEL, Passage, Sizes, entry_spans, inside, is_log, text_spans
+from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.records import Value, Values, value_runs
 from context_agent.pruning.tables import Table, tables
 
@@ -76,8 +77,12 @@ class _Cutter:
         """Return the spans that are not plain text, each with the function that cuts it."""
         text = self._text
         parts: list[tuple[int, int, Callable[[str], list[Passage]]]] = [
-            (run.start, run.end, partial(self._of_run, run)) for run in value_runs(text)
+            (files[0].start, files[-1].end, partial(self._of_diff, files)) for files in diffs(text)
         ]
+        bounds = [bound for start, end, _ in parts for bound in (start, end)]
+        values = [run for run in value_runs(text) if not inside(bounds, run.start)]
+        parts += [(run.start, run.end, partial(self._of_run, run)) for run in values]
+        parts.sort(key=_start)
         if not parts and (root := markup.document(text, 0, len(text))) is not None:
             parts.append((root.start, root.end, partial(self._of_elements, root)))
         position = 0
@@ -93,7 +98,7 @@ class _Cutter:
                 span = position + first, position + last
                 parts.append((*span, partial(self._of_binary, *span)))
             position = end
-        return sorted(parts, key=lambda part: part[0])
+        return sorted(parts, key=_start)
 
     def _of_binary(self, start: int, end: int, label: str) -> list[Passage]:
         return [Passage(self._text[start:end], start, end, label, group=next(self._groups), binary=True)]
@@ -122,6 +127,32 @@ class _Cutter:
             Passage(part[first:last], start + first, start + last, label, group=group)
             for first, last, label in text_spans(part, self._sizes)
         ]
+
+    def _of_diff(self, files: Sequence[FileDiff], label: str) -> list[Passage]:
+        """Return the hunks of a diff as passages. A small file is one passage, together with its header.
+
+        The header of a larger file stays. A large hunk is cut at lines, and its header stays too.
+        """
+        passages: list[Passage] = []
+        shared = next(self._groups)
+
+        def add(start: int, end: int, group: int) -> None:
+            passages.append(Passage(self._text[start:end], start, end, file.name[:LONGEST_LABEL], group=group))
+
+        for file in files:
+            if file.end - file.start <= self._sizes.target:
+                add(file.start, file.end, shared)
+                continue
+            group = next(self._groups)
+            for hunk in file.hunks:
+                if hunk.end - hunk.start <= self._sizes.largest:
+                    add(hunk.start, hunk.end, group)
+                    continue
+                group = next(self._groups)
+                for start, end in entry_spans(self._text, hunk.body, hunk.end, self._sizes.target, self._sizes):
+                    add(start, end, group)
+                group = next(self._groups)
+        return passages
 
     def _of_rows(self, table: Table, label: str) -> list[Passage]:
         """Return the rows of a table as passages. Tiny rows are joined."""
@@ -361,6 +392,10 @@ class _Cutter:
         ]
 
 
+def _start(part: tuple[int, int, Callable[[str], list[Passage]]]) -> int:
+    return part[0]
+
+
 def _covered(passages: Iterable[Passage]) -> int:
     return sum(passage.end - passage.start for passage in passages)
 
@@ -368,7 +403,7 @@ def _covered(passages: Iterable[Passage]) -> int:
 def _last_line(text: str) -> str:
     """Return the last line of a text that contains letters, without the marks around it."""
     for line in reversed(text[-2 * LONGEST_LABEL :].rstrip().split("\n")):
-        if line.strip()[:3] not in ("", "```", "~~~"):
+        if line.strip()[:3] not in ("", "```", "~~~") and not line.lstrip().startswith("<?"):
             return line.strip(" \t\r#:*>")[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
     return ""
 
@@ -418,8 +453,8 @@ def _framed(stub: str, passage: Passage) -> str:
             quoted = stub.replace('"', '""')
             stub = f'"{quoted}"' + passage.delimiter * (passage.cells - 1)
         case "row":
-            escaped = stub.replace("|", "\\|")
-            stub = f"{passage.delimiter} {escaped} |" + "|" * (passage.cells - 1)
+            escaped, bar = stub.replace("|", "\\|"), passage.delimiter or "|"
+            stub = f"{passage.delimiter} {escaped} {bar}" + bar * (passage.cells - 1)
         case _:
             pass
     for _ in range(passage.strings):

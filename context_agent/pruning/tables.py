@@ -1,4 +1,8 @@
-"""Tables in tool results. A table is delimited, such as CSV, or a Markdown table. It has a header and rows."""
+"""Tables in tool results. A table has a header and rows.
+
+It is delimited, such as CSV, or its cells have bars between them, as in Markdown and in the output of databases, or its
+columns are aligned by spaces, as in the output of `ps`.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,26 @@ from typing import Literal
 from context_agent.pruning.blocks import is_log_entry
 
 FEWEST_ROWS = 3
+FEWEST_NAMES = 3
+"""The fewest words of a header in capitals."""
 LONGEST_HEADER = 60
 """The most characters of a cell in the header of a delimited table."""
 DELIMITERS = "\t,;|"
-_SEPARATOR = re.compile(r"^[ \t]*+[|+:-](?=[^\n]{0,2000}-)(?=[^\n]{0,2000}[|+])[-|+: \t]{1,2000}+\r?$", re.M)
-"""The separator line below the header of a Markdown table."""
+_BAR = re.compile(r"[|│┃║┆]")
+"""A mark between cells. Programs draw tables with the last four."""
+_SEPARATOR = re.compile(
+    r"^[ \t]*+[|+:├╞┡┠╟╠-](?=[^\n]{0,2000}[-─═━])(?=[^\n]{0,2000}[|+┼╪╇╋┿╂╫╬])"
+    r"[-|+: \t─═━├┤┼╞╡╪┡┩╇┠┨╂┣┫╋┿╟╢╫╠╣╬]{1,2000}+\r?$",
+    re.M,
+)
+"""The separator line below the header of a table with bars."""
+_RULER = re.compile(
+    r"^(?:[ \t]*+(?:-{2,}+[ \t]++){1,99}+-{2,}+|\+{3}-(?:=++-){1,20}+=++)[ \t]*+\r?$",
+    re.M,
+)
+"""The line of dashes below the header of aligned columns, or the one that `dpkg -l` writes."""
+_GAP = "  "
+"""The fewest spaces between some cells of aligned columns."""
 _BLOCK = re.compile(r"(?:^[ \t\r]*+[^\s][^\n]*+\n?)++", re.M)
 
 
@@ -25,15 +44,15 @@ class Table:
 
     Attributes:
         start: The offset where its header begins.
-        form: `cell` for a delimited table, `row` for a Markdown table.
+        form: `cell` for a delimited table, `row` for a table with bars, `text` for aligned columns.
         labels: The names of its columns.
         rows: The spans of its rows.
         cells: The number of cells in a row.
-        delimiter: The delimiter between cells. For a Markdown table it is the mark at the start of a row, or empty.
+        delimiter: The delimiter between cells. For a table with bars it is the bar at the start of a row, or empty.
     """
 
     start: int
-    form: Literal["cell", "row"]
+    form: Literal["cell", "row", "text"]
     labels: str
     rows: tuple[tuple[int, int], ...]
     cells: int
@@ -44,7 +63,8 @@ def tables(text: str, start: int, end: int) -> Iterator[Table]:
     """Yield the tables in a part of a text, in order."""
     for block in _BLOCK.finditer(text, start, end):
         first, last = block.span()
-        if found := _markdown_table(text, first, last) or _delimited_table(text, first, last):
+        finders = (_barred_table, _aligned_table, _delimited_table)
+        if found := next(filter(None, (find(text, first, last) for find in finders)), None):
             yield found
 
 
@@ -57,7 +77,7 @@ def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
     return lines
 
 
-def _markdown_table(text: str, start: int, end: int) -> Table | None:
+def _barred_table(text: str, start: int, end: int) -> Table | None:
     separator = _SEPARATOR.search(text, start, end)
     if separator is not None and separator.start() == start:
         separator = _SEPARATOR.search(text, separator.end(), end)
@@ -65,19 +85,42 @@ def _markdown_table(text: str, start: int, end: int) -> Table | None:
         return None
     header_start = text.rfind("\n", start, max(start, separator.start() - 1)) + 1 or start
     header = text[header_start : separator.start()].strip()
-    if "|" not in header:
+    if _BAR.search(header) is None:
         return None
     rows = []
     for first, last in _lines(text, min(separator.end() + 1, end), end):
-        line = text[first:last]
-        if "|" not in line or _SEPARATOR.match(text, first, last):
+        if _BAR.search(text, first, last) is None or _SEPARATOR.match(text, first, last):
             break
         rows.append((first, last))
     if len(rows) < FEWEST_ROWS:
         return None
-    labels = " ".join(cell.strip() for cell in header.split("|")).strip()
-    cells = len(header.strip("|").split("|"))
-    return Table(header_start, "row", labels, tuple(rows), cells, "|" if header.startswith("|") else "")
+    cells = _BAR.split(header)
+    names = cells[not cells[0] : len(cells) - (not cells[-1])]
+    bar = _BAR.match(text[slice(*rows[0])].lstrip()) if not cells[0] else None
+    labels = " ".join(cell.strip() for cell in names).strip()
+    return Table(header_start, "row", labels, tuple(rows), len(names), bar[0] if bar else "")
+
+
+def _aligned_table(text: str, start: int, end: int) -> Table | None:
+    """Return the table in a block whose columns are aligned by spaces.
+
+    Its header is above a line of dashes, or it is the first line and all of its words are in capitals.
+    """
+    if (ruler := _RULER.search(text, start, end)) is not None and ruler.start() > start:
+        header_start = text.rfind("\n", start, ruler.start() - 1) + 1 or start
+        header = text[header_start : ruler.start()].split()
+        rows = _lines(text, min(ruler.end() + 1, end), end)
+    else:
+        (header_start, header_end), *rows = _lines(text, start, end)
+        first = text[header_start:header_end]
+        header = first.split()
+        is_header = first == first.upper() and _GAP in first.strip() and all(map(_is_name, header))
+        if not is_header or len(header) < FEWEST_NAMES or is_log_entry(first):
+            return None
+    aligned = sum(_GAP in text[first:last].strip() for first, last in rows)
+    if len(rows) < FEWEST_ROWS or 2 * aligned < len(rows) or not any(map(_is_name, header)):
+        return None
+    return Table(header_start, "text", " ".join(header), tuple(rows), 1, "")
 
 
 def _delimited_table(text: str, start: int, end: int) -> Table | None:

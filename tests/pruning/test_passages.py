@@ -146,3 +146,59 @@ def test_the_spaces_before_line_numbers_are_no_indentation(number: str) -> None:
     # The first line of the last function fits. Its indented lines stay with it.
     assert max(passage.rindex("def f") for passage in passages) <= TARGET
     assert all("def f" in passage.split("\n")[0] for passage in passages)
+
+
+COMMITS = [f"commit {n:040x}\nAuthor: Ana\nDate:   Mon\n\n    Subject {n}\n\n    {BODY.strip()}" for n in range(5)]
+PYTEST = [
+    f"____ test_{n} ____\n\n    def test_{n}():\n        rain = ships({n})\n>       assert rain == {n}\n"
+    f"E       assert 7 == {n}\n\ntests/test_ports.py:{n}: AssertionError"
+    for n in range(5)
+]
+UNITTEST = [f"{'=' * 70}\nFAIL: test_{n} (ports)\n{'-' * 70}\n{BODY}\n\nAssertionError: {n}" for n in range(5)]
+JEST = [f"  ● ports › it rains {n}\n\n    expect({n}).toBe(7)\n\n    {BODY}\n\n      at ports.js:{n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("records", [COMMITS, PYTEST, UNITTEST, JEST])
+def test_the_blocks_of_a_commit_or_of_a_failed_test_stay_together(records: list[str]) -> None:
+    assert texts_of("\n\n".join(records)) == records
+
+
+def test_the_blocks_of_a_long_failed_test_have_its_name() -> None:
+    long = f"____ test_rain ____\n\n{BODY}\n\n{BODY * 3}\n\n{BODY * 3}"
+    passages = cut(f"{PYTEST[0]}\n\n{long}\n\n{PYTEST[1]}")
+    assert [passage.label for passage in passages] == ["", "", "test_rain", "test_rain", ""]
+
+
+def test_tracebacks_that_belong_together_are_one_passage() -> None:
+    trace = 'Traceback (most recent call last):\n  File "a.py", line {0}, in f\n    g()\nValueError: rain {0}'
+    chained = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
+    first = chained.join(trace.format(number) for number in range(3))
+    second = trace.format(7)
+    assert texts_of(f"{first}\n\n{BODY}\n\n{second}") == [first, BODY.strip(), second]
+
+
+def test_the_exception_stays_with_the_last_frames_of_a_long_traceback() -> None:
+    frames = [
+        f'  File "ports.py", line {n}, in ship_{n}\n    return load_all_of_the_ships_in_port_{n}(it)' for n in range(9)
+    ]
+    for number in range(4, 9):
+        text = "\n".join(["Traceback (most recent call last):", *frames[:number], "ports.RainError: it rained"])
+        (last,) = [passage for passage in texts_of(f"{text}\n{BODY * 6}") if "RainError" in passage]
+        assert frames[number - 1] in last
+
+
+def test_a_bracket_stays_with_the_lines_that_it_closes() -> None:
+    functions = [f"function f{n}(a) {{\n{f'  rain(a, {n});{chr(10)}' * 17}}}" for n in range(9)]
+    assert all(passage[-1] == "}" for passage in texts_of("\n".join(functions)))
+
+
+@pytest.mark.parametrize("indent", ["  ", "│ "])
+def test_a_long_indented_text_is_cut_between_its_larger_parts(indent: str) -> None:
+    services = [f"├─ service_{n}:\n{f'{indent}└─ setting: rain and wind{chr(10)}' * 9}" for n in range(20)]
+    text = "services:\n" + "".join(f"{indent}{line}\n" for service in services for line in service.split("\n") if line)
+    assert all(passage.split("\n")[0].endswith(":") for passage in texts_of(text))
+
+
+def test_the_declaration_of_an_xml_file_is_no_label() -> None:
+    items = "".join(f"<port><name>Rain {n}</name><note>{BODY}</note></port>" for n in range(9))
+    assert all("xml" not in passage.label for passage in cut(f'<?xml version="1.0"?>\n<ports>{items}</ports>'))

@@ -57,6 +57,43 @@ def _check_table(text: str) -> None:
     assert {line.count("|") for line in lines} == {len(KEYS) + 1}
 
 
+def _ruled(left: str, line: str, cross: str, right: str) -> str:
+    return left + cross.join([line * 8] * len(KEYS)) + right
+
+
+BOXED = [" │ ".join(map(str, cells)) for cells in [KEYS, *(record.values() for record in RECORDS)]]
+BOX = "\n".join([
+    _ruled("┌", "─", "┬", "┐"), f"│ {BOXED[0]} │", _ruled("├", "─", "┼", "┤"), *(f"│ {row} │" for row in BOXED[1:]),
+    _ruled("└", "─", "┴", "┘"),
+])  # fmt: skip
+HEAVY = "\n".join([
+    _ruled("┏", "━", "┳", "┓"), f"┃ {BOXED[0].replace('│', '┃')} ┃", _ruled("┡", "━", "╇", "┩"),
+    *(f"│ {row} │" for row in BOXED[1:]), _ruled("└", "─", "┴", "┘"),
+])  # fmt: skip
+BARRED = "\n".join([f" {BOXED[0]}", _ruled("-", "-", "+", "-"), *(f" {row}" for row in BOXED[1:]), "(12 rows)"])
+WIDTHS = [max(len(str(record[key])) for record in [*RECORDS, dict(zip(KEYS, KEYS, strict=True))]) + 2 for key in KEYS]
+
+
+def _aligned(cells: Sequence[Any]) -> str:
+    return "".join(str(cell).ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+
+
+ALIGNED = [_aligned([*record.values()]) for record in RECORDS]
+RULED = "\n".join([_aligned(KEYS), _aligned(["-" * (width - 2) for width in WIDTHS]), *ALIGNED])
+CAPITALS = "\n".join([_aligned([key.upper() for key in KEYS]), *ALIGNED])
+
+
+def _check_head(head: str, marks: str = "") -> Callable[[str], object]:
+    """Check that the header stays, and that every line has its marks or the rows their places."""
+
+    def check(text: str) -> None:
+        lines = text.split("\n")
+        assert "\n".join(lines[: head.count("\n") + 1]) == head
+        assert not marks or {sum(map(line.count, marks)) for line in lines[1:]} <= {0, len(KEYS) + 1, len(KEYS) - 1}
+
+    return check
+
+
 FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
     "pretty": (json.dumps(RECORDS, indent=2), json.loads),
     "under a key": (json.dumps({"hosts": RECORDS, "total": 12}), json.loads),
@@ -74,6 +111,12 @@ FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
     "tsv": (_csv("\t"), _equal_cells("\t")),
     "semicolons": (_csv(";"), _equal_cells(";")),
     "table": (f"# Hosts\n\n{TABLE}\n\nThat is all.", _check_table),
+    "box": (BOX, _check_head("\n".join(BOX.split("\n")[:3]), "│")),
+    "heavy box": (HEAVY, _check_head("\n".join(HEAVY.split("\n")[:3]), "│┃")),
+    "psql": (BARRED, _check_head("\n".join(BARRED.split("\n")[:2]))),
+    "ruled columns": (RULED, _check_head("\n".join(RULED.split("\n")[:2]))),
+    "ruled after lines": (f"Desired\n{RULED}", _check_head("\n".join(["Desired", *RULED.split("\n")[:2]]))),
+    "columns": (CAPITALS, _check_head(CAPITALS.split("\n")[0])),
     "repr": (repr(RECORDS), ast.literal_eval),
     "lines of repr": ("\n".join(map(repr, RECORDS)), lambda text: [*map(ast.literal_eval, text.split("\n"))]),
     "in a string": (
@@ -101,7 +144,7 @@ def test_each_record_is_a_passage_and_what_remains_parses(name: str) -> None:
     assert without(text, passages, [], stub) == text
 
 
-@pytest.mark.parametrize("name", ["csv", "tsv", "table", "csv in a string"])
+@pytest.mark.parametrize("name", ["csv", "tsv", "table", "csv in a string", "box", "heavy box", "ruled columns"])
 def test_rows_are_labeled_with_the_names_of_their_columns(name: str) -> None:
     assert all("listen_port" in passage.label for passage in cut(FORMATS[name][0]))
 
@@ -127,6 +170,8 @@ def test_a_record_of_many_small_members_is_cut_too() -> None:
         "[1] A title\nsome text\n[2] Another\nmore text",
         "{ int a; }\n{ int b; }\n{ int c; }",
         "a | b in a shell\npipes | are no tables\nls | wc",
+        "IT RAINED  IN MOST WEEKS\nships stayed in port\nfor weeks\nand weeks\nand weeks",
+        "A  B\n- -\n-- --\nthat is all",
     ],
 )
 def test_text_that_only_resembles_records_is_text(text: str) -> None:

@@ -1,0 +1,94 @@
+"""What remains of a diff says which file and which lines it changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.pruning.diffs import diffs
+from context_agent.pruning.passages import Passage, cut, without
+from tests.support.growth import seconds
+
+
+def hunk(first: int, lines: int) -> str:
+    """A hunk with one line that is replaced, between blank and other lines."""
+    context = "\n".join(
+        " " if number % 4 == 3 else f" value_{number} = {number}" for number in range(first, first + lines)
+    )
+    numbers = f"{first},{lines + 1}"
+    return f"@@ -{numbers} +{numbers} @@ def part_{first}():\n-old_{first} = 1\n+new_{first} = 2\n{context}"
+
+
+def file_diff(name: str, *hunks: str) -> str:
+    header = f"diff --git a/{name} b/{name}\nindex 92baa625..ac394c3d 100644\n--- a/{name}\n+++ b/{name}"
+    return "\n".join((header, *hunks))
+
+
+SMALL = file_diff("small.py", hunk(1, 6))
+MIDDLE = file_diff("middle.py", hunk(10, 20), hunk(80, 20))
+LARGE = file_diff("large.py", hunk(5, 120))
+COMMIT = "commit 9c1f7be2aa03cd54\nAuthor: Ana\n\n    It rained in most of the weeks, and ships stayed in port.\n"
+LOG = f"{COMMIT}\n{SMALL}\n{MIDDLE}\n{LARGE}\n"
+
+
+def rest(text: str, kept: list[Passage]) -> str:
+    passages = cut(text)
+    return without(text, passages, [row for row, it in enumerate(passages) if it not in kept], lambda run: "[stub]")
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_remaining_line_has_the_header_of_its_hunk_and_of_its_file(line_end: str) -> None:
+    text = LOG.replace("\n", line_end)
+    passages = cut(text)
+    for name, start in (("small.py", 1), ("middle.py", 10), ("middle.py", 80), ("large.py", 5)):
+        (changed,) = [passage for passage in passages if f"+new_{start} = 2" in passage.text]
+        assert changed.label == name
+        lines = rest(text, [changed]).split(line_end)
+        changed_line = lines.index(f"+new_{start} = 2")
+        headers = [line for line in lines[:changed_line] if line.startswith("@@ ")]
+        files = [line for line in lines[:changed_line] if line.startswith("+++ ")]
+        assert headers[-1].startswith(f"@@ -{start},")
+        assert files[-1] == f"+++ b/{name}"
+
+
+def test_a_small_file_and_a_hunk_are_passages() -> None:
+    texts = [passage.text for passage in cut(LOG)]
+    assert SMALL in texts
+    assert hunk(10, 20) in texts
+    assert hunk(80, 20) in texts
+    assert hunk(5, 120) not in texts
+
+
+def test_removed_files_share_a_stub() -> None:
+    text = "\n".join(file_diff(f"{name}.py", hunk(1, 6)) for name in "abc")
+    assert rest(text, []) == "[stub]"
+
+
+def test_the_lines_of_a_hunk_are_counted() -> None:
+    removed = "--- a/a.sql\n+++ b/a.sql\n@@ -1,2 +1 @@\n--- a comment of SQL\n-++ b\n+x\n\\ No newline at end of file"
+    ((file,),) = diffs(f"{removed}\n--- that is all")
+    assert file.name == "a.sql"
+    assert file.end == len(removed)
+
+
+def test_a_removed_file_has_its_old_name_and_a_cut_diff_is_read_to_its_end() -> None:
+    text = "--- a/old.py\t2026-01-01\n+++ /dev/null\n@@ -1,9 +0,0 @@\n-a\n-b"
+    ((file,),) = diffs(text)
+    assert (file.name, file.end) == ("old.py", len(text))
+
+
+def test_other_text_between_files_ends_a_diff() -> None:
+    assert [[file.name for file in files] for files in diffs(f"{SMALL}\nNext:\n{SMALL}\n{SMALL}")] == [
+        ["small.py"],
+        ["small.py", "small.py"],
+    ]
+
+
+def test_a_header_without_lines_is_text() -> None:
+    assert [*diffs("--- a\n+++ b\n@@ -1 +1 @@\nnone\n")] == []
+
+
+@pytest.mark.parametrize(
+    "unit", ["--- a\n+++ b\n@@ -1 +1 @@\n", "diff --git a b\nx\n", f"{SMALL}\n", "@@ -1 +1 @@\n", "--- a\n+++ b\n"]
+)
+def test_reading_is_linear(unit: str) -> None:
+    assert seconds(lambda text: [*diffs(text)], unit * (400_000 // len(unit))) < 2
