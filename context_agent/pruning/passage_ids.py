@@ -6,8 +6,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-_REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}(?:-p\d{1,9})?(?:, ?p\d{1,9}(?:-p\d{1,9})?)*)", re.I)
+_REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}\b(?:-p\d{1,9}\b)?(?:, ?p\d{1,9}\b(?:-p\d{1,9}\b)?)*)", re.I)
 _ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
+LONGEST_RANGE = 100_000
+"""The most ids of one range that count. New ids lie beyond the requested ones, and a request must be able to name them."""
 
 
 class RequestedIds:
@@ -42,7 +44,7 @@ def _requested(text: str) -> Iterator[range]:
     """
     for request in _REQUEST.findall(text):
         for first, last in _ID_RANGE.findall(request):
-            if numbers := range(int(first), int(last or first) + 1):
+            if numbers := range(int(first), int(last or first) + 1)[:LONGEST_RANGE]:
                 yield numbers
 
 

@@ -18,6 +18,7 @@ from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.adapted_reader import AdaptedReader
+from context_agent.pruning.passage_ids import LONGEST_RANGE
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import _shared_prefix as shared_prefix
 from context_agent.pruning.relevance import (
@@ -466,7 +467,18 @@ def test_no_result_and_no_system_text_restores_and_an_id_in_a_request_is_never_g
     asking_messages = rendered(
         "openai", conversation(noises(0, 6), noises(10, 6), "done", user=f"{TASK} restore: p1-p999999999")
     )
-    assert pruner(150).prune(asking_messages).report.removed[0].id == "p1000000000"
+    keeper = pruner(150)
+    new_id = keeper.prune(asking_messages).report.removed[0].id
+    assert new_id == f"p{LONGEST_RANGE + 1}"
+    assert keeper.prune([*asking_messages, {"role": "user", "content": f"restore: {new_id}"}]).report.restored == (new_id,)
+
+
+def test_an_id_that_is_too_long_asks_for_no_other_passage() -> None:
+    keeper = pruner(150)
+    messages = rendered("openai", conversation(noises(0, 6), noises(10, 6), "done"))
+    assert keeper.prune(messages).report.removed[0].id == "p1"
+    messages.append({"role": "user", "content": "restore: p0000000019"})
+    assert keeper.prune(messages).report.restored == ()
 
 
 @pytest.mark.parametrize("strategy", ["reader", "age", "random", "bm25", "embedding", "none"])
