@@ -470,7 +470,8 @@ def test_no_result_and_no_system_text_restores_and_an_id_in_a_request_is_never_g
     keeper = pruner(150)
     new_id = keeper.prune(asking_messages).report.removed[0].id
     assert new_id == f"p{LONGEST_RANGE + 1}"
-    assert keeper.prune([*asking_messages, {"role": "user", "content": f"restore: {new_id}"}]).report.restored == (new_id,)
+    asking_messages.append({"role": "user", "content": f"restore: {new_id}"})
+    assert keeper.prune(asking_messages).report.restored == (new_id,)
 
 
 def test_an_id_that_is_too_long_asks_for_no_other_passage() -> None:

@@ -290,6 +290,33 @@ def test_code_of_gemini_that_failed_is_an_error(outcome: str, field: str) -> Non
     assert [it.is_error for it in messages.Transcript(history).results] == [True, False]
 
 
+@pytest.mark.parametrize("kind", ["code_execution", "bash_code_execution"])
+def test_a_program_of_anthropic_that_failed_is_an_error(kind: str) -> None:
+    history = of_parts(executed(kind, stdout=OTHER, return_code=1), executed(kind, stdout=OTHER))
+    assert [it.is_error for it in messages.Transcript(history).results if it.text] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("fields", "failed"),
+    [
+        ({}, False),
+        ({"outcome": {"type": "exit", "exit_code": 0}}, False),
+        ({"outcome": {"type": "exit", "exit_code": 2}}, True),
+        ({"outcome": {"type": "timeout"}}, True),
+    ],
+)
+def test_a_command_of_a_shell_that_failed_is_an_error(fields: dict[str, Any], failed: bool) -> None:
+    call = item("shell_call", call_id="c", action={"commands": ["ls"]})
+    output = {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": OTHER, **fields}]}
+    assert [it.is_error for it in messages.Transcript(of_items(call, output)).results] == [failed]
+
+
+def test_a_patch_that_failed_is_an_error() -> None:
+    call = item("apply_patch_call", call_id="d", operation={"type": "delete_file", "path": "a.txt"})
+    output = {"type": "apply_patch_call_output", "call_id": "d", "status": "failed", "output": OTHER}
+    assert [it.is_error for it in messages.Transcript(of_items(call, output)).results] == [True]
+
+
 @pytest.mark.parametrize("name", PRUNED)
 def test_a_result_belongs_to_its_call_and_is_no_error(name: str) -> None:
     results = messages.Transcript(PRUNED[name]).results

@@ -20,11 +20,19 @@ def json_like(value: Any) -> bool:
 
 
 def json_text(value: Any) -> str | None:
-    """Return the JSON text of a value. If the value would change when it is read back, return None."""
+    """Return the JSON text of a value. If the value would change when it is read back, return None.
+
+    JSON has no infinite numbers. A body with `1e400` has one after decoding, which providers would refuse.
+    """
     try:
-        return json.dumps(value, ensure_ascii=False) if json_like(value) else None
+        return json.dumps(value, ensure_ascii=False, allow_nan=False) if json_like(value) else None
     except (TypeError, ValueError, RecursionError):
         return None
+
+
+def has_failed(code: Any) -> bool:
+    """Return True if the exit code of a program says that it failed."""
+    return isinstance(code, int) and code != 0
 
 
 def get_field(value: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, MessageContent
 from context_agent.pruning.formats.collector import ContentCollector, written_form
-from context_agent.pruning.formats.fields import get_field, text_field
+from context_agent.pruning.formats.fields import get_field, has_failed, items, text_field
 from context_agent.pruning.formats.parts import result_texts
 from context_agent.pruning.formats.server_tools import OWN_RESULTS, add_server_tool
 
@@ -33,9 +33,18 @@ def read_item(item: Any, kind: str, index: int) -> MessageContent:
         return reading.content("assistant")
     if not kind.endswith("_output"):
         return MessageContent("assistant", "responses")
-    texts, reading.unknown = result_texts(get_field(item, "output"), ("output",), "responses")
-    reading.add_results(Call(call_id, text_field(item, "name")), texts, flagged=False)
+    output = get_field(item, "output")
+    texts, reading.unknown = result_texts(output, ("output",), "responses")
+    reading.add_results(Call(call_id, text_field(item, "name")), texts, flagged=_has_failed(item, output))
     return reading.content("tool")
+
+
+def _has_failed(item: Any, output: Any) -> bool:
+    """Return True if an output says that its call failed, or that a command of a shell did."""
+    outcomes = [get_field(part, "outcome") for part in items(output)]
+    return text_field(item, "status") == "failed" or any(
+        text_field(outcome, "type") == "timeout" or has_failed(get_field(outcome, "exit_code")) for outcome in outcomes
+    )
 
 
 def _has_only_texts(action: Any) -> bool:
@@ -45,6 +54,6 @@ def _has_only_texts(action: Any) -> bool:
     """
     members = action.values() if isinstance(action, Mapping) else (action,)
     lists = (member for member in members if isinstance(member, list))
-    return all(isinstance(item, str) for items in lists for item in items) and not any(
+    return all(isinstance(item, str) for values in lists for item in values) and not any(
         isinstance(member, Mapping) and member for member in members
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from context_agent.pruning.contents import Path
 from context_agent.pruning.formats.collector import ContentCollector
-from context_agent.pruning.formats.fields import first_value, get_field, text_field
+from context_agent.pruning.formats.fields import first_value, get_field, has_failed, text_field
 from context_agent.pruning.formats.parts import texts_at
 
 OWN_RESULTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -40,6 +40,7 @@ def add_server_tool(reading: ContentCollector, part: Any, kind: str, path: Path)
     texts = [text for steps in OWN_RESULTS.get(kind, ()) for text in texts_at(part, steps, path)]
     failed = (
         bool(get_field(part, "error"))
+        or has_failed(get_field(get_field(part, "content"), "return_code"))
         or get_field(part, "is_error") is True
         or get_field(part, "status") in ("failed", "error")
     )

@@ -128,6 +128,20 @@ def test_every_byte_outside_the_changed_texts_is_the_clients(encoding: str, esca
     assert changed == text
 
 
+@pytest.mark.parametrize("number", ["1e400", "-1E400", "NaN"])
+def test_a_number_that_json_cannot_write_stays_as_the_client_wrote_it(number: str) -> None:
+    """Decoding makes it infinite. Written again, it would be `Infinity`, which providers refuse."""
+    rows = ", ".join(f'"The weather of region {row} brings rain and wind in most weeks."' for row in range(60))
+    messages = conversation(6)
+    call = {"type": "tool_use", "id": "t1", "name": "save", "input": {"rows": ["ROWS"]}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "saved"}
+    messages[1:1] = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    body = json.dumps({"messages": messages}).replace('"ROWS"', f"{rows}, {number}").encode()
+    pruned = bodies().prune(body, "messages", b"")
+    assert pruned.counts["outcome"] == "pruned"
+    assert f"{rows}, {number}".encode() in pruned.body
+
+
 def test_of_a_name_that_is_there_twice_the_last_value_changes() -> None:
     text = '{"a": [1], "a": [{"x": 1, "x" : "old"}]}'
     assert with_values(text, {("a", 0, "x"): "new"}) == '{"a": [1], "a": [{"x": 1, "x" : "new"}]}'
