@@ -29,9 +29,12 @@ LOG_PREFIX = 48
 """The number of characters of a log entry in which its time and level are searched."""
 LONGEST_LABEL = 120
 _PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)+")
-_HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$", re.M)
+_TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
+_HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)
+"""A heading of Markdown, or of HTML, which other tags may precede."""
 _TITLE = re.compile(
     r"(?:#{1,6}[ \t]++(?P<heading>\S.*)$"
+    rf"|{_TAGS}<h[1-6]\b[^>\n]*+>\s*+(?:<[^>\n]*+>\s*+)*+(?P<tagged>[^\n<]++)"
     r"|(?:<(?!title>)[a-z][^>\n]*+>\s*+)*+<title>(?P<element>[^\n<]*+)</title>"
     r"|\[\d{1,4}\][ \t]++(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
     r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}+\W*+)[ \t]*+"
@@ -67,6 +70,15 @@ INDENTATION = " \t\r\n│├└┬─"
 _LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic)\b")
 """The start of a line that ends the indented lines before it, such as a bracket, or the exception of a traceback."""
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
+_HTML = re.compile(r"^[ \t]*+<(?:!doctype html|html|table|tr)\b", re.M | re.I)
+HTML_START = 2_000
+"""The first characters of a text, in which HTML shows itself."""
+_OPENING = re.compile(
+    r"[ \t]*+<(?:article|aside|blockquote|body|div|dl|dt|figure|footer|form|h[1-6]|head|header|hr|li|main|nav|ol|p|pre"
+    r"|script|section|style|table|tbody|thead|tr|ul)\b",
+    re.I,
+)
+"""The start of a line of HTML that opens a block."""
 _LINE = re.compile(r"[^\n]*\n?")
 _LOGGED = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b|\blevel\W{1,4}[a-z]"
@@ -155,6 +167,7 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
     sections = [*_SECTION.finditer(text)]
     section_starts = [match.start() for match in sections]
     titled = 0
+    is_html = _HTML.search(text, 0, HTML_START) is not None
     for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
         record = None
         # A title is in its own block. One more character shows whether a blank line follows it.
@@ -167,7 +180,7 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
         has_entries = is_log(text[start:end])
         if has_entries or end - start > sizes.largest:
             target = sizes.small if has_entries else sizes.target
-            for first, last in entry_spans(text, start, end, target, sizes):
+            for first, last in entry_spans(text, start, end, target, sizes, is_html=is_html):
                 yield first, last, _section(sections, section_starts, titled, first) or label
         else:
             yield start, end, "" if title or record else _section(sections, section_starts, titled, start) or label
@@ -246,12 +259,14 @@ def is_log_entry(line: str) -> bool:
     return _LOGGED.search(line, 0, LOG_PREFIX) is not None
 
 
-def entry_spans(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
+def entry_spans(
+    text: str, start: int, end: int, target: int, sizes: Sizes, *, is_html: bool = False
+) -> Iterator[tuple[int, int]]:
     """Cut a block at lines, and yield parts of at most `target` characters.
 
     An indented line stays with the line before it, and so does a line that ends the indented lines. If the part gets
     too long, it is cut at the least indented line. The spaces before a line number are not indentation. Lines about the
-    same file stay together.
+    same file stay together. In HTML, a part begins at a line that opens a block.
     """
     first, location = start, ""
     indents: list[tuple[int, int]] = []
@@ -259,7 +274,9 @@ def entry_spans(text: str, start: int, end: int, target: int, sizes: Sizes) -> I
         line, here = match[0], match.start()
         content = number.end() if (number := _LINE_NUMBER.match(line)) else 0
         begins = bool(line) and line[content : content + 1].strip(" \t\r\n│") != ""
-        if begins and indents and indents[-1][0] > 0 and _LAST_LINE.match(line, content):
+        if is_html:
+            begins = _OPENING.match(line) is not None
+        elif begins and indents and indents[-1][0] > 0 and _LAST_LINE.match(line, content):
             begins = False
         place = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
         moves = place != location and here - first >= sizes.small

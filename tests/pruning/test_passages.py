@@ -202,3 +202,26 @@ def test_a_long_indented_text_is_cut_between_its_larger_parts(indent: str) -> No
 def test_the_declaration_of_an_xml_file_is_no_label() -> None:
     items = "".join(f"<port><name>Rain {n}</name><note>{BODY}</note></port>" for n in range(9))
     assert all("xml" not in passage.label for passage in cut(f'<?xml version="1.0"?>\n<ports>{items}</ports>'))
+
+
+def test_html_is_cut_where_blocks_begin_and_has_its_headings() -> None:
+    rows = [f"    <tr><td>{n}</td>\n<td>Port {n}</td>\n<td>rain and wind</td>\n    </tr>" for n in range(60)]
+    parts = [
+        f"<p>It rained {n}\nin most of the weeks\nof that year, and <b>ships</b>\nstayed in port.</p>"
+        for n in range(60)
+    ]
+    page = [
+        "<!DOCTYPE html>",
+        "<html>",
+        "<h2 id='t'><a></a>Tides</h2>",
+        "<table>",
+        *rows,
+        "</table>",
+        "</section><section><h2>Rain</h2>",
+        *parts,
+    ]
+    passages = cut("\n".join(page))
+    for passage in passages[2:]:
+        assert passage.text.lstrip().startswith(("<tr>", "<p>", "</section>"))
+    assert [passage.label for passage in passages if "Port 40<" in passage.text] == ["Tides"]
+    assert [passage.label for passage in passages if "rained 40\n" in passage.text] == ["Rain"]
