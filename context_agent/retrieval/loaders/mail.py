@@ -17,6 +17,7 @@ from email.header import decode_header, make_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
+from io import BytesIO
 from pathlib import PurePath
 
 from context_agent.errors import DataError
@@ -47,6 +48,7 @@ _LIMITS = {
     b"date": LONGEST_DATE,
 }
 _AFTER_BOUNDARY = re.compile(rb"(--)?[ \t]*+(?:\n|\Z)")
+_APPLE_SIZE = re.compile(rb"(\d{1,12})[ \t]{0,20}\r?\n")
 _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
 
 
@@ -121,6 +123,19 @@ def read_message(reading: Reading) -> Iterator[Document]:
     entries = {"from": mail.sender, "participants": "; ".join(mail.people[:MOST_NAMES]), "date": mail.date}
     metadata = {name: storable(value)[:LARGEST_FIELD] for name, value in entries.items() if value}
     yield document(reading, mail.text_with_header, mail.subject, metadata)
+
+
+def read_apple_message(reading: Reading) -> Iterator[Document]:
+    """Yield the message of a file of Apple Mail: the size of the message in a line, the message, and a property list.
+
+    If the file does not begin with a size, it is read as a message.
+    """
+    data = content(reading)
+    if size := _APPLE_SIZE.match(data):
+        reading.stream = BytesIO(data[size.end() : size.end() + int(size[1])])
+    else:
+        reading.stream.seek(0)
+    yield from read_message(reading)
 
 
 def parse_message(data: bytes) -> MailMessage:

@@ -21,7 +21,7 @@ from context_agent.retrieval.loaders.definitions import BY_LINES, GRAMMARS
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.json_files import read_json
 from context_agent.retrieval.loaders.jsonl import lines, read_jsonl
-from context_agent.retrieval.loaders.mail import begins_message, may_be_mail, read_message
+from context_agent.retrieval.loaders.mail import begins_message, may_be_mail, read_apple_message, read_message
 from context_agent.retrieval.loaders.mailbox import begins_mailbox, read_mail
 from context_agent.retrieval.loaders.notebook import read_notebook
 from context_agent.retrieval.loaders.opendocument import read_ods, read_odt
@@ -105,15 +105,48 @@ def _text_keys(options: LoadOptions) -> tuple[str, ...]:
     return TEXT_KEYS if options.text_key is None else (options.text_key,)
 
 
+def _if_begins(reader: Reader, magics: Collection[bytes], *, within: int = 0) -> Reader:
+    """Return the reader of a binary format. Files of another format under this name are read by their content.
+
+    Args:
+        reader: The reader.
+        magics: The marks at the beginning of the format.
+        within: The most bytes that may precede a mark.
+    """
+
+    def read(reading: Reading) -> Iterator[Document]:
+        head = _head(reading.stream)
+        begins = any(head.find(magic, 0, within + len(magic)) >= 0 for magic in magics)
+        yield from (reader if begins else read_any)(reading)
+
+    return read
+
+
+_PACKAGE_MAGICS = (b"PK\3\4", b"PK\5\6", b"\xd0\xcf\x11\xe0")
+"""The beginnings of a package, and of an Office file that is encrypted or old, which the readers of packages report."""
+PDF_MAGIC_WITHIN = 1_024
+"""The number of bytes that may precede the mark of a PDF."""
+_PACKAGES: Mapping[str, Reader] = {
+    ".docm": read_docx,
+    ".docx": read_docx,
+    ".epub": read_epub,
+    ".odp": read_odt,
+    ".ods": read_ods,
+    ".odt": read_odt,
+    ".pptm": read_pptx,
+    ".pptx": read_pptx,
+    ".xlsm": read_xlsx,
+    ".xlsx": read_xlsx,
+}
 READERS: Mapping[str, Reader] = {
     "": read_any,
     **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
+    **{extension: _if_begins(reader, _PACKAGE_MAGICS) for extension, reader in _PACKAGES.items()},
     ".csv": read_csv,
-    ".docm": read_docx,
-    ".docx": read_docx,
     ".eml": read_message,
+    ".emlx": read_apple_message,
     ".enex": read_enex,
-    ".epub": read_epub,
+    ".fb2": read_xml,
     ".htm": read_html,
     ".html": read_html,
     ".ics": read_calendar,
@@ -126,14 +159,10 @@ READERS: Mapping[str, Reader] = {
     ".mhtml": read_message,
     ".md": read_markdown,
     ".ndjson": read_jsonl,
-    ".odp": read_odt,
-    ".ods": read_ods,
-    ".odt": read_odt,
+    ".nws": read_message,
     ".opml": read_xml,
     ".parquet": read_parquet,
-    ".pdf": read_pdf,
-    ".pptm": read_pptx,
-    ".pptx": read_pptx,
+    ".pdf": _if_begins(read_pdf, [b"%PDF-"], within=PDF_MAGIC_WITHIN),
     ".rst": read_rst,
     ".rtf": read_rtf,
     ".srt": read_transcript,
@@ -143,8 +172,6 @@ READERS: Mapping[str, Reader] = {
     ".vcf": read_contacts,
     ".vtt": read_transcript,
     ".xhtml": read_html,
-    ".xlsm": read_xlsx,
-    ".xlsx": read_xlsx,
     ".xml": read_xml,
 }
 """The reader of each extension. The reader for "" reads all other sources."""

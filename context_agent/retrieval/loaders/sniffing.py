@@ -48,7 +48,7 @@ _BINARY = {
     b"\xca\xfe\xba\xbe": "a program",
     b"\0asm": "a program",
     b"SQLite format 3\0": "a database",
-    b"\xd0\xcf\x11\xe0": "an old Office file. Save it in a current format, such as .docx.",
+    b"\xd0\xcf\x11\xe0": "a file of an old Office or of Outlook. Save it in a current format, such as .docx or .eml.",
 }
 """The kind of a binary file, by its first bytes."""
 _TAR_MAGIC_AT = 257
@@ -58,6 +58,8 @@ LOCK_FILES = frozenset({"go.sum", "npm-shrinkwrap.json", "package-lock.json", "p
 """Names of files that package managers write. Files that end in `.lock` or `.lockfile` count too."""
 MARK_WITHIN = 1_000
 """The number of characters at the beginning of a file in which a generator's mark counts."""
+_MAIL_INDEX = "// <!-- <mdb:mork:z"
+"""The beginning of an index that Thunderbird keeps beside each mailbox."""
 _SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
 LEAST_MINIFIED = 1_000
 """The fewest characters of a text that may be minified. A shorter text costs little."""
@@ -122,6 +124,8 @@ def is_generated(path: str, text: str) -> bool:
     """Return True if the name or a mark at the beginning shows that a program wrote the file."""
     name = PurePath(path).name
     if name in LOCK_FILES or name.endswith((".lock", ".lockfile")):
+        return True
+    if text.startswith(_MAIL_INDEX):
         return True
     if name.endswith(".map") and _SOURCE_MAP.match(text):
         return True

@@ -30,6 +30,14 @@ def read(folder: Path) -> tuple[list[Document], list[str]]:
         ("page.xhtml", f'<?xml version="1.0"?>{PAGE}', "# Storms\n\nThe mill stood."),
         ("old.doc", r"{\rtf1 The mill stood.}", "The mill stood."),
         ("saved.mht", HEADER + MULTIPART.format(PAGE), "# Storms\n\nThe mill stood."),
+        ("page.docx", PAGE, "# Storms\n\nThe mill stood."),
+        ("table.xlsx", "year,mill\n1901,Osterby\n", "year,mill\n1901,Osterby\n"),
+        ("plain.pdf", "The mill stood.", "The mill stood."),
+        ("plain.epub", "The mill stood.", "The mill stood."),
+        ("12.emlx", f"{len(HEADER) + 17}\n{HEADER}\nThe mill stood.\n<?xml?><plist/>\n", "Storms\n\nThe mill stood."),
+        ("13.emlx", f"{HEADER}\nThe mill stood.\n", "Storms\n\nThe mill stood."),
+        ("14.nws", f"{HEADER}\nThe mill stood.\n", "Storms\n\nThe mill stood."),
+        ("book.fb2", '<?xml version="1.0"?><FictionBook><p>The mill stood.</p></FictionBook>', "p: The mill stood."),
     ],
 )
 def test_the_content_decides_how_a_file_is_read(tmp_path: Path, name: str, data: str, text: str) -> None:
@@ -146,7 +154,7 @@ def test_office_files_with_macros_are_read_as_those_without(tmp_path: Path, name
 
 def test_an_xml_file_is_decoded_as_it_declares(tmp_path: Path) -> None:
     text = '<?xml version="1.0" encoding="windows-1251"?>\n<FictionBook><p>Мельница на холме</p></FictionBook>'
-    (tmp_path / "a.fb2").write_bytes(text.encode("cp1251"))
+    (tmp_path / "a.xsl").write_bytes(text.encode("cp1251"))
     (document,), reasons = read(tmp_path)
     assert document.text == text
     assert reasons == []
