@@ -209,7 +209,9 @@ def test_zipped_documents_are_read_without_the_libraries_that_write_them(
 @pytest.mark.parametrize("kind", MAKERS)
 def test_damaged_and_encrypted_files_are_reported(tmp_path: Path, kind: str) -> None:
     content = MAKERS[kind](tmp_path / f"a.{kind}").read_bytes()
-    for number, data in enumerate((b"", b"no archive", content[: len(content) // 2], content.replace(b"xml", b"xyz"))):
+    for number, data in enumerate(
+        (b"PK\3\4 no archive", content[: len(content) // 2], content.replace(b"xml", b"xyz"))
+    ):
         (tmp_path / f"a.{kind}").write_bytes(data)
         documents, reasons = read(tmp_path)
         assert documents == [], number

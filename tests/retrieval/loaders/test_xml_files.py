@@ -63,7 +63,7 @@ def test_an_opendocument_text_has_headings_and_paragraphs(tmp_path: Path) -> Non
     assert (document.title, document.text, reasons) == ("Storms", "## Storms\n\nOne two\nthree", [])
 
 
-@pytest.mark.parametrize("data", [b"x", odt("<a>"), odt("<a>" * 2_000)])
+@pytest.mark.parametrize("data", [b"PK\3\4x", odt("<a>"), odt("<a>" * 2_000)])
 def test_a_broken_opendocument_text_is_reported(tmp_path: Path, data: bytes) -> None:
     documents, (reason,) = read(tmp_path / "a.odt", data)
     assert documents == []
