@@ -13,10 +13,11 @@ from context_agent.pruning.images import image_tokens
 LONGEST_PATH = 8
 """The most steps from a message to a list of parts. Deeper parts are passed through without being read."""
 TEXT_PARTS = frozenset(("text", "input_text", "output_text", "summary_text", "refusal", "thinking"))
-_IMAGE_PARTS = frozenset(("image", "image_url", "input_image"))
+_IMAGE_PARTS = frozenset(("image", "image_url", "input_image", "image-data", "image-url"))
 OPAQUE_PARTS = frozenset((
     *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
-    "container_upload", "tool_reference", "tool_call", "search_result",
+    "container_upload", "tool_reference", "tool_call", "search_result", "media", "file-data", "file-url", "file-id",
+    "image-file-id",
 ))  # fmt: skip
 """Known parts without a text to judge, or without a text that pruning may change."""
 
@@ -34,7 +35,7 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
             texts.append(result_text(here, part))
         elif (not name or name in TEXT_PARTS) and isinstance(text := get_field(part, "text"), str):
             texts.append(result_text((*here, "text"), text))
-        elif name in _IMAGE_PARTS:
+        elif name in _IMAGE_PARTS or text_field(part, "mediaType").startswith("image/"):
             texts += image_texts(here, part, _image_data(part, name), kind, text_type)
         elif name == "search_result" and len(path) < LONGEST_PATH:
             texts += result_texts(get_field(part, "content"), (*here, "content"), kind)[0]

@@ -17,14 +17,14 @@ from context_agent.pruning.formats.parts import result_text, result_texts, value
 
 _WORDS = frozenset(("text", "reasoning", "thinking", "user-prompt", "system-prompt"))
 _OPAQUE = frozenset((
-    "image", "file", "image-url", "source-url", "source-document", "step-start", "source", "redacted-reasoning",
+    "image", "file", "source-url", "source-document", "step-start", "source", "redacted-reasoning",
     "reasoning-file", "tool-approval-request", "tool-approval-response", "builtin-tool-call", "builtin-tool-return",
     "compaction", "speech", "blob", "uri", "server_tool_call", "server_tool_call_response", "retry-feedback",
     "instruction", "instruction-delta", "instruction-baseline", "instruction-digest", "tool-availability-delta",
-    "capability-load-delta", "model-settings-delta", "binary", "function_call_stream",
+    "capability-load-delta", "model-settings-delta", "binary", "annotation", "file_reference",
 ))  # fmt: skip
 """Known parts without a text that pruning may change."""
-_FAILURES = ("failed", "retried", "error-text", "error-json", "error")
+_FAILURES = ("failed", "retried", "error-text", "error-json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _part_format(message: Any) -> PartFormat | None:
     if types and all(types):
         return OPENTELEMETRY
     types = [text_field(part, "type") for part in items(get_field(message, "content"))]
-    return VERCEL if "tool-call" in types or "tool-result" in types else None
+    return VERCEL if any(name.startswith("tool-") for name in types) else None
 
 
 def read_typed_parts(message: Any, index: int, role: str) -> MessageContent:

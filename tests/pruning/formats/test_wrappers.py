@@ -76,6 +76,38 @@ def test_a_result_that_is_no_json_is_named() -> None:
     assert pruner().prune(messages).report.warnings == ("1 of unknown type 'Film' passed through",)
 
 
+@pytest.mark.parametrize("part", [{"type": "image-data"}, {"type": "media"}, {"type": "image-url", "url": "https://a"}])
+def test_old_images_in_results_of_the_vercel_sdk_give_way(part: dict[str, str]) -> None:
+    messages: list[Any] = [{"role": "user", "content": "Book a flight to Bergen."}]
+    for n in range(4):
+        call = {"type": "tool-call", "toolCallId": f"c{n}", "toolName": "screen", "input": {}}
+        image = {"data": f"iVBORw0KGgo{n}", "mediaType": "image/png", **part}
+        output = {"type": "content", "value": [{"type": "text", "text": f"Screen {n}."}, image]}
+        result = {"type": "tool-result", "toolCallId": f"c{n}", "toolName": "screen", "output": output}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}]
+    keeper = pruner(2_500)
+    pruned = keeper.prune(messages)
+    assert pruned.report.warnings == ()
+    first, last = (pruned.messages[n]["content"][0]["output"]["value"][1] for n in (2, 8))
+    assert first["type"] == "text"
+    assert last["type"] == part["type"]
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_an_approval_is_no_result() -> None:
+    call = {"type": "tool-call", "toolCallId": "c", "toolName": "pay", "input": {}}
+    request = {"type": "tool-approval-request", "approvalId": "a", "toolCallId": "c"}
+    answer = {"type": "tool-approval-response", "approvalId": "a", "approved": True}
+    result = {"type": "tool-result", "toolCallId": "c", "toolName": "pay", "output": {"type": "text", "value": "ok"}}
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": [call, request]},
+        {"role": "tool", "content": [answer]},
+        {"role": "tool", "content": [result]},
+    ]
+    assert pruner().prune(messages).report.warnings == ()
+
+
 def test_the_results_of_a_tool_of_the_provider_stay() -> None:
     """Their texts may be encrypted or signed."""
     tool = {"type": "tool-call", "toolCallId": "c", "toolName": "web", "input": {"q": "x"}, "providerExecuted": True}
