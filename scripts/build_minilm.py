@@ -33,14 +33,17 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from tokenizers import Tokenizer
 
-from context_agent._support.onnx import FORMAT, MAX_LENGTH, MINILM_FILE, MINILM_FORMAT, NAME, TOKENIZER_FILE
+from context_agent._support.onnx import FORMAT, MAX_LENGTH, MINILM_FILE, MINILM_FORMAT, NAME, STATES, TOKENIZER_FILE
 
 LONGEST = 256
 """The maximum number of word pieces of the model, as its own configuration states."""
 
 
 def export(folder: Path, file: Path) -> None:
-    """Write the full model as a graph from `input_ids`, shape (1, n), to a unit vector, shape (1, 384)."""
+    """Write the full model as a graph from `input_ids`, shape (1, n).
+
+    Its outputs are a unit vector, shape (1, 384), and the states of the word pieces, shape (1, n, 384).
+    """
     import torch
     from transformers import BertModel
 
@@ -49,17 +52,17 @@ def export(folder: Path, file: Path) -> None:
             super().__init__()
             self.bert = BertModel.from_pretrained(folder, add_pooling_layer=False, attn_implementation="eager")
 
-        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             hidden = self.bert(input_ids=input_ids).last_hidden_state
-            return torch.nn.functional.normalize(hidden.mean(1), dim=1)
+            return torch.nn.functional.normalize(hidden.mean(1), dim=1), hidden
 
     torch.onnx.export(
         SentenceModel().eval(),
         (torch.arange(1000, 1040)[None],),
         str(file),
         input_names=["input_ids"],
-        output_names=["vector"],
-        dynamic_axes={"input_ids": {1: "pieces"}},
+        output_names=["vector", STATES],
+        dynamic_axes={"input_ids": {1: "pieces"}, STATES: {1: "pieces"}},
         opset_version=17,
         dynamo=False,
     )
@@ -118,7 +121,7 @@ def vectors(file: Path, texts: Sequence[str]) -> tuple[NDArray[np.float32], floa
     for text in texts:
         ids = np.array([tokenizer.encode(text).ids], dtype=np.int64)
         start = time.process_time()
-        rows.append(session.run(None, {"input_ids": ids})[0][0])
+        rows.append(session.run(["vector"], {"input_ids": ids})[0][0])
         seconds.append(time.process_time() - start)
     return np.stack(rows), 1000 * statistics.median(seconds)
 

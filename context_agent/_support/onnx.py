@@ -33,6 +33,9 @@ Rows = NDArray[np.float32]
 FORMAT, NAME, MAX_LENGTH = "format", "name", "max_length"
 """Keys of a model file's metadata: what the model computes, its identity, and the most word pieces of its input."""
 
+STATES = "states"
+"""The name of a model's second output: the states of the word pieces, shape (1, n, width)."""
+
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _BLOCK = 256
 """The number of texts tokenized at a time, which bounds memory."""
@@ -59,9 +62,9 @@ class OnnxModel:
     """A model file and its tokenizer, loaded on first use and once per process. Threads may share it.
 
     The graph takes `input_ids` and, if it names them, `attention_mask` and `token_type_ids`, int64 of shape (1, n). It
-    returns one row, float32 of shape (1, width). Its metadata states its `format`, its `name`, which is its identity,
-    and its `max_length` in word pieces. Every method raises `ConfigError` if a file is missing or damaged, has another
-    format, or does not fit the tokenizer.
+    returns one row, float32 of shape (1, width), and may also return `STATES`. Its metadata states its `format`, its
+    `name`, which is its identity, and its `max_length` in word pieces. Every method raises `ConfigError` if a file is
+    missing or damaged, has another format, or does not fit the tokenizer.
 
     Args:
         file: The model file.
@@ -113,6 +116,17 @@ class OnnxModel:
             pieces = graph.word_pieces(first), graph.word_pieces(second)
             rows[start : start + _BLOCK] = _parallel(graph.pair_row, *pieces)
         return rows
+
+    def encode_pieces(self, texts: Sequence[str]) -> list[Rows]:
+        """Return the states of each text's word pieces, shape (n_pieces, width).
+
+        The first and the last piece frame the text. A text that is too long is truncated. If the model has no output
+        `STATES`, raise `ConfigError`.
+        """
+        graph = self._graph()
+        if not graph.has_states:
+            raise self._error(f"the model file {self._file} has no output {STATES!r}")
+        return _parallel(graph.states, graph.word_pieces(texts)) if texts else []
 
     def _graph(self) -> _Graph:
         key = (self._file, self._tokenizer_file, self._format)
@@ -190,6 +204,11 @@ class _Graph:
         """The length of each row."""
         return int(self.session.get_outputs()[0].shape[-1])
 
+    @property
+    def has_states(self) -> bool:
+        """True if the model returns the states of word pieces."""
+        return any(output.name == STATES for output in self.session.get_outputs())
+
     def word_pieces(self, texts: Iterable[str]) -> list[list[int]]:
         """Return the ids of each text's word pieces."""
         longest = _CHARACTERS * self.max_length
@@ -205,6 +224,10 @@ class _Graph:
             return np.zeros(self.width, dtype=np.float32)
         return self.row(pieces[: self.max_length - 2])
 
+    def states(self, pieces: Sequence[int]) -> Rows:
+        """Return the states of a text's pieces and of its frame, shape (n_pieces + 2, width)."""
+        return self._run(STATES, pieces[: self.max_length - 2])
+
     def pair_row(self, first: Sequence[int], second: Sequence[int]) -> Rows:
         """Return the row of a pair of texts, shape (width,)."""
         room = self.max_length - 3
@@ -216,6 +239,10 @@ class _Graph:
 
         The pieces are framed as BERT expects them.
         """
+        return self._run(self.session.get_outputs()[0].name, first, second)
+
+    def _run(self, output: str, first: Sequence[int], second: Sequence[int] | None = None) -> Rows:
+        """Return one output for the framed pieces of one text or two, without the dimension of the batch."""
         start, end = (self.tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]"))
         ids = [start, *first, end]
         types = [0] * len(ids)
@@ -224,7 +251,7 @@ class _Graph:
             types += [1] * (len(second) + 1)
         columns = dict(zip(_INPUTS, (ids, [1] * len(ids), types), strict=True))
         feed = {name: np.array([columns[name]], dtype=np.int64) for name in self.inputs}
-        return np.asarray(self.session.run(None, feed)[0][0], dtype=np.float32)
+        return np.asarray(self.session.run([output], feed)[0][0], dtype=np.float32)
 
 
 class _OpenGraphs(dict[tuple[Path, Path, str], _Graph]):

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,14 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from context_agent._support import onnx
-from context_agent._support.onnx import MINILM_FILE, MINILM_FORMAT, TOKENIZER_FILE, OnnxModel
+from context_agent._support.onnx import (
+    MINILM_FILE,
+    MINILM_FORMAT,
+    READER_FILE,
+    READER_FORMAT,
+    TOKENIZER_FILE,
+    OnnxModel,
+)
 from context_agent.errors import ConfigError
 
 CONTENT = MINILM_FILE.read_bytes()
@@ -83,7 +91,11 @@ class Recorder:
     def __init__(self) -> None:
         self.feeds: list[dict[str, list[int]]] = []
 
-    def run(self, _: None, feed: dict[str, Any]) -> list[Any]:
+    def get_outputs(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name="row", shape=(1, 1))]
+
+    def run(self, outputs: list[str], feed: dict[str, Any]) -> list[Any]:
+        assert outputs == ["row"]
         self.feeds.append({name: values[0].tolist() for name, values in feed.items()})
         return [np.array([[feed["input_ids"].size]], np.float32)]
 
@@ -152,3 +164,19 @@ def test_a_model_crosses_to_another_process(model: OnnxModel) -> None:
 def test_the_threads_follow_the_usual_variable(limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     assert 1 <= onnx._cores() <= most
+
+
+def test_a_text_has_a_state_for_each_piece_and_for_its_frame(model: OnnxModel) -> None:
+    texts = ["river", "the river rose", "", "word " * 400]
+    states = model.encode_pieces(texts)
+    assert [len(own) for own in states] == [3, 5, 2, 256]
+    assert np.array_equal(states[1], model.encode_pieces([texts[1]])[0])
+    mean = states[1].mean(axis=0)
+    assert mean / np.linalg.norm(mean) == pytest.approx(model.encode([texts[1]])[0], abs=1e-5)
+    assert model.encode_pieces([]) == []
+
+
+def test_a_model_without_states_says_so() -> None:
+    reader = OnnxModel(READER_FILE, TOKENIZER_FILE, format=READER_FORMAT)
+    with pytest.raises(ConfigError, match="has no output 'states'"):
+        reader.encode_pieces(["river"])
