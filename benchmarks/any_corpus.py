@@ -8,7 +8,8 @@ A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`), and with `quer
 question may name its `split`. A question without one belongs to every split. For each set the program prints:
 
 - recall@5 of BM25, dense and hybrid search with the question alone;
-- `+reader`: recall@5 of the first 50 hits of hybrid search, ranked by the shipped reader;
+- `+reader` and `+late`: recall@5 of the first 50 hits of hybrid search, ranked by the shipped reader or by late
+  interaction;
 - recall@5 of the agent with the efforts `fast` and `careful`;
 - `seen`: the share of the gold documents that `careful` saw;
 - the gain of `careful` over the best of the three one-shot searches, with its bootstrap 95 % interval over questions.
@@ -48,12 +49,13 @@ from context_agent.eval.statistics import (
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
 from context_agent.policies.bridge.reader import ReaderInput, read_odds
+from context_agent.retrieval.late_interaction import late_interaction
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 
 DEPTH = 50
 ONE_SHOT = ("bm25", "dense", "hybrid")
-WAYS = (*ONE_SHOT, "+reader", "fast", "careful")
+WAYS = (*ONE_SHOT, "+reader", "+late", "fast", "careful")
 
 
 @dataclass
@@ -162,6 +164,9 @@ def measure(
                 result.recalls[retriever.name].append(recall((owner[item] for item, _ in hits), gold))
             fused = corpus.search(question, k=DEPTH)
             result.recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), gold))
+            similar = late_interaction(question, [hit.chunk.indexed_text for hit in fused])
+            ranked = (fused[row].chunk.document_id for row in np.argsort(-similar, kind="stable"))
+            result.recalls["+late"].append(recall(ranked, gold))
             if reranker is not None:
                 result.recalls["+reader"].append(recall(reranker.documents(question), gold))
             quick = fast.search(question)
@@ -186,7 +191,7 @@ def main() -> int:
     if not folders:
         print(f"no set with questions of the split {options.split!r} in {options.data}", file=sys.stderr)
         return 2
-    heads = ("BM25", "dense", "hybrid", "+reader", "fast", "careful", "seen")
+    heads = ("BM25", "dense", "hybrid", "+reader", "+late", "fast", "careful", "seen")
     print(
         f"{'set':26}{'n':>5}"
         + "".join(f"{head:>8}" for head in heads)

@@ -329,8 +329,8 @@ class OpenOptions:
         ),
     ] = None
     reranker: Annotated[str | None, Parameter(metavar="SPEC", show_default="none")] = None
-    """Reranker: cross-encoder:MODEL, or the URL of a /rerank endpoint, which gets an API key only if it ends in
-    ?api_key_env=VARIABLE."""
+    """Reranker: late-interaction, which works offline, cross-encoder:MODEL, or the URL of a /rerank endpoint, which
+    gets an API key only if it ends in ?api_key_env=VARIABLE."""
     text_key: Annotated[str | None, Parameter(metavar="KEY")] = None
     """For a collection of another program: metadata entry with the text."""
     title_key: Annotated[str | None, Parameter(metavar="KEY")] = None

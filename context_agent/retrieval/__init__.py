@@ -10,6 +10,7 @@
 | `retriever`, `fusion` | the protocol of a retriever, and the fusion of the hits of several retrievers |
 | `calibration` | the weight of each retriever, measured in the corpus |
 | `index` | an index in a folder: BM25, dense search, regular expressions over all texts, the stored rows |
-| `rerankers` | cross-encoders that rank the fused hits again |
+| `rerankers` | models that rank the fused hits again |
+| `late_interaction` | the similarity of a query and a text, word piece by word piece |
 | `loaders`, `chunker`, `embedders` | files to documents, documents to chunks, texts to vectors |
 """

@@ -1,6 +1,6 @@
 """Rerankers, which score how well each text answers a query.
 
-A reranker is a cross-encoder in this process, or a `/rerank` endpoint.
+A reranker is a model in this process, or a `/rerank` endpoint.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, MissingExtraError, RerankerError, ServerError
+from context_agent.retrieval.late_interaction import late_interaction
 
 if TYPE_CHECKING:
     from context_agent._support.http_body import Events
@@ -37,8 +38,8 @@ def load_reranker(spec: str | None) -> Reranker | None:
     """Return the reranker that a spec names.
 
     Args:
-        spec: `none` or None, `cross-encoder:MODEL`, or an http(s) URL with the model after `#`, such as
-            `https://host/rerank#m`. A key is sent only if the URL names the variable that holds it:
+        spec: `none` or None, `late-interaction`, `cross-encoder:MODEL`, or an http(s) URL with the model after `#`,
+            such as `https://host/rerank#m`. A key is sent only if the URL names the variable that holds it:
             `https://host/rerank?api_key_env=NAME#m`.
 
     Returns:
@@ -49,6 +50,8 @@ def load_reranker(spec: str | None) -> Reranker | None:
     """
     if spec is None or spec == "none":
         return None
+    if spec == LateInteractionReranker.name:
+        return LateInteractionReranker()
     kind, _, rest = spec.partition(":")
     if kind == "cross-encoder" and rest:
         return CrossEncoderReranker(rest)
@@ -59,8 +62,26 @@ def load_reranker(spec: str | None) -> Reranker | None:
         url, variable = split_key_variable(address)
         return HttpReranker(url, model=model or None, api_key_env=variable)
     raise ConfigError(
-        f"unknown reranker {spec!r}. Pass none, cross-encoder:MODEL or an http(s) URL of a /rerank endpoint."
+        f"unknown reranker {spec!r}. Pass none, late-interaction, cross-encoder:MODEL or an http(s) URL of a /rerank "
+        "endpoint."
     )
+
+
+class LateInteractionReranker:
+    """A reranker that ships with the package and works offline. See `retrieval.late_interaction`.
+
+    Example:
+        >>> rerank = LateInteractionReranker()
+        >>> scores = rerank.score("Who built the bridge?", ["Ada Berg built it in 1931.", "Ferries run daily."])
+        >>> bool(scores[0] > scores[1])
+        True
+    """
+
+    name = "late-interaction"
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the mean largest cosine of the query's word pieces with each text, shape (n,)."""
+        return late_interaction(query, texts)
 
 
 class CrossEncoderReranker:

@@ -101,7 +101,7 @@ def test_specs() -> None:
     reranker = load_reranker("https://host/rerank#model-1")
     assert reranker is not None
     assert reranker.name == "https://host/rerank#model-1"
-    with pytest.raises(ConfigError, match="cross-encoder:MODEL"):
+    with pytest.raises(ConfigError, match="late-interaction, cross-encoder:MODEL"):
         load_reranker("magic")
 
 

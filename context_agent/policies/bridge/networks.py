@@ -43,7 +43,9 @@ from context_agent.policies.bridge.ranking import (
     Trees,
     asked_order,
     identifier_odds,
+    late_interaction_odds,
     ranking_features,
+    reordered,
 )
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
@@ -426,11 +428,17 @@ class RelevanceJudgment:
     def ranking_scores(self, scores: Floats) -> Floats:
         """Return the scores of the final ranking, given the scores of the same candidates.
 
-        If there is no ranker, the scores do not change.
+        If there is no ranker, the scores do not change. If the reader has read candidates, late interaction changes
+        their order. The values stay those of the trees, because the calibration was fitted to them.
         """
         if self._ranker is None or not len(scores):
             return scores
-        return sigmoid(self._ranker(self.ranking_inputs()) + identifier_odds(self.notes))
+        inputs = self.ranking_inputs()
+        odds = self._ranker(inputs) + identifier_odds(self.notes)
+        if self._readings:
+            added = late_interaction_odds(self.notes, odds, inputs[:, RANKING.index("link_score")])
+            odds = reordered(odds, odds + added)
+        return sigmoid(odds)
 
     def suffices(self) -> float:
         """Return the probability that more searches would not improve the final ranking. If it is unknown, return 0."""

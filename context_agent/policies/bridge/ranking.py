@@ -22,6 +22,7 @@ from context_agent._support.token_table import load_weights
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, Floats, Notes
 from context_agent.policies.bridge.features import DIRECT, has_digit
 from context_agent.policies.bridge.links import LINKS
+from context_agent.retrieval.late_interaction import late_interaction
 
 TEXT = (
     "bm25", "bm25_z", "coverage", "coverage_z", "coverage_names", "coverage_relations", "coverage_title",
@@ -71,6 +72,10 @@ RANKING = (
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
 """Added to each rank. The larger it is, the more two middling ranks count compared with one high rank."""
+COMPARED, BEST = 16, 5
+"""The candidates that are compared with the question by late interaction, and the best of them, whose links count."""
+COSINE_UNIT = 0.08
+"""The difference of two candidates by late interaction that changes the log-odds by 1."""
 IDENTIFIER_WEIGHT = 4.0
 """The log-odds that a candidate gains if it has the identifier and the question has no other words."""
 _LEAST_FAMILY = 2
@@ -119,6 +124,44 @@ def identifier_odds(notes: Notes) -> Floats:
         return np.zeros(len(notes), dtype=np.float32)
     found = [sum(name in candidate.passage.identifiers for name in asked) for candidate in notes.candidates]
     return np.float32(IDENTIFIER_WEIGHT * question.identifier_weight / len(asked)) * np.array(found, dtype=np.float32)
+
+
+def late_interaction_odds(notes: Notes, odds: Floats, link_scores: Floats) -> Floats:
+    """Return what late interaction adds to the log-odds of each candidate, shape (n_candidates,).
+
+    A candidate gains or loses by its distance from the mean of those that are compared. The others lose as much as the
+    least similar one.
+
+    In a question of several hops, a passage answers a part that the question need not spell out. Therefore a candidate
+    that was found by a name in another passage never loses. The more the best candidates are linked to other passages,
+    the less late interaction counts.
+
+    Args:
+        notes: The candidates. There is at least one.
+        odds: The log-odds of the candidates, shape (n_candidates,).
+        link_scores: The score of the best passage that names each candidate, between 0 and 1, shape (n_candidates,).
+    """
+    rows = np.argsort(-odds, kind="stable")[:COMPARED]
+    passages = [notes.candidates[row].passage for row in rows.tolist()]
+    found = late_interaction(
+        notes.question.text, [f"{passage.heading}. {passage.text}".removeprefix(". ") for passage in passages]
+    )
+    gained = (found - found.mean()) / np.float32(COSINE_UNIT)
+    added = np.full(len(odds), gained.min(), dtype=np.float32)
+    added[rows] = gained
+    hops = np.array([candidate.hop for candidate in notes.candidates])
+    linked = float(np.nan_to_num(link_scores[rows[:BEST]]).max())
+    return np.where(hops > 0, np.maximum(added, 0), added) * np.float32(1 - linked)
+
+
+def reordered(values: Floats, scores: Floats) -> Floats:
+    """Return the same values in the order of the scores. The row with the highest score gets the highest value.
+
+    Both arrays have shape (n_candidates,). Rows with equal scores keep their order.
+    """
+    given = np.empty_like(values)
+    given[np.argsort(-scores, kind="stable")] = np.sort(values)[::-1]
+    return given
 
 
 def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgments, *, corpus_size: int) -> Floats:

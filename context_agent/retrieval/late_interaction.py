@@ -1,0 +1,36 @@
+"""Late interaction: how well a text answers a query, compared word piece by word piece.
+
+One vector of a whole text blurs what its single sentences say. Here each word piece of the query is compared with each
+piece of the text, and its largest cosine counts (MaxSim; Khattab and Zaharia, "ColBERT", SIGIR 2020, equation 3). The
+vectors of the pieces are the last states of all-MiniLM-L6-v2, which was not trained for this comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.onnx import shipped_minilm
+
+
+def late_interaction(query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the mean over the query's word pieces of the largest cosine with a piece of each text.
+
+    Args:
+        query: The query. Its first 254 word pieces count.
+        texts: The texts. The first 254 word pieces of each count.
+
+    Returns:
+        One number for each text, shape (n_texts,). If the query is empty, all are 0.
+    """
+    asked, *read = map(_unit_rows, shipped_minilm().encode_pieces([query, *texts]))
+    pieces = asked[1:-1]
+    if not len(pieces):
+        return np.zeros(len(texts), dtype=np.float32)
+    return np.array([(pieces @ own.T).max(axis=1).mean() for own in read], dtype=np.float32)
+
+
+def _unit_rows(states: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.asarray(states / np.linalg.norm(states, axis=1, keepdims=True))

@@ -1,0 +1,59 @@
+"""Late interaction: the formula, and texts that have no word in common with the query."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from context_agent import Document, MemoryCorpus
+from context_agent._support.onnx import shipped_minilm
+from context_agent.retrieval.late_interaction import late_interaction
+from context_agent.retrieval.rerankers import LateInteractionReranker, load_reranker
+
+
+def test_each_piece_of_the_query_counts_its_most_similar_piece() -> None:
+    query, text = "closing time", "The office shuts at six."
+    asked, read = shipped_minilm().encode_pieces([query, text])
+    best = [
+        max(float(piece @ other / np.linalg.norm(piece) / np.linalg.norm(other)) for other in read)
+        for piece in asked[1:-1]
+    ]
+    assert late_interaction(query, [text]).tolist() == pytest.approx([sum(best) / len(best)], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("How do I get my money back?", ["Refunds take five days.", "Shipping takes five days.", "Gift cards last."]),
+        ("doctor for children", ["The pediatrician works on Mondays.", "The dentist works on Mondays.", "Closed."]),
+    ],
+)
+def test_a_text_without_a_word_of_the_query_is_found(query: str, texts: list[str]) -> None:
+    assert late_interaction(query, texts).argmax() == 0
+
+
+@pytest.mark.parametrize("query", ["", "  "])
+def test_an_empty_query_is_as_close_to_every_text(query: str) -> None:
+    assert late_interaction(query, ["a text", ""]).tolist() == [0, 0]
+
+
+def test_no_texts_have_no_scores() -> None:
+    assert late_interaction("anything", []).shape == (0,)
+
+
+def test_the_score_of_a_text_does_not_depend_on_the_others() -> None:
+    together = late_interaction("What is served?", ["Soup and bread.", "", "x" * 50_000])
+    assert np.isfinite(together).all()
+    assert together[0] == late_interaction("What is served?", ["Soup and bread."])[0]
+
+
+def test_it_orders_the_hits_of_a_corpus() -> None:
+    reranker = load_reranker("late-interaction")
+    assert isinstance(reranker, LateInteractionReranker)
+    texts = ["How do I get to the office? By bus.", "Refunds take five days.", "Shipping takes five days."]
+    documents = [Document(str(number), text) for number, text in enumerate(texts)]
+    query = "How do I get my money back?"
+    assert MemoryCorpus(documents).search(query)[0].chunk.document_id == "0"
+    hits = MemoryCorpus(documents, reranker=reranker).search(query)
+    scores = reranker.score(query, [hit.chunk.indexed_text for hit in hits])
+    assert [hit.score for hit in hits] == pytest.approx(sorted(scores.tolist(), reverse=True))
