@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any, Self
 
 from pydantic import PrivateAttr, SerializeAsAny
@@ -13,10 +12,8 @@ from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import DEFAULT_BUDGET
 
 with extra("llamaindex"):
-    from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
+    from llama_index.core.base.llms.types import ChatMessage
     from llama_index.core.memory import BaseMemory, Memory
-
-_TOOL_ROLES = (MessageRole.TOOL, MessageRole.FUNCTION)
 
 
 class ContextPruningMemory(BaseMemory):
@@ -97,33 +94,4 @@ class ContextPruningMemory(BaseMemory):
         self.memory.reset()
 
     def _pruned(self, messages: list[ChatMessage]) -> list[ChatMessage]:
-        rows = [_row(message) for message in messages]
-        pruned = self._pruners.prune(rows).messages
-        return [
-            message if after["content"] == row["content"] else _with_text(message, after["content"])
-            for message, row, after in zip(messages, rows, pruned, strict=True)
-        ]
-
-
-def _row(message: ChatMessage) -> dict[str, Any]:
-    """Return the message in OpenAI's chat format. If a result is not exactly one text, it has no text to prune."""
-    if message.role in _TOOL_ROLES:
-        is_text = len(message.blocks) == 1 and isinstance(message.blocks[0], TextBlock)
-        call_id = message.additional_kwargs.get("tool_call_id")
-        return {"role": "tool", "tool_call_id": call_id, "content": message.content if is_text else ""}
-    row: dict[str, Any] = {"role": message.role.value, "content": message.content or ""}
-    return {**row, "tool_calls": [*_calls(message)]} if message.role == MessageRole.ASSISTANT else row
-
-
-def _calls(message: ChatMessage) -> Iterator[dict[str, Any]]:
-    """Yield the calls of a message. Older models of LlamaIndex store the calls outside the blocks."""
-    blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
-    for block in blocks:
-        yield {"id": block.tool_call_id, "function": {"name": block.tool_name, "arguments": block.tool_kwargs}}
-    if not blocks:
-        yield from message.additional_kwargs.get("tool_calls") or ()
-
-
-def _with_text(message: ChatMessage, text: str) -> ChatMessage:
-    copied: ChatMessage = message.model_copy(update={"blocks": [TextBlock(text=text)]})
-    return copied
+        return self._pruners.prune(messages).messages
