@@ -67,8 +67,10 @@ _CHAIN = re.compile(r"(?:The above exception was the direct cause of|During hand
 """The start of the line between two tracebacks of Python that belong together."""
 INDENTATION = " \t\r\n│├└┬─"
 """The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
-_LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic)\b")
-"""The start of a line that ends the indented lines before it, such as a bracket, or the exception of a traceback."""
+_LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic|Caused by)\b")
+"""The start of a line that belongs to the indented lines before it: a bracket, an exception, or the cause of one."""
+_PROMPT = re.compile(r"(?:>>>|\$|#|In \[\d{1,5}\]:|(?:PS )?[\w.@~:/\\()-]{1,80}[$#>]) \S")
+"""The start of a line with the prompt of a shell or of an interpreter. What it printed follows."""
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
 _HTML = re.compile(r"^[ \t]*+<(?:!doctype html|html|table|tr)\b", re.M | re.I)
 HTML_START = 2_000
@@ -264,9 +266,10 @@ def entry_spans(
 ) -> Iterator[tuple[int, int]]:
     """Cut a block at lines, and yield parts of at most `target` characters.
 
-    An indented line stays with the line before it, and so does a line that ends the indented lines. If the part gets
-    too long, it is cut at the least indented line. The spaces before a line number are not indentation. Lines about the
-    same file stay together. In HTML, a part begins at a line that opens a block.
+    An indented line stays with the line before it, and so does a line that ends the indented lines. The first line of
+    output stays with the prompt. If the part gets too long, it is cut at the least indented line. The spaces before a
+    line number are not indentation. Lines about the same file stay together. In HTML, a part begins at a line that
+    opens a block.
     """
     first, location = start, ""
     indents: list[tuple[int, int]] = []
@@ -276,8 +279,10 @@ def entry_spans(
         begins = bool(line) and line[content : content + 1].strip(" \t\r\n│") != ""
         if is_html:
             begins = _OPENING.match(line) is not None
-        elif begins and indents and indents[-1][0] > 0 and _LAST_LINE.match(line, content):
-            begins = False
+        elif begins and indents:
+            indent, before = indents[-1]
+            is_output = _PROMPT.match(text, before) is not None and _PROMPT.match(line) is None
+            begins = not (is_output or (indent > 0 and _LAST_LINE.match(line, content)))
         place = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
         moves = place != location and here - first >= sizes.small
         if here > first and begins and (moves or match.end() - first > target):

@@ -33,6 +33,8 @@ _RULER = re.compile(
     re.M,
 )
 """The line of dashes below the header of aligned columns, or the one that `dpkg -l` writes."""
+_CODE_MARK = re.compile(r"[=\"{};]")
+"""A mark that names of columns do not have."""
 _GAP = "  "
 """The fewest spaces between some cells of aligned columns."""
 _BLOCK = re.compile(r"(?:^[ \t\r]*+[^\s][^\n]*+\n?)++", re.M)
@@ -164,4 +166,4 @@ def _delimited(text: str, lines: list[tuple[int, int]], delimiter: str) -> Table
 
 def _is_name(cell: str) -> bool:
     """Return True if a header cell looks like the name of a column."""
-    return 0 < len(cell) <= LONGEST_HEADER and any(map(str.isalpha, cell))
+    return 0 < len(cell) <= LONGEST_HEADER and any(map(str.isalpha, cell)) and not _CODE_MARK.search(cell)

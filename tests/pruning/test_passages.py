@@ -225,3 +225,16 @@ def test_html_is_cut_where_blocks_begin_and_has_its_headings() -> None:
         assert passage.text.lstrip().startswith(("<tr>", "<p>", "</section>"))
     assert [passage.label for passage in passages if "Port 40<" in passage.text] == ["Tides"]
     assert [passage.label for passage in passages if "rained 40\n" in passage.text] == ["Rain"]
+
+
+@pytest.mark.parametrize("prompt", [">>> ", "$ ", "In [7]: ", "ana@port:~/notes$ ", "PS C:\\notes> "])
+def test_the_output_of_a_command_stays_with_its_prompt(prompt: str) -> None:
+    for width in range(40, 70):
+        steps = [f"{prompt}tide({n})\nhigh tide in port {n} {'~' * width}" for n in range(40)]
+        assert all(passage.startswith(prompt) for passage in texts_of("\n".join(steps)))
+
+
+def test_the_cause_of_an_exception_stays_with_it() -> None:
+    frames = "\n".join(f"\tat com.example.ports.Tide{n}.run(Tide{n}.java:{n})" for n in range(11))
+    traces = [f"java.lang.TideError: port {n}\n{frames}\nCaused by: java.io.IOError: rain\n{frames}" for n in range(5)]
+    assert texts_of("\n".join(traces)) == traces
