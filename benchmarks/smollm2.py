@@ -50,6 +50,7 @@ from context_agent.eval.statistics import Figure
 from context_agent.harness.policy import Policy
 from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.policies.tokens import TokenPolicy, local
+from context_agent.policies.tokens.engines import BatchingEngine
 from context_agent.policies.tokens.packaged import ADAPTERS, LOCAL_MAX_TOKENS, adapter_digest
 from context_agent.pruning.view import ToolResult
 from context_agent.retrieval.memory import MemoryCorpus
@@ -97,9 +98,11 @@ class AnswerFile:
         for row in log.contents.records if log else ():
             self._answers[row["key"]] = Answer(row["recall"], DemoScore(**row["score"]), row["mistakes"])
 
-    def find(self, key: str) -> Answer | None:
-        """Return the answer with the key, if there is one."""
-        return self._answers.get(key)
+    def __contains__(self, key: str) -> bool:
+        return key in self._answers
+
+    def __getitem__(self, key: str) -> Answer:
+        return self._answers[key]
 
     def keep(self, key: str, answer: Answer) -> None:
         """Store an answer."""
@@ -115,24 +118,35 @@ async def ask(
 
     `settings` names what an answer depends on besides the question.
     """
-    free = asyncio.Semaphore(at_once)
+    engine = getattr(agent.policy, "engine", None)
 
-    async def answer(question: Question) -> Answer:
-        key = f"{settings} {question.id}"
-        if (known := kept.find(key)) is not None:
-            return known
-        async with free:
-            result = await agent.asearch(question.question, question_id=question.id)
+    async def answer(question: Question) -> None:
+        result = await agent.asearch(question.question, question_id=question.id)
         trajectory = result.trajectories[0]
         found = Answer(
             recall((document.id for document in result.documents), question.gold),
             score_episode(trajectory, question, agent.corpus, RewardConfig()),
             dict(Counter(e.mistake for e in trajectory.events if isinstance(e, ToolResult) and e.mistake)),
         )
-        kept.keep(key, found)
-        return found
+        kept.keep(f"{settings} {question.id}", found)
 
-    found = await asyncio.gather(*map(answer, questions))
+    def expect(episodes: int) -> None:
+        # The engine waits for all running episodes. Otherwise the first one would sample alone, and the others later.
+        if isinstance(engine, BatchingEngine):
+            engine.expect(episodes)
+
+    async def work() -> None:
+        try:
+            for question in waiting:
+                await answer(question)
+        finally:
+            expect(-1)
+
+    unknown = [question for question in questions if f"{settings} {question.id}" not in kept]
+    waiting, workers = iter(unknown), min(at_once, len(unknown))
+    expect(workers)
+    await asyncio.gather(*(work() for _ in range(workers)))
+    found = [kept[f"{settings} {question.id}"] for question in questions]
     answers = Answers({"model": [item.recall for item in found]}, [item.score for item in found])
     for item in found:
         answers.mistakes.update(item.mistakes)
