@@ -19,8 +19,8 @@ sets together the program prints:
 prints its figures, and its recall@5 less that of the first adapter, question by question. With several other adapters,
 it also prints the mean of their differences.
 
-`--dtype bfloat16` computes as training does, with the adapter beside the weights and 32 bits for the logits. On a
-processor with AVX-512 BF16 it takes half the time. `--answers` keeps the model's answers in a file. A question whose
+`--dtype bfloat16` computes as training does, with the adapter beside the weights and 32 bits for the logits. It is
+faster on a processor with AVX-512 BF16. `--answers` keeps the model's answers in a file. A question whose
 answer is there is not asked again, so an interrupted run resumes.
 
 `--half` asks again with half the window, once with the policy's prunes and once without carrying them out. It prints
