@@ -226,8 +226,10 @@ class SearchAgent:
         self.rollouts = rollouts
         self.seed = whole_number(seed, "seed")
         self.trajectories = None if trajectories is None else folder_path(trajectories, "trajectories")
-        if self.trajectories is not None and self.trajectories.exists() and not self.trajectories.is_dir():
-            raise ConfigError(f"`trajectories` must be a folder; {self.trajectories} is a file. Pass another path.")
+        if self.trajectories is not None:
+            folder = next(path for path in (self.trajectories, *self.trajectories.absolute().parents) if path.exists())
+            if not folder.is_dir():
+                raise ConfigError(f"`trajectories` must be a folder; {folder} is a file. Pass another path.")
         self.workers = workers
         self.swarm = swarm
         self._closed = False

@@ -88,6 +88,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a dictionary for limits": (agent(limits={"turns": 3}), "`limits`"),
     "a number for trajectories": (agent(trajectories=3), "`trajectories`"),
     "a file for trajectories": (agent(trajectories=__file__), "is a file"),
+    "a path below a file for trajectories": (agent(trajectories=f"{__file__}/a/b"), "is a file"),
     "a number for observers": (agent(observers=3), "`observers`"),
     "names for observers": (agent(observers=["log"]), "`observers`"),
     "nothing among the observers": (agent(observers=[print, None]), "`observers`"),
