@@ -108,6 +108,14 @@ class MessageContent:
     writes_calls: bool = False
     unmarked: str = ""
 
+    @property
+    def has_marked_results(self) -> bool:
+        """True if a user message has results between marks.
+
+        A result may contain the closing mark, so the text outside may not be the user's.
+        """
+        return self.role == "user" and OWN_RESULT in self.result_owner
+
     def text_with(self, replacement: Callable[[ResultText], str]) -> str:
         """Return the text of the message, with `replacement(argument)` in place of each argument of a call.
 

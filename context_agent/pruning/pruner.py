@@ -251,7 +251,9 @@ class _Prune:
         self._records = memory.records(self._results, opening)
         self._sent = self._rendered({})
         self._requests = RequestedIds(
-            self._own_text(content) for content in transcript.contents if content.role in ("user", "assistant")
+            self._own_text(content)
+            for content in transcript.contents
+            if content.role == "assistant" or (content.role == "user" and not content.has_marked_results)
         )
         self.brought_back: list[Passage] = []
         self._restored = self._restore()
