@@ -54,7 +54,7 @@ def load(
 
     A row's id is its own, or else a digest of its content. A file's id is its path below the source folder. A document
     with the id and content of an earlier one is dropped and counted. A document with the id of a different one gets the
-    id `<id>~2`, `<id>~3` and so on, with a notice.
+    id `<id>~2`, `<id>~3` and so on, with a notice for each source.
 
     Args:
         sources: A path of a file or folder, an open stream, `-` for standard input, or several of them.
@@ -133,6 +133,8 @@ class _Register:
         self._report = report
         self._contents: set[tuple[str, bytes]] = set()
         self._copies: dict[str, int] = {}
+        self._renaming: set[str] = set()
+        """The sources of which a notice says that documents are renamed."""
 
     def admit(self, document: Document, source: SourceFile) -> Document | None:
         """Return the document under a unique id. If it repeats an earlier one, return None."""
@@ -145,9 +147,13 @@ class _Register:
         fresh = self._fresh(document.id)
         if fresh == document.id:
             return document
-        self._report.note(
-            source.name, f"the id {document.id!r} belongs to another document, so this one is renamed to {fresh!r}"
-        )
+        if source.name not in self._renaming:  # tables often number their rows from 1, so all of them may repeat ids
+            self._renaming.add(source.name)
+            self._report.note(
+                source.name,
+                f"the id {document.id!r} belongs to another document, so this one is renamed to {fresh!r}. Other "
+                "repeated ids of this source are changed likewise.",
+            )
         return replace(document, id=fresh)
 
     def _fresh(self, name: str) -> str:

@@ -500,7 +500,11 @@ def test_an_id_used_twice_keeps_both_texts_and_says_so(tmp_path: Path) -> None:
     ]
     assert report.duplicates == 1
     assert report.skipped == 0
-    assert said(report)[0][2] == "the id 'q' belongs to another document, so this one is renamed to 'q~2'"
+    assert len(said(report)) == 1
+    assert said(report)[0][2] == (
+        "the id 'q' belongs to another document, so this one is renamed to 'q~2'. Other repeated ids of "
+        "this source are changed likewise."
+    )
 
 
 def test_a_constant_id_is_no_quadratic_search(tmp_path: Path) -> None:
@@ -508,8 +512,15 @@ def test_a_constant_id_is_no_quadratic_search(tmp_path: Path) -> None:
     start = time.process_time()
     documents, report = drawn(file)
     assert len({d.id for d in documents}) == 20_000
-    assert (len(report.notices), report.unlisted) == (10_000, 9_999)
+    assert (len(report.notices), report.unlisted) == (1, 0)
     assert time.process_time() - start < 10
+
+
+def test_the_notices_of_a_damaged_file_are_listed_up_to_a_bound(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROW) + "\nx" * 10_050)
+    documents, report = drawn(tmp_path)
+    assert (len(documents), report.skipped) == (1, 10_050)
+    assert (len(report.notices), report.unlisted) == (10_000, 50)
 
 
 # Sources.
