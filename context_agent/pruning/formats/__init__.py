@@ -20,7 +20,7 @@ from context_agent.pruning.formats.chat import (
     read_harmony_call,
     read_tool_message,
 )
-from context_agent.pruning.formats.cohere import COHERE_ROLES, read_cohere
+from context_agent.pruning.formats.cohere import is_cohere_entry, read_cohere
 from context_agent.pruning.formats.fields import get_field, text_field
 from context_agent.pruning.formats.gemini import is_gemini, read_gemini
 from context_agent.pruning.formats.haystack import is_haystack, read_haystack
@@ -80,7 +80,7 @@ def _read(message: Any, index: int, *, follows_agent: bool) -> MessageContent:
     kind = text_field(message, "type")
     role = next(filter(None, (text_field(message, name) for name in ("role", "_role"))), "")
     role = role or text_field(get_field(message, "author"), "role")
-    if role in COHERE_ROLES:
+    if is_cohere_entry(message, role):
         return read_cohere(message, index)
     if not role and (content := _without_role(message, kind, index)) is not None:
         return content

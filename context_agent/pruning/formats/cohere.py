@@ -10,7 +10,12 @@ from context_agent.pruning.formats.collector import ContentCollector
 from context_agent.pruning.formats.fields import get_field, items, text_field
 from context_agent.pruning.formats.parts import value_texts
 
-COHERE_ROLES = {"USER": "user", "CHATBOT": "assistant", "SYSTEM": "system", "TOOL": "tool"}
+_ROLES = {"USER": "user", "CHATBOT": "assistant", "SYSTEM": "system", "TOOL": "tool"}
+
+
+def is_cohere_entry(entry: Any, role: str) -> bool:
+    """Return True if an object with this role has the fields of an entry of the chat history."""
+    return role in _ROLES and any(get_field(entry, name) is not None for name in ("message", "tool_results"))
 
 
 def read_cohere(entry: Any, index: int) -> MessageContent:
@@ -24,4 +29,4 @@ def read_cohere(entry: Any, index: int) -> MessageContent:
         outputs = items(get_field(result, "outputs"))
         texts = [text for row, value in enumerate(outputs) for text in value_texts((*path, row), value)]
         reading.add_results(Call("", text_field(get_field(result, "call"), "name")), texts, flagged=False)
-    return reading.authored(COHERE_ROLES[text_field(entry, "role")])
+    return reading.authored(_ROLES[text_field(entry, "role")])

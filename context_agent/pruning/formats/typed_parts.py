@@ -74,7 +74,8 @@ SEMANTIC_KERNEL = PartFormat(
 
 def pydantic_ai_author(message: Any) -> str:
     """Return the author of a message of Pydantic AI. If the message has another format, return an empty string."""
-    return {"request": "user", "response": "assistant"}.get(text_field(message, "kind"), "")
+    has_parts = isinstance(get_field(message, "parts"), list | tuple)
+    return {"request": "user", "response": "assistant"}.get(text_field(message, "kind"), "") if has_parts else ""
 
 
 def has_typed_parts(message: Any) -> bool:

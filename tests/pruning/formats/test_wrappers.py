@@ -94,6 +94,15 @@ def test_old_images_in_results_of_the_vercel_sdk_give_way(part: dict[str, str]) 
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
 
 
+def test_fields_that_a_framework_also_has_do_not_hide_the_content() -> None:
+    messages = [{"kind": "request", **message} for message in rendered("openai", LONG)]
+    pruned = pruner().prune(messages)
+    assert (pruned.report.kind, pruned.report.outcome) == ("openai", "pruned")
+    assert pruner().prune([{"role": "USER", "content": "x"}]).report.warnings == (
+        "1 of unknown type 'USER' passed through",
+    )
+
+
 def test_an_approval_is_no_result() -> None:
     call = {"type": "tool-call", "toolCallId": "c", "toolName": "pay", "input": {}}
     request = {"type": "tool-approval-request", "approvalId": "a", "toolCallId": "c"}
