@@ -126,7 +126,6 @@ class BridgeActor:
         self._effort = effort or policy.effort
         self._expansion = Expansion(self.notes)
         self._novelty = Novelty(self.notes)
-        self._blocking = corpus.blocking
         self._sources: dict[int, tuple[int, int]] = {}
         """The hop and the number of the lookup, by the index of a call of the last turn."""
         self._numbers: dict[int, tuple[int, int]] = {}
@@ -153,8 +152,7 @@ class BridgeActor:
 
     async def act(self, view: View) -> Action:
         """Return the next searches, the last edits, or the ranking."""
-        threaded = self._blocking or self._effort.readings > 0
-        return await asyncio.to_thread(self._decide, view) if threaded else self._decide(view)
+        return await asyncio.to_thread(self._decide, view)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
         """Rank the documents in view by their latest scores, and return them.
@@ -259,7 +257,7 @@ class BridgeActor:
         """Compute the scores of the final ranking."""
         if not self._ending:
             self._ending = True
-            scores = self.judgment.ranking_scores(self._scores)
+            scores = self.judgment.ranking_scores(self._scores, self._effort.compared)
             self._scores = self._novelty.discounted(scores)
             fed = with_feedback(self.notes, scores, self._scores)
             if fed is not scores:

@@ -26,6 +26,8 @@ class Effort:
 
     After each reading but the last, the search may continue. With 0 the reader is not used.
     """
+    compared: int = 16
+    """The candidates with the highest scores, which late interaction compares with the question at the end."""
     sufficient: float = 0.95
     """If more searches improve nothing with at least this probability, the episode ends after its first turn."""
     prune: bool = True
@@ -38,10 +40,12 @@ class Effort:
 
     @classmethod
     def named(cls, name: str) -> Effort:
-        """Return the effort with this name: `careful`, the default, or `fast`, which does not use the reader.
+        """Return the effort with this name: `careful`, the default, or `fast`.
+
+        `fast` does not use the reader, and compares fewer candidates at the end.
 
         Raise `ConfigError` for another name.
         """
         if name not in EFFORTS:
             raise ConfigError(f"the effort must be {' or '.join(EFFORTS)}; got {name!r}")
-        return cls(readings=0) if name == "fast" else cls()
+        return cls(readings=0, compared=8) if name == "fast" else cls()

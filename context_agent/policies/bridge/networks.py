@@ -425,20 +425,18 @@ class RelevanceJudgment:
         """Return how well each candidate covers each term of the question, shape (n_candidates, n_terms)."""
         return self._text.rows()[1]
 
-    def ranking_scores(self, scores: Floats) -> Floats:
+    def ranking_scores(self, scores: Floats, compared: int) -> Floats:
         """Return the scores of the final ranking, given the scores of the same candidates.
 
-        If there is no ranker, the scores do not change. If the reader has read candidates, late interaction changes
-        their order. The values stay those of the trees, because the calibration was fitted to them.
+        If there is no ranker, the scores do not change. Late interaction of the `compared` best candidates changes the
+        order. The values stay those of the trees, because the calibration was fitted to them.
         """
         if self._ranker is None or not len(scores):
             return scores
         inputs = self.ranking_inputs()
         odds = self._ranker(inputs) + identifier_odds(self.notes)
-        if self._readings:
-            added = late_interaction_odds(self.notes, odds, inputs[:, RANKING.index("link_score")])
-            odds = reordered(odds, odds + added)
-        return sigmoid(odds)
+        added = late_interaction_odds(self.notes, odds, inputs[:, RANKING.index("link_score")], compared)
+        return sigmoid(reordered(odds, odds + added))
 
     def suffices(self) -> float:
         """Return the probability that more searches would not improve the final ranking. If it is unknown, return 0."""

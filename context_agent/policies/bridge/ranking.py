@@ -72,8 +72,8 @@ RANKING = (
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
 """Added to each rank. The larger it is, the more two middling ranks count compared with one high rank."""
-COMPARED, BEST = 16, 5
-"""The candidates that are compared with the question by late interaction, and the best of them, whose links count."""
+BEST = 5
+"""The best candidates, whose links decide how much late interaction counts."""
 COSINE_UNIT = 0.08
 """The difference of two candidates by late interaction that changes the log-odds by 1."""
 IDENTIFIER_WEIGHT = 4.0
@@ -126,7 +126,7 @@ def identifier_odds(notes: Notes) -> Floats:
     return np.float32(IDENTIFIER_WEIGHT * question.identifier_weight / len(asked)) * np.array(found, dtype=np.float32)
 
 
-def late_interaction_odds(notes: Notes, odds: Floats, link_scores: Floats) -> Floats:
+def late_interaction_odds(notes: Notes, odds: Floats, link_scores: Floats, compared: int) -> Floats:
     """Return what late interaction adds to the log-odds of each candidate, shape (n_candidates,).
 
     A candidate gains or loses by its distance from the mean of those that are compared. The others lose as much as the
@@ -140,8 +140,9 @@ def late_interaction_odds(notes: Notes, odds: Floats, link_scores: Floats) -> Fl
         notes: The candidates. There is at least one.
         odds: The log-odds of the candidates, shape (n_candidates,).
         link_scores: The score of the best passage that names each candidate, between 0 and 1, shape (n_candidates,).
+        compared: The number of candidates with the highest log-odds to compare.
     """
-    rows = np.argsort(-odds, kind="stable")[:COMPARED]
+    rows = np.argsort(-odds, kind="stable")[:compared]
     passages = [notes.candidates[row].passage for row in rows.tolist()]
     found = late_interaction(
         notes.question.text, [f"{passage.heading}. {passage.text}".removeprefix(". ") for passage in passages]

@@ -325,13 +325,13 @@ def test_nothing_suffices_for_weights_that_cannot_tell() -> None:
 def test_the_ranker_makes_the_final_scores_if_there_is_one() -> None:
     question = "Where was Ketil Varga born?"
     judgment = judgment_of(question, scorer_with())
-    assert len(judgment.ranking_scores(judgment.scores()[:0])) == 0
-    for scores in (judgment.ranking_scores(judgment.scores()), judgment.unread_scores()):
+    assert len(judgment.ranking_scores(judgment.scores()[:0], 16)) == 0
+    for scores in (judgment.ranking_scores(judgment.scores(), 16), judgment.unread_scores()):
         np.testing.assert_allclose(scores, sigmoid(np.array([-5, 5, -5])), rtol=1e-5)
     for scorer in (scorer_with(ranker=None), None):
         judgment = judgment_of(question, scorer)
         scores = judgment.scores()
-        np.testing.assert_array_equal(judgment.ranking_scores(scores), scores)
+        np.testing.assert_array_equal(judgment.ranking_scores(scores, 16), scores)
     judgment = judgment_of(question, scorer_with(ranker=None))
     scores = judgment.scores()
     np.testing.assert_array_equal(judgment.unread_scores(), scores)

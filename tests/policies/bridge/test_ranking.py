@@ -27,7 +27,6 @@ from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
 from context_agent.policies.bridge.ranking import (
     BY_READER,
-    COMPARED,
     RANKING,
     Judgments,
     Trees,
@@ -169,14 +168,14 @@ MONEY = "How do I get my money back?"
 
 
 def test_the_candidate_that_answers_gains_what_the_other_loses() -> None:
-    odds = late_interaction_odds(notes_of(MONEY, *SHOP), np.zeros(2, np.float32), np.zeros(2, np.float32))
+    odds = late_interaction_odds(notes_of(MONEY, *SHOP), np.zeros(2, np.float32), np.zeros(2, np.float32), 16)
     assert odds[0] > 0
     assert odds.sum() == pytest.approx(0, abs=1e-4)
 
 
 def test_the_more_candidates_are_linked_the_less_late_interaction_counts() -> None:
     notes, odds = notes_of(MONEY, *SHOP), np.zeros(2, np.float32)
-    alone, half, whole = (late_interaction_odds(notes, odds, np.float32([0, link])) for link in (0, 0.5, 1))
+    alone, half, whole = (late_interaction_odds(notes, odds, np.float32([0, link]), 16) for link in (0, 0.5, 1))
     assert half == pytest.approx(alone / 2)
     assert whole.tolist() == [0, 0]
 
@@ -184,7 +183,7 @@ def test_the_more_candidates_are_linked_the_less_late_interaction_counts() -> No
 def test_a_candidate_of_a_later_hop_does_not_lose() -> None:
     notes = notes_of(MONEY, *SHOP)
     notes.candidates[1] = dataclasses.replace(notes.candidates[1], hop=1)
-    odds = late_interaction_odds(notes, np.zeros(2, np.float32), np.zeros(2, np.float32))
+    odds = late_interaction_odds(notes, np.zeros(2, np.float32), np.zeros(2, np.float32), 16)
     assert odds[0] > 0
     assert odds[1] == 0
 
@@ -195,23 +194,24 @@ def test_values_change_places_and_no_value_is_lost() -> None:
 
 
 def test_candidates_that_are_not_compared_lose_as_much_as_the_least_similar() -> None:
-    notes = notes_of(MONEY, *[SHOP[1]] * COMPARED, SHOP[0])
-    odds = late_interaction_odds(notes, -np.arange(COMPARED + 1, dtype=np.float32), np.zeros(COMPARED + 1, np.float32))
-    assert odds[-1] == odds.min()
+    notes = notes_of(MONEY, SHOP[1], SHOP[1], SHOP[0])
+    odds = late_interaction_odds(notes, np.float32([3, 2, 1]), np.zeros(3, np.float32), 2)
+    assert odds.tolist() == pytest.approx([0, 0, 0], abs=1e-5)
+    assert late_interaction_odds(notes, np.float32([3, 2, 1]), np.zeros(3, np.float32), 3).argmax() == 2
 
 
-@pytest.mark.parametrize(("effort", "ranked"), [("careful", "shipping"), ("fast", "refunds")])
-def test_late_interaction_orders_a_careful_ranking_and_no_fast_one(
-    effort: str, ranked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def preferring_shipping(notes: Notes, odds: Floats, link_scores: Floats) -> Floats:
+@pytest.mark.parametrize(("effort", "compared"), [("careful", 16), ("fast", 8)])
+def test_late_interaction_orders_the_ranking(effort: str, compared: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def preferring_shipping(notes: Notes, odds: Floats, link_scores: Floats, most: int) -> Floats:
         assert len(odds) == len(link_scores) == len(notes)
+        assert most == compared
         return np.float32([99.0 * ("Shipping" in candidate.passage.text) for candidate in notes.candidates])
 
-    monkeypatch.setattr("context_agent.policies.bridge.networks.late_interaction_odds", preferring_shipping)
     corpus = MemoryCorpus([Document(title.lower(), text, title) for title, text in SHOP])
-    found = SearchAgent(corpus, BridgePolicy(effort=effort)).search("How many days do refunds take?")
-    assert found.documents[0].id == ranked
+    agent = SearchAgent(corpus, BridgePolicy(effort=effort))
+    assert agent.search("How many days do refunds take?").documents[0].id == "refunds"
+    monkeypatch.setattr("context_agent.policies.bridge.networks.late_interaction_odds", preferring_shipping)
+    assert agent.search("How many days do refunds take?").documents[0].id == "shipping"
 
 
 def test_the_retriever_that_orders_as_the_reader_does_is_trusted() -> None:
