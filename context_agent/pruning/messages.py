@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, reduce
@@ -32,6 +31,14 @@ _ADDED_CONTEXT = re.compile(
 
 Claude Code, Cline, Codex and Gemini CLI use these names. The blocks can be a hundred times longer than the task.
 """
+_UNKNOWN_MESSAGE = (
+    "is of unknown type {!r} and stays as it is. The pruner knows the roles user, assistant, system and tool."
+)
+_UNKNOWN_PART = "has a part of unknown type {!r}, which stays as it is. Send a text or JSON to have it pruned."
+_UNMARKED = (
+    "has a tool result in its text, after {!r}, and stays as it is. Send it as a tool message, or as a message that "
+    "begins with <tool_result> and ends with </tool_result>."
+)
 CACHE_MARK = "cache_control"
 """The field of a message part that marks the end of a cached prefix."""
 
@@ -126,23 +133,22 @@ class Transcript:
 
     @cached_property
     def notices(self) -> tuple[str, ...]:
-        """The parts that are passed through: calls and results without a partner, and unknown parts."""
-        unknown = Counter(name for content in self.contents for name in content.unknown)
-        passed = (f"{number} of unknown type {name!r} passed through" for name, number in unknown.items())
-        return (*self.faults, *passed, *self._unmarked())
+        """The parts that are passed through: calls and results without a partner, and what cannot be read.
 
-    def _unmarked(self) -> tuple[str, ...]:
-        """Return a warning if results in the text of messages cannot be pruned, because their marks are incomplete."""
-        unmarked = [(index, content.unmarked) for index, content in enumerate(self.contents) if content.unmarked]
-        if not unmarked:
-            return ()
-        index, beginning = unmarked[0]
-        more = f", like {len(unmarked) - 1} more," if len(unmarked) > 1 else ""
-        warning = (
-            f"message {index}{more} has a tool result in its text, after {beginning!r}, and stays as it is. Send it as "
-            "a tool message, or as a message that begins with <tool_result> and ends with </tool_result>."
+        There is one warning for each type that cannot be read, and one for all results without complete marks.
+        """
+        unread: dict[object, tuple[str, list[int]]] = {}
+        for index, content in enumerate(self.contents):
+            for name in dict.fromkeys(content.unknown if content.role else ()):
+                warning = _UNKNOWN_MESSAGE if content.role == "unknown" else _UNKNOWN_PART
+                unread.setdefault((warning, name), (warning.format(name), []))[1].append(index)
+            if content.unmarked:
+                unread.setdefault(_UNMARKED, (_UNMARKED.format(content.unmarked), []))[1].append(index)
+        warnings = (
+            f"message {indices[0]}{f', like {len(indices) - 1} more,' if len(indices) > 1 else ''} {warning}"
+            for warning, indices in unread.values()
         )
-        return (warning,)
+        return (*self.faults, *warnings)
 
     def steps(self, number: int) -> tuple[str, ...]:
         """Return the assistant's latest messages with words or calls, at most `number` of them, the latest first."""

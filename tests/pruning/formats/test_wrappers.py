@@ -73,7 +73,8 @@ def test_a_result_that_is_no_json_is_named() -> None:
     call = {"part_kind": "tool-call", "tool_name": "f", "tool_call_id": "c", "args": None}
     part = {"part_kind": "tool-return", "tool_name": "f", "tool_call_id": "c", "content": Film()}
     messages = [{"kind": "response", "parts": [call]}, {"kind": "request", "parts": [part]}]
-    assert pruner().prune(messages).report.warnings == ("1 of unknown type 'Film' passed through",)
+    (warning,) = pruner().prune(messages).report.warnings
+    assert warning.startswith("message 1 has a part of unknown type 'Film', which stays as it is. ")
 
 
 @pytest.mark.parametrize("part", [{"type": "image-data"}, {"type": "media"}, {"type": "image-url", "url": "https://a"}])
@@ -98,9 +99,8 @@ def test_fields_that_a_framework_also_has_do_not_hide_the_content() -> None:
     messages = [{"kind": "request", **message} for message in rendered("openai", LONG)]
     pruned = pruner().prune(messages)
     assert (pruned.report.kind, pruned.report.outcome) == ("openai", "pruned")
-    assert pruner().prune([{"role": "USER", "content": "x"}]).report.warnings == (
-        "1 of unknown type 'USER' passed through",
-    )
+    (warning,) = pruner().prune([{"role": "USER", "content": "x"}] * 3).report.warnings
+    assert warning.startswith("message 0, like 2 more, is of unknown type 'USER'")
 
 
 def test_an_approval_is_no_result() -> None:
