@@ -15,11 +15,12 @@ from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading
 from context_agent.retrieval.loaders.rows import (
     ALL_COLUMNS_NOTE,
+    LONGEST_NAME,
+    TEXT_KEYS,
     TEXT_PER_VALUE,
     check_columns,
     from_row,
     has_text_column,
-    with_all_columns,
 )
 from context_agent.types import Document
 
@@ -102,8 +103,10 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines, *, lin
     if not names:
         raise LeftOutError("the file is empty: it contains no text")
     check_columns(names, reading.options, needs_text=False)
-    if not (has_text := has_text_column(names, reading.options)):
+    labels: list[str] = []
+    if not has_text_column(names, reading.options):
         reading.note_once(ALL_COLUMNS_NOTE)
+        labels = [f"{name[:LONGEST_NAME]}: " for name in names]
     while True:
         line = lines_before + table.line_num + 1
         bounded.begin_row()
@@ -118,7 +121,10 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines, *, lin
             reading.skip(f"the row has {len(cells)} cells, but the header names {len(names)}", line)
         elif any(cells):
             row = dict(zip(names, cells, strict=False))
-            yield from from_row(reading, line, row if has_text else with_all_columns(row))
+            if labels:
+                pairs = zip(labels, map(str.strip, cells), strict=False)
+                row[TEXT_KEYS[0]] = "\n".join([label + cell for label, cell in pairs if cell])
+            yield from from_row(reading, line, row)
 
 
 def _header(table: _csv.Reader) -> list[str]:

@@ -60,12 +60,6 @@ ALL_COLUMNS_NOTE = (
 )
 
 
-def with_all_columns(row: Mapping[str, str]) -> dict[str, str]:
-    """Return the row with a text that has a line `name: value` for each cell that is not empty."""
-    lines = (f"{name[:LONGEST_NAME]}: {value.strip()}" for name, value in row.items() if value.strip())
-    return {**row, TEXT_KEYS[0]: "\n".join(lines)}
-
-
 def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:
     """Return True if the row has a field of text that is not empty."""
     keys = (options.text_key,) if options.text_key else TEXT_KEYS
