@@ -21,11 +21,6 @@ _DATE = re.compile(r"(?<!\d)(?:19|20)\d\d[-_/](0[1-9]|1[0-2])(?:[-_/]([0-3]\d))?
 _EXTENSION = re.compile(
     r"\.(?:md|markdown|txt|rst|html?|pdf|[ct]sv|jsonl?|ya?ml|docx?|tex|org|adoc|log)$", re.IGNORECASE
 )
-_INFLECTED = re.compile(r"[a-z]{4,9}")
-_SYLLABLE = re.compile(r"(?=[a-z]{0,4}[aeiouy])[a-z]{2,3}(?:[a-df-z]|([b-df-hjkmnp-rtv])\1)")
-_OPEN_SYLLABLE = re.compile(r"[b-df-hj-np-tv-z]{0,2}[aeiouy][b-df-hj-np-tvz]")
-_LAST_Y = re.compile(r"(?<=...)(?:ie|y)\Z")
-_DOUBLED = re.compile(r"(?<=([b-df-hjkmnp-rtv]))\1\Z")
 _HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 KEY_LENGTH = 6
@@ -118,29 +113,8 @@ def spelled_title(title: str) -> str:
 
 
 def key(word: str) -> str:
-    """Return the key of a word for comparisons. The key is the first `KEY_LENGTH` letters.
-
-    A short English word first loses its ending. So `bat` and `bats` are equal, and `heal` and `healing` are too.
-    """
-    return _without_ending(word) if _INFLECTED.fullmatch(word) else word[:KEY_LENGTH]
-
-
-@lru_cache(maxsize=16_384)
-def _without_ending(word: str) -> str:
-    """Return the key of a word that may end in -s, -ing or -ed.
-
-    The rules are those of step 1 of the stemmer by Porter ("An algorithm for suffix stripping", 1980). A longer word
-    keeps -ing and -ed, because its key has few letters of them.
-    """
-    if word.endswith(("ches", "shes", "sses", "xes", "zes")):
-        word = word[:-2]
-    elif word.endswith("s") and not word.endswith(("ss", "us", "is", "news")):
-        word = word[:-1]
-    base = word.removesuffix("ing").removesuffix("ed")
-    if base != word and _SYLLABLE.fullmatch(base):
-        single = _DOUBLED.sub("", base)
-        word = f"{base}e" if _OPEN_SYLLABLE.fullmatch(base) else single
-    return _LAST_Y.sub("i", word)[:KEY_LENGTH]
+    """Return the key of a word for comparisons. The key is the first `KEY_LENGTH` letters."""
+    return word[:KEY_LENGTH]
 
 
 @lru_cache(maxsize=4096)

@@ -24,26 +24,6 @@ def test_inflections_share_a_key_and_kin_answer_each_other():
     assert not kin("xylophone")
 
 
-@pytest.mark.parametrize(
-    "forms",
-    [
-        "bat bats", "day days", "lich liches", "box boxes", "class classes", "berry berries", "movie movies",
-        "policy policies", "heal healing healed heals", "bake baking baked", "hop hopping hopped",
-        "hope hoping hoped", "play played", "miss missing missed", "remove removed", "director directed",
-    ],
-)  # fmt: skip
-def test_the_forms_of_a_word_share_a_key(forms):
-    assert len({key(form) for form in forms.split()}) == 1
-
-
-@pytest.mark.parametrize(
-    "others",
-    ["hope hop", "new news", "spring spr", "need ne", "speed spe", "bus bu", "king k", "1990s 1990", "rat rate"],
-)
-def test_other_words_have_other_keys(others):
-    assert len({key(word) for word in others.split()}) == 2
-
-
 def test_brackets_are_no_part_of_a_name():
     assert without_brackets("Get Low (song)") == "Get Low"
     assert without_brackets("(untitled)") == "(untitled)"
