@@ -117,16 +117,16 @@ class OnnxModel:
             rows[start : start + _BLOCK] = _parallel(graph.pair_row, *pieces)
         return rows
 
-    def encode_pieces(self, texts: Sequence[str]) -> list[Rows]:
-        """Return the states of each text's word pieces, shape (n_pieces, width).
+    def encode_pieces(self, texts: Sequence[str], longest: int | None = None) -> list[Rows]:
+        """Return the states of each text's word pieces, shape (n_pieces + 2, width).
 
-        The first and the last piece frame the text. A text that is too long is truncated. If the model has no output
-        `STATES`, raise `ConfigError`.
+        The first and the last state are those of the frame. A text is truncated after `longest` pieces, and where it is
+        too long for the model. If the model has no output `STATES`, raise `ConfigError`.
         """
         graph = self._graph()
         if not graph.has_states:
             raise self._error(f"the model file {self._file} has no output {STATES!r}")
-        return _parallel(graph.states, graph.word_pieces(texts)) if texts else []
+        return _parallel(graph.states, [pieces[:longest] for pieces in graph.word_pieces(texts)]) if texts else []
 
     def _graph(self) -> _Graph:
         key = (self._file, self._tokenizer_file, self._format)

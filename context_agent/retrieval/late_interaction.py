@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 from context_agent._support.onnx import shipped_minilm
 
 
-def late_interaction(query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+def late_interaction(query: str, texts: Sequence[str], *, longest: int = 254) -> NDArray[np.float32]:
     """Return the mean over the query's word pieces of the largest cosine with a piece of each text.
 
     Args:
-        query: The query. Its first 254 word pieces count.
-        texts: The texts. The first 254 word pieces of each count.
+        query: The query.
+        texts: The texts.
+        longest: The word pieces of the query and of each text that count, at most 254.
 
     Returns:
         One number for each text, shape (n_texts,). If the query is empty, all are 0.
     """
-    asked, *read = map(_unit_rows, shipped_minilm().encode_pieces([query, *texts]))
+    asked, *read = map(_unit_rows, shipped_minilm().encode_pieces([query, *texts], longest))
     pieces = asked[1:-1]
     if not len(pieces):
         return np.zeros(len(texts), dtype=np.float32)

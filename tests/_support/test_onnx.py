@@ -173,6 +173,7 @@ def test_a_text_has_a_state_for_each_piece_and_for_its_frame(model: OnnxModel) -
     assert np.array_equal(states[1], model.encode_pieces([texts[1]])[0])
     mean = states[1].mean(axis=0)
     assert mean / np.linalg.norm(mean) == pytest.approx(model.encode([texts[1]])[0], abs=1e-5)
+    assert [len(own) for own in model.encode_pieces(texts, 2)] == [3, 4, 2, 4]
     assert model.encode_pieces([]) == []
 
 

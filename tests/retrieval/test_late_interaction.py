@@ -37,6 +37,13 @@ def test_an_empty_query_is_as_close_to_every_text(query: str) -> None:
     assert late_interaction(query, ["a text", ""]).tolist() == [0, 0]
 
 
+def test_only_the_first_pieces_of_a_text_count() -> None:
+    texts = ["Refunds take five days. Shipping is free.", "Refunds take five days."]
+    whole, start = (late_interaction("Is shipping free?", texts, longest=longest) for longest in (254, 5))
+    assert whole[0] > whole[1]
+    assert start[0] == start[1]
+
+
 def test_no_texts_have_no_scores() -> None:
     assert late_interaction("anything", []).shape == (0,)
 

@@ -72,6 +72,8 @@ RANKING = (
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
 """Added to each rank. The larger it is, the more two middling ranks count compared with one high rank."""
+COMPARED_PIECES = 96
+"""The word pieces of a candidate that late interaction compares with the question."""
 BEST = 5
 """The best candidates, whose links decide how much late interaction counts."""
 COSINE_UNIT = 0.08
@@ -144,9 +146,8 @@ def late_interaction_odds(notes: Notes, odds: Floats, link_scores: Floats, compa
     """
     rows = np.argsort(-odds, kind="stable")[:compared]
     passages = [notes.candidates[row].passage for row in rows.tolist()]
-    found = late_interaction(
-        notes.question.text, [f"{passage.heading}. {passage.text}".removeprefix(". ") for passage in passages]
-    )
+    texts = [f"{passage.heading}. {passage.text}".removeprefix(". ") for passage in passages]
+    found = late_interaction(notes.question.text, texts, longest=COMPARED_PIECES)
     gained = (found - found.mean()) / np.float32(COSINE_UNIT)
     added = np.full(len(odds), gained.min(), dtype=np.float32)
     added[rows] = gained
