@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from context_agent._support.onnx import shipped_minilm
 
+BLOCK = 64
+"""The texts whose states are in memory at a time."""
+
 
 def late_interaction(query: str, texts: Sequence[str], *, longest: int = 254) -> NDArray[np.float32]:
     """Return the mean over the query's word pieces of the largest cosine with a piece of each text.
@@ -26,11 +29,15 @@ def late_interaction(query: str, texts: Sequence[str], *, longest: int = 254) ->
     Returns:
         One number for each text, shape (n_texts,). If the query is empty, all are 0.
     """
-    asked, *read = map(_unit_rows, shipped_minilm().encode_pieces([query, *texts], longest))
-    pieces = asked[1:-1]
+    model = shipped_minilm()
+    pieces = _unit_rows(model.encode_pieces([query], longest)[0])[1:-1]
+    scores = np.zeros(len(texts), dtype=np.float32)
     if not len(pieces):
-        return np.zeros(len(texts), dtype=np.float32)
-    return np.array([(pieces @ own.T).max(axis=1).mean() for own in read], dtype=np.float32)
+        return scores
+    for start in range(0, len(texts), BLOCK):
+        states = model.encode_pieces(texts[start : start + BLOCK], longest)
+        scores[start : start + BLOCK] = [(pieces @ _unit_rows(own).T).max(axis=1).mean() for own in states]
+    return scores
 
 
 def _unit_rows(states: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent._support.onnx import shipped_minilm
-from context_agent.retrieval.late_interaction import late_interaction
+from context_agent.retrieval.late_interaction import BLOCK, late_interaction
 from context_agent.retrieval.rerankers import LateInteractionReranker, load_reranker
 
 
@@ -49,9 +49,9 @@ def test_no_texts_have_no_scores() -> None:
 
 
 def test_the_score_of_a_text_does_not_depend_on_the_others() -> None:
-    together = late_interaction("What is served?", ["Soup and bread.", "", "x" * 50_000])
+    together = late_interaction("What is served?", ["Soup and bread.", "", "x" * 50_000] * BLOCK)
     assert np.isfinite(together).all()
-    assert together[0] == late_interaction("What is served?", ["Soup and bread."])[0]
+    assert set(together[::3].tolist()) == {late_interaction("What is served?", ["Soup and bread."])[0]}
 
 
 def test_it_orders_the_hits_of_a_corpus() -> None:
