@@ -124,7 +124,7 @@ def test_inside_a_running_loop_in_a_chain_and_in_many_threads(agent: SearchAgent
 def test_senseless_options_are_refused(agent: SearchAgent, options: dict[str, int]) -> None:
     with pytest.raises(ValidationError, match="greater than or equal to 1"):
         ContextAgentRetriever(agent=agent, **options)
-    with pytest.raises(ConfigError, match=r"k, .* must be .*at least 1; got 0"):
+    with pytest.raises(ConfigError, match=r"`k` must be .*at least 1; got 0"):
         ContextAgentRetriever(agent=agent).invoke(QUESTION, k=0)
 
 

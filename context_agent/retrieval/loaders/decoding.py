@@ -34,6 +34,8 @@ _BYTE_ORDER_MARKS = (
 )
 UTF16_SAMPLE = 8_192
 """The number of bytes at the beginning in which UTF-16 without a byte order mark is recognized."""
+FEWEST_LATIN = 4
+"""The fewest Latin characters, digits and spaces by which UTF-16 without a byte order mark is recognized."""
 LONGEST_ENCODING = 40
 """The most characters of an encoding's name."""
 _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
@@ -89,11 +91,12 @@ def utf_encoding(data: bytes) -> str | None:
 def _unmarked_utf16(data: bytes) -> str | None:
     """Return the encoding if the bytes are UTF-16 without a byte order mark, or else None.
 
-    In such a text, a tenth of the characters or more are Latin letters, digits, spaces and line breaks, whose upper
-    byte is NUL. No character is a control character or unassigned.
+    In such a text, four characters and a tenth of all characters or more are Latin letters, digits, spaces and line
+    breaks, whose upper byte is NUL. No character is a control character or unassigned.
     """
     even, odd = data[::2].count(0), data[1::2].count(0)
-    if max(even, odd) * 20 < len(data) or max(even, odd) < 4 * min(even, odd) or not data:
+    most = max(even, odd)
+    if most < FEWEST_LATIN or most * 20 < len(data) or most < 4 * min(even, odd):
         return None
     encoding = "utf-16-le" if odd > even else "utf-16-be"
     try:
