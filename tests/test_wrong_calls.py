@@ -100,6 +100,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a text for a number of passages": (lambda _: BridgePolicy(remembered="9"), "`remembered`"),  # type: ignore[arg-type]
     "searches in text": (lambda _: Effort(searches="3"), "`searches`"),  # type: ignore[arg-type]
     "a negative number of readings": (lambda _: Effort(readings=-1), "`readings`"),
+    "an effort that compares nothing": (lambda _: Effort(compared=0), "`compared`"),
     "a probability in text": (lambda _: Effort(sufficient="1"), "`sufficient`"),  # type: ignore[arg-type]
     "a breadth in text": (lambda _: Swarm(breadth="3"), "`breadth`"),  # type: ignore[arg-type]
     "a fraction as a breadth": (lambda _: Swarm(breadth=1.5), "`breadth`"),  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ class Effort:
     """True if the view is edited. Without edits, an episode ends when the view is full."""
 
     def __post_init__(self) -> None:
-        for name, least in {"searches": 1, "turns": 1, "ranking": 1, "readings": 0}.items():
+        for name, least in {"searches": 1, "turns": 1, "ranking": 1, "readings": 0, "compared": 1}.items():
             whole_number(getattr(self, name), name, least=least)
         real_number(self.sufficient, "sufficient")
 
