@@ -25,7 +25,8 @@ from context_agent.harness.profile import default
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedPassage, ChunkCandidate
 from context_agent.pruning.formats import read_content
-from context_agent.pruning.messages import checked_messages, without_added_context
+from context_agent.pruning.formats.marks import without_added_context
+from context_agent.pruning.messages import checked_messages
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.report import Pruned

@@ -15,6 +15,7 @@ from context_agent.errors import ConfigError
 from context_agent.pruning.bundles import find_conversation
 from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText, Section
 from context_agent.pruning.formats import read_content
+from context_agent.pruning.formats.marks import without_added_context
 from context_agent.pruning.pairing import paired
 
 SHORTEST_TASK = 4
@@ -23,14 +24,6 @@ SHORTEST_TASK = 4
 A shorter one is read together with the message before.
 """
 _HINT = re.compile(r"^[ \t]*(?:[-*>#]{1,6}[ \t]*)?looking for:[ \t]*(\S[^\n]{0,500})", re.I | re.M)
-_ADDED_CONTEXT = re.compile(
-    r"(?:# AGENTS\.md instructions for [^\n]{1,1000}\n\s{0,9})?"
-    r"<(system-reminder|environment_context|environment_details|session_context|user_instructions|INSTRUCTIONS)>"
-)
-"""The beginning of a block that a coding agent adds to a user message. The user did not write it.
-
-Claude Code, Cline, Codex and Gemini CLI use these names. The blocks can be a hundred times longer than the task.
-"""
 _UNKNOWN_MESSAGE = (
     "is of unknown type {!r} and stays as it is. The pruner knows the roles user, assistant, system and tool."
 )
@@ -175,25 +168,6 @@ class Transcript:
         for index, by_path in changes.items():
             messages[index] = _with_values(messages[index], by_path)
         return messages
-
-
-def without_added_context(text: str) -> str:
-    """Return the text of a user message without the blocks that a coding agent added."""
-    kept: list[str] = []
-    position = 0
-    unclosed: set[str] = set()
-    for opening in _ADDED_CONTEXT.finditer(text):
-        name = opening[1]
-        if opening.start() < position or name in unclosed:
-            continue
-        closing = f"</{name}>"
-        end = text.find(closing, opening.end())
-        if end < 0:
-            unclosed.add(name)
-            continue
-        kept.append(text[position : opening.start()])
-        position = end + len(closing)
-    return "".join([*kept, text[position:]]).strip()
 
 
 def checked_messages(messages: object) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""Marks of tool results and of calls in the text of a message.
+"""Marks in the text of a message: of tool results, of calls, and of blocks that a coding agent adds.
 
 Agents without tool messages send a result as a text of the user. Only a result with a mark at both ends is read. The
 text outside the marks may be the user's own.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from context_agent.pruning.contents import Section
 
@@ -26,6 +27,14 @@ _UNMARKED = re.compile(
 )
 _LONGEST_BEGINNING = 1_000
 _CALL = re.compile(r"<tool_call>|<function_calls>|<function=\w|^[ \t]{0,3}Action:[ \t]?\S", re.M)
+_ADDED_CONTEXT = re.compile(
+    r"(?:# AGENTS\.md instructions for [^\n]{1,1000}\n\s{0,9})?"
+    r"<(system-reminder|environment_context|environment_details|session_context|user_instructions|INSTRUCTIONS)>"
+)
+"""The beginning of a block that a coding agent adds to a user message. The user did not write it.
+
+Claude Code, Cline, Codex and Gemini CLI use these names. The blocks can be a hundred times longer than the task.
+"""
 _USER_MARKS = ("<feedback>", "<answer>", "<user_message>", "<task>")
 
 
@@ -40,12 +49,39 @@ def marked_sections(text: str) -> list[Section]:
         pattern = _OUTPUT_OPENING if text.rstrip().endswith(_OUTPUT_ENDS) else None
     else:
         pattern = _OPENING if _OPENING.match(text, text.rfind("\n", 0, start) + 1) else None
-    bounds = () if pattern is None else _bounds(text, pattern)
-    return [Section(number, first, last) for number, (first, last) in enumerate(bounds) if first < last]
+    sections: list[Section] = []
+    for number, span in enumerate(() if pattern is None else marked_spans(text, pattern)):
+        inner = text[span.inner : span.inner_end]
+        first, last = span.inner + len(inner) - len(inner.lstrip()), span.inner + len(inner.rstrip())
+        sections += [Section(number, first, last)] if first < last else []
+    return sections
 
 
-def _bounds(text: str, opening_pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of the text between each opening and the next closing mark, without the space around it."""
+class MarkedSpan(NamedTuple):
+    """A part of a text between two marks.
+
+    Attributes:
+        start: The offset of the opening mark.
+        inner: The offset after the opening mark.
+        inner_end: The offset of the closing mark.
+        end: The offset after the closing mark.
+    """
+
+    start: int
+    inner: int
+    inner_end: int
+    end: int
+
+
+def marked_spans(text: str, opening_pattern: re.Pattern[str]) -> Iterator[MarkedSpan]:
+    """Yield the span of each opening mark and of the next closing mark with the same name.
+
+    The spans do not overlap. An opening mark without a closing mark is left out.
+
+    Args:
+        text: The text.
+        opening_pattern: A pattern of opening marks. Its first group is the name.
+    """
     position = 0
     unclosed: set[str] = set()
     for opening in opening_pattern.finditer(text):
@@ -58,8 +94,17 @@ def _bounds(text: str, opening_pattern: re.Pattern[str]) -> Iterator[tuple[int, 
             unclosed.add(name)
             continue
         position = end + len(closing)
-        inner = text[opening.end() : end]
-        yield opening.end() + len(inner) - len(inner.lstrip()), opening.end() + len(inner.rstrip())
+        yield MarkedSpan(opening.start(), opening.end(), end, position)
+
+
+def without_added_context(text: str) -> str:
+    """Return the text of a user message without the blocks that a coding agent added."""
+    kept: list[str] = []
+    position = 0
+    for span in marked_spans(text, _ADDED_CONTEXT):
+        kept.append(text[position : span.start])
+        position = span.end
+    return "".join([*kept, text[position:]]).strip()
 
 
 def text_outside(text: str, sections: Sequence[Section]) -> str:
