@@ -7,14 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from context_agent.pruning.formats.fields import get_field
+
 CONVERSATION_PATHS: tuple[tuple[str, ...], ...] = (
     ("messages",),
     ("input",),
     ("contents",),
+    ("clientHistory",),
     ("history",),
     ("chat_history",),
+    ("conversation",),
+    ("entries",),
     ("events",),
     ("values", "messages"),
+    ("inputs",),
     ("inputs", "messages"),
     ("input", "messages"),
     ("gen_ai.input.messages",),
@@ -32,15 +38,22 @@ class Bundle:
         path: The keys and the index that lead to the messages. It is empty if the value is the list of messages.
         messages: The messages.
         is_text: True if the value has the messages as a JSON text, as the attributes of traces have.
+        own_entries: The number of messages at the end that stand for other fields of the value. Only requests to
+            Cohere's first chat API have them.
     """
 
     value: Any
     path: tuple[str | int, ...]
     messages: list[Any]
     is_text: bool = False
+    own_entries: int = 0
 
     def with_messages(self, messages: list[Any]) -> Any:
         """Return the value with other messages. What contains them is copied."""
+        if self.own_entries:
+            results = get_field(messages[-1], "tool_results")
+            fields = {"chat_history": messages[: -self.own_entries], **({"tool_results": results} if results else {})}
+            return {**self.value, **{name: field for name, field in fields.items() if name in self.value}}
         return _replaced(self.value, self.path, json.dumps(messages, ensure_ascii=False) if self.is_text else messages)
 
 
@@ -51,6 +64,8 @@ def find_conversation(value: Any) -> Bundle | None:
     """
     if isinstance(value, list):
         return Bundle(value, (), value)
+    if isinstance(value, Mapping) and (bundle := cohere_request(value)):
+        return bundle
     for path in CONVERSATION_PATHS:
         found = value
         for key in path:
@@ -61,6 +76,25 @@ def find_conversation(value: Any) -> Bundle | None:
             is_nested = len(messages) == 1 and isinstance(messages[0], list) and not is_text
             return Bundle(value, (*path, 0), messages[0]) if is_nested else Bundle(value, path, messages, is_text)
     return None
+
+
+def cohere_request(value: Mapping[str, Any]) -> Bundle | None:
+    """Return the conversation in a request to Cohere's first chat API. If the value is another one, return None.
+
+    The last message of the user and the newest results are fields of their own. They follow the history. If the results
+    are those of the first step, no message has their calls, which the results repeat.
+    """
+    message = value.get("message")
+    history, results = (value.get(name) or [] for name in ("chat_history", "tool_results"))
+    if not (isinstance(message, str) and isinstance(history, list) and isinstance(results, list)):
+        return None
+    if not (history or results):
+        return None
+    entries: list[Any] = [{"role": "USER", "message": message}] if message else []
+    if results and not (history and not entries and get_field(history[-1], "tool_calls")):
+        entries.append({"role": "CHATBOT", "tool_calls": [get_field(result, "call") for result in results]})
+    entries += [{"role": "TOOL", "tool_results": results}] if results else []
+    return Bundle(value, ("chat_history",), [*history, *entries], own_entries=len(entries)) if entries else None
 
 
 def _decoded(text: str) -> Any:

@@ -10,7 +10,7 @@ from context_agent.pruning.images import ImageRule
 
 MessageKind = Literal[
     "openai", "responses", "anthropic", "langchain", "bedrock", "gemini", "vercel", "pydantic-ai", "cohere",
-    "llamaindex", "haystack", "autogen", "semantic-kernel", "opentelemetry",
+    "llamaindex", "haystack", "autogen", "semantic-kernel", "opentelemetry", "mistral", "opencode", "goose",
 ]  # fmt: skip
 
 
@@ -146,4 +146,7 @@ IMAGE_RULES: dict[MessageKind, ImageRule] = {
     "autogen": "pixels",
     "semantic-kernel": "pixels",
     "opentelemetry": "pixels",
+    "mistral": "pixels",
+    "opencode": "pixels",
+    "goose": "pixels",
 }

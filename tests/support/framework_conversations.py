@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.support.conversations import Call, Turn
+from tests.support.conversations import Call, Turn, rendered
 
 Renderer = Callable[[Sequence[Turn]], list[Any]]
 
@@ -416,6 +416,146 @@ _cline = _text_protocol(
     ]
 )
 
+_mistral = _turns(
+    lambda text: {"object": "entry", "type": "message.input", "role": "user", "content": text},
+    lambda text, calls: [
+        *_said(
+            text,
+            {
+                "object": "entry",
+                "type": "message.output",
+                "role": "assistant",
+                "content": [{"type": "text", "text": text}, {"type": "tool_file", "file_id": "f"}],
+            },
+        ),
+        *(
+            {
+                "object": "entry",
+                "type": "function.call",
+                "tool_call_id": c.id,
+                "name": "search",
+                "arguments": json.dumps(c.arguments) if c.is_plain else c.arguments,
+            }
+            for c in calls
+        ),
+        {"object": "entry", "type": "tool.execution", "name": "web_search", "arguments": "{}", "info": {}},
+    ],
+    lambda calls: [
+        {"object": "entry", "type": "function.result", "tool_call_id": c.id, "result": c.texts[0]} for c in calls
+    ],
+)
+
+
+def _codex(turns: Sequence[Turn]) -> list[Any]:
+    """The lines of a session: the items of the Responses API, and records that the model does not get."""
+    lines: list[Any] = [{"type": "session_meta", "payload": {"id": "s", "cwd": "/home"}}]
+    for item in rendered("responses", turns):
+        is_user = item.get("role") == "user"
+        said = {"type": "message", "content": [{"type": "input_text", "text": item["content"]}]} if is_user else {}
+        line = {"timestamp": "2026-01-01T00:00:00Z", "type": "response_item", "payload": {**item, **said}}
+        lines.append(line)
+        lines.append({"type": "event_msg", "payload": {"type": "token_count"}})
+    return lines
+
+
+def _opencode_state(call: Call) -> dict[str, Any]:
+    state: dict[str, Any] = {"input": call.arguments, "metadata": {}, "time": {"start": 1, "end": 2}}
+    if call.is_error:
+        return {"status": "error", "error": call.texts[0], **state}
+    return {"status": "completed", "output": call.texts[0], "title": "search", **state}
+
+
+_opencode = _turns(
+    lambda text: {
+        "info": {"id": "m", "role": "user"},
+        "parts": [
+            {"type": "text", "text": text},
+            {"type": "text", "text": "Called the Read tool with the following input: {}", "synthetic": True},
+        ],
+    },
+    lambda text, calls: [
+        {
+            "info": {"id": "m", "role": "assistant"},
+            "parts": [
+                {"type": "step-start"},
+                *_said(text, {"type": "text", "text": text}),
+                *({"type": "tool", "callID": c.id, "tool": "search", "state": _opencode_state(c)} for c in calls),
+                {"type": "step-finish", "reason": "tool-calls"},
+            ],
+        }
+    ],
+    lambda calls: [],
+)
+
+
+def _gemini_cli(turns: Sequence[Turn]) -> list[Any]:
+    """The lines of a session: messages, and changes of what describes the session."""
+    messages = _gemini_cli_messages(turns)
+    start = {"sessionId": "s", "projectHash": "p", "startTime": "2026-01-01T00:00:00Z", "kind": "main"}
+    note = {"id": "i", "timestamp": "2026-01-01T00:00:00Z", "type": "info", "content": "Request cancelled."}
+    return [start, *(line for message in messages for line in (message, {"$set": {"lastUpdated": "x"}})), note]
+
+
+_gemini_cli_messages = _turns(
+    lambda text: {"id": "m", "timestamp": "2026-01-01T00:00:00Z", "type": "user", "content": [{"text": text}]},
+    lambda text, calls: [
+        {
+            "id": "m",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "type": "gemini",
+            "content": text,
+            "toolCalls": [
+                {
+                    "id": c.id,
+                    "name": "search",
+                    "args": c.arguments,
+                    "result": [{"functionResponse": {"id": c.id, "name": "search", "response": {"output": _value(c)}}}],
+                    "status": "error" if c.is_error else "success",
+                    "resultDisplay": "searched",
+                }
+                for c in calls
+            ],
+        }
+    ],
+    lambda calls: [],
+)
+_goose = _turns(
+    lambda text: {"role": "user", "created": 1, "content": [{"type": "text", "text": text}]},
+    lambda text, calls: [
+        {
+            "role": "assistant",
+            "created": 1,
+            "content": [
+                {"type": "systemNotification", "notificationType": "inlineMessage", "msg": "Working."},
+                *_said(text, {"type": "text", "text": text}),
+                *(
+                    {
+                        "type": "toolRequest",
+                        "id": c.id,
+                        "toolCall": {"status": "success", "value": {"name": "search", "arguments": c.arguments}},
+                    }
+                    for c in calls
+                ),
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "role": "user",
+            "created": 1,
+            "content": [{"type": "toolResponse", "id": c.id, "toolResult": _goose_result(c)} for c in calls],
+        }
+    ],
+)
+
+
+def _goose_result(call: Call) -> dict[str, Any]:
+    if call.is_error:
+        return {"status": "error", "error": call.texts[0]}
+    parts = [{"type": "text", "text": text} for text in call.texts]
+    return {"status": "success", "value": {"content": parts, "isError": False} if call.is_plain else parts}
+
+
 FRAMEWORKS: dict[str, Renderer] = {
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
     "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
@@ -436,5 +576,10 @@ FRAMEWORKS: dict[str, Renderer] = {
     "hermes with tool messages": _hermes_tools,
     "mini-swe-agent": _shell,
     "cline": _cline,
+    "mistral": _mistral,
+    "codex": _codex,
+    "opencode": _opencode,
+    "gemini cli": _gemini_cli,
+    "goose": _goose,
 }
 """The formats of frameworks, and of agents whose results are text between marks."""

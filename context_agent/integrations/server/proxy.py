@@ -1,9 +1,9 @@
 """A proxy before a model server that prunes conversations on their way, for `ctx1 proxy`.
 
-The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Cohere's `/v2/chat`, Gemini's
-`generateContent` and Bedrock's `converse`. In a pruned body, only the texts that changed differ. Everything else passes
-through byte for byte. Answers are relayed as they arrive, including their headers. The proxy adds no key, follows no
-redirect and keeps no cookie. Keys in headers pass through, and are neither stored nor logged.
+The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Cohere's `/v1/chat` and
+`/v2/chat`, Gemini's `generateContent` and Bedrock's `converse`. In a pruned body, only the texts that changed differ.
+Everything else passes through byte for byte. Answers are relayed as they arrive, including their headers. The proxy
+adds no key, follows no redirect and keeps no cookie. Keys in headers pass through, and are neither stored nor logged.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from context_agent.integrations.server.savings import PrunedRequest, SavingsRepo
 from context_agent.integrations.server.service import LimitedService
 from context_agent.integrations.server.settings import Settings
 from context_agent.integrations.server.targets import path_fault
+from context_agent.pruning.bundles import Bundle, cohere_request
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.report import PruneReport
 
@@ -67,6 +68,7 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+COHERE_HISTORY = "chat_history"
 CONVERSATION_FIELDS = {
     "/v1/chat/completions": "messages",
     "/chat/completions": "messages",
@@ -74,10 +76,12 @@ CONVERSATION_FIELDS = {
     "/responses": "input",
     "/v1/messages": "messages",
     "/v2/chat": "messages",
+    "/v1/chat": COHERE_HISTORY,
 }
 """The paths whose requests are pruned, and the field that holds the conversation.
 
-Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. `/v2/chat` is Cohere's.
+Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. Cohere has `/v1/chat` and
+`/v2/chat`.
 """
 ANTHROPIC_PATH = "/v1/messages"
 MODEL_PATH_FIELDS = (
@@ -88,7 +92,7 @@ MODEL_PATH_FIELDS = (
     (re.compile(r"/model/[^/]{1,400}/converse(?:-stream)?"), "messages"),
 )
 """The paths that name a model, of Gemini's API and of Bedrock's Converse API, with the field of the conversation."""
-SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction")
+SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction", "preamble")
 """Fields outside the conversation that contain the system text."""
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
 """Warnings in the header, and characters of each."""
@@ -181,15 +185,15 @@ class BodyPruner:
         except UndecodableBody as error:
             return PrunedBody(body, {"outcome": "no conversation"}, (str(error),))
         request = self._decoded(plain)
-        messages = None if request is None else request.get(name)
-        if request is None or not isinstance(messages, list):
+        bundle = None if request is None else _conversation(request, name)
+        if request is None or bundle is None:
             return PrunedBody(body, {"outcome": "no conversation"})
         system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
         caching = PrefixCaching(_cache_ttl(plain)) if states_caching else None
-        pruned = self._pruners.prune(messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
+        pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
         record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
-        changes = {(name, *path): value for path, value in differences(messages, pruned.messages)}
+        changes = dict(differences(request, bundle.with_messages(pruned.messages)))
         if not changes:
             return PrunedBody.of(body, pruned.report, record)
         encoding = json.detect_encoding(plain)
@@ -204,6 +208,14 @@ class BodyPruner:
         except (ResponseTooLarge, ValueError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
+
+
+def _conversation(request: dict[str, Any], name: str) -> Bundle | None:
+    """Return the conversation in a request. If the field `name` has none, return None."""
+    if name == COHERE_HISTORY:
+        return cohere_request(request)
+    messages = request.get(name)
+    return Bundle(request, (name,), messages) if isinstance(messages, list) else None
 
 
 def _cache_ttl(body: bytes) -> str:

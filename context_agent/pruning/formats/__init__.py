@@ -23,12 +23,16 @@ from context_agent.pruning.formats.chat import (
 from context_agent.pruning.formats.cohere import is_cohere_entry, read_cohere
 from context_agent.pruning.formats.fields import get_field, text_field
 from context_agent.pruning.formats.gemini import is_gemini, read_gemini
+from context_agent.pruning.formats.gemini_cli import is_gemini_cli, read_gemini_cli
+from context_agent.pruning.formats.goose import is_goose, read_goose
 from context_agent.pruning.formats.haystack import is_haystack, read_haystack
 from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamaindex
+from context_agent.pruning.formats.mistral import MISTRAL_ENTRIES, MISTRAL_MESSAGES, read_mistral
+from context_agent.pruning.formats.opencode import is_opencode, read_opencode
 from context_agent.pruning.formats.responses import OPAQUE_ITEMS, read_item
 from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_ai_author, read_typed_parts
 from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
-from context_agent.pruning.formats.wrappers import unwrapped
+from context_agent.pruning.formats.wrappers import is_session_record, unwrapped
 
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
@@ -37,6 +41,17 @@ _ROLES = {
     "SystemMessage": "system", "ToolMessage": "tool", "FunctionMessage": "tool", "HumanMessageChunk": "user",
     "AIMessageChunk": "assistant", "SystemMessageChunk": "system", "ToolMessageChunk": "tool",
 }  # fmt: skip
+_FAMILIES: dict[str, MessageKind] = {"message": "responses", **dict.fromkeys(MISTRAL_MESSAGES, "mistral")}
+"""The formats that the type of a message shows."""
+_WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageContent]], ...] = (
+    (is_opencode, read_opencode),
+    (is_gemini_cli, read_gemini_cli),
+)
+"""The formats whose messages have no role of their own."""
+_BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {
+    **dict.fromkeys(AUTOGEN_ROLES, read_autogen),
+    **dict.fromkeys(MISTRAL_ENTRIES, read_mistral),
+}
 _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int, str], MessageContent]], ...] = (
     (is_harmony_call, read_harmony_call),
     (is_llamaindex, read_llamaindex),
@@ -45,6 +60,7 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int, str], MessageCo
     (has_typed_parts, read_typed_parts),
     (is_gemini, read_gemini),
     (is_bedrock, read_bedrock),
+    (is_goose, read_goose),
 )
 """The formats that the fields of a message or of its parts show. The first that fits reads the message."""
 
@@ -64,6 +80,8 @@ def read_content(message: Any, index: int, *, follows_agent: bool = False) -> Me
     """
     if isinstance(message, tuple | list) and len(message) == 2 and all(isinstance(item, str) for item in message):
         message = {"role": message[0], "content": message[1]}
+    if is_session_record(message):
+        return MessageContent("unknown")
     path, inner = unwrapped(message)
     content = _read(inner, index, follows_agent=follows_agent)
     return _under(path, content) if path else content
@@ -92,7 +110,7 @@ def _read(message: Any, index: int, *, follows_agent: bool) -> MessageContent:
     for is_format, read in _FORMATS:
         if is_format(message):
             return read(message, index, author)
-    family: MessageKind | None = "langchain" if is_langchain else "responses" if kind == "message" else None
+    family: MessageKind | None = "langchain" if is_langchain else _FAMILIES.get(kind)
     if author == "tool":
         return read_tool_message(message, index, family)
     return read_authored(message, index, author, family, follows_agent=follows_agent)
@@ -100,12 +118,15 @@ def _read(message: Any, index: int, *, follows_agent: bool) -> MessageContent:
 
 def _without_role(message: Any, kind: str, index: int) -> MessageContent | None:
     """Return the content of a message that never has a role. If it may be one of LangChain, return None."""
+    for is_format, read in _WITHOUT_ROLE:
+        if is_format(message):
+            return read(message, index)
     if author := pydantic_ai_author(message):
         return read_typed_parts(message, index, author)
     if not kind:
         return MessageContent("", unknown=(type(message).__name__,))
-    if kind in AUTOGEN_ROLES:
-        return read_autogen(message, index)
+    if (read_by_type := _BY_TYPE.get(kind)) is not None:
+        return read_by_type(message, index)
     if kind.endswith(("_call", "_output")) or kind in OPAQUE_ITEMS:
         return read_item(message, kind, index)
     return None

@@ -15,7 +15,9 @@ _ROLES = {"USER": "user", "CHATBOT": "assistant", "SYSTEM": "system", "TOOL": "t
 
 def is_cohere_entry(entry: Any, role: str) -> bool:
     """Return True if an object with this role has the fields of an entry of the chat history."""
-    return role in _ROLES and any(get_field(entry, name) is not None for name in ("message", "tool_results"))
+    return role in _ROLES and any(
+        get_field(entry, name) is not None for name in ("message", "tool_calls", "tool_results")
+    )
 
 
 def read_cohere(entry: Any, index: int) -> MessageContent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_agent.pruning.contents import Call, MessageContent, Path
+from context_agent.pruning.contents import Call, MessageContent, Path, ResultText
 from context_agent.pruning.formats.collector import ContentCollector
 from context_agent.pruning.formats.fields import first_field, first_key, first_value, get_field, items, text_field
 from context_agent.pruning.formats.parts import texts_at, value_texts
@@ -34,19 +34,24 @@ def read_gemini(message: Any, index: int, role: str) -> MessageContent:
             own = Call(text_field(call, "id"), text_field(call, "name"))
             reading.add_call(own, get_field(call, "args"), path, "value", fixed=signed)
         elif result is not None:
-            path = ("parts", number, result_name, "response")
             answer = Call(text_field(result, "id"), text_field(result, "name"))
-            value = get_field(result, "response")
-            failed = isinstance(value, Mapping) and bool(value.get("error"))
-            reading.add_results(answer, value_texts(path, value), flagged=failed)
+            texts, failed = response_texts(result, ("parts", number, result_name))
+            reading.add_results(answer, texts, flagged=failed)
         elif code is not None:
             reading.add_words("code", get_field(code, "code"))
         elif output is not None:
-            texts = () if signed else texts_at(output, ("output",), ("parts", number, output_name))
+            own_texts = () if signed else texts_at(output, ("output",), ("parts", number, output_name))
             failed = get_field(output, "outcome") in ("OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
-            reading.add_own_results("code", texts, flagged=failed)
+            reading.add_own_results("code", own_texts, flagged=failed)
         elif isinstance(text := get_field(part, "text"), str):
             reading.words.append(text)
         elif not any(get_field(part, name) is not None for name in _GEMINI_OPAQUE):
             reading.unknown.append(first_key(part))
     return reading.authored(role)
+
+
+def response_texts(result: Any, path: Path) -> tuple[list[ResultText], bool]:
+    """Return the text of a function response, and True if it has an error."""
+    value = get_field(result, "response")
+    failed = isinstance(value, Mapping) and bool(value.get("error"))
+    return value_texts((*path, "response"), value), failed

@@ -17,7 +17,7 @@ _IMAGE_PARTS = frozenset(("image", "image_url", "input_image", "image-data", "im
 OPAQUE_PARTS = frozenset((
     *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
     "container_upload", "tool_reference", "tool_call", "search_result", "media", "file-data", "file-url", "file-id",
-    "image-file-id",
+    "image-file-id", "tool_file", "document_url", "resource_link",
 ))  # fmt: skip
 """Known parts without a text to judge, or without a text that pruning may change."""
 
@@ -39,6 +39,8 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
             texts += image_texts(here, part, _image_data(part, name), kind, text_type)
         elif name == "search_result" and len(path) < LONGEST_PATH:
             texts += result_texts(get_field(part, "content"), (*here, "content"), kind)[0]
+        elif name == "resource" and isinstance(text := get_field(get_field(part, "resource"), "text"), str):
+            texts.append(result_text((*here, "resource", "text"), text))
         elif name == "document" and len(path) < LONGEST_PATH:
             texts += document_texts(part, here)
         elif not name and (streams := [stream for stream in ("stdout", "stderr") if text_field(part, stream)]):

@@ -171,6 +171,7 @@ def test_only_the_innermost_differences_are_found() -> None:
         ("/v1beta/models/gemini-3-pro:streamGenerateContent", "contents"),
         ("/v1/projects/p/locations/l/publishers/google/models/g:generateContent", "contents"),
         ("/v2/chat", "messages"),
+        ("/v1/chat", "chat_history"),
         ("/model/anthropic.claude-v2:1/converse", "messages"),
         ("/model/m/converse-stream", "messages"),
         ("/model/m/invoke", None),
@@ -214,6 +215,29 @@ def test_a_request_of_cohere_is_pruned() -> None:
     results = [m["content"][0]["document"] for m in json.loads(received.body)["messages"] if m["role"] == "tool"]
     assert all(list(document["data"]) == ["text"] for document in results)
     assert any("pruned" in document["data"]["text"] for document in results)
+
+
+def test_a_request_to_the_first_chat_of_cohere_is_pruned() -> None:
+    body: dict[str, Any] = {"model": "command-r", "message": "", "chat_history": [], "temperature": 0.30}
+    for message in conversation(6)[1:]:
+        if message["role"] == "user":
+            body["chat_history"].append({"role": "USER", "message": message["content"]})
+        elif message["role"] == "assistant":
+            body["chat_history"].append({"role": "CHATBOT", "tool_calls": [{"name": "search", "parameters": {}}]})
+        else:
+            results = [{"call": {"name": "search", "parameters": {}}, "outputs": [{"text": message["content"]}]}]
+            body["chat_history"].append({"role": "TOOL", "tool_results": results})
+    body["tool_results"] = body["chat_history"].pop()["tool_results"]
+    sent = json.dumps(body).encode()
+    pruned = bodies().prune(sent, "chat_history", b"caller")
+    assert pruned.counts["outcome"] == "pruned"
+    after = json.loads(pruned.body)
+    changes = dict(differences(body, after))
+    assert changes
+    assert all(path[0] in ("chat_history", "tool_results") for path in changes)
+    assert (
+        bodies().prune(json.dumps({"message": "Hello."}).encode(), "chat_history", b"").body == b'{"message": "Hello."}'
+    )
 
 
 @pytest.mark.parametrize("other", ["?key=another", "?alt=sse&KEY=another", "?x=1"])

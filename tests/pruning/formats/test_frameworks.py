@@ -28,7 +28,8 @@ KINDS = {
     "cohere 1": "cohere", "opentelemetry": "opentelemetry", "llamaindex": "llamaindex", "autogen": "autogen",
     "semantic-kernel": "semantic-kernel", "haystack": "haystack", "harmony": "openai", "google adk": "gemini",
     "saved langchain": "langchain", "smolagents": "openai", "hermes": "openai", "hermes with tool messages": "openai",
-    "mini-swe-agent": "openai", "cline": "openai",
+    "mini-swe-agent": "openai", "cline": "openai", "mistral": "mistral", "codex": "responses", "opencode": "opencode",
+    "gemini cli": "gemini", "goose": "goose",
 }  # fmt: skip
 
 

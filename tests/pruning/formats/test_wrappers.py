@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from context_agent.pruning.messages import Transcript
 from tests.support.conversations import rendered
-from tests.support.long_conversation import LONG, noises, pruner
+from tests.support.framework_conversations import FRAMEWORKS
+from tests.support.long_conversation import LONG, TASK, noises, pruner
 
 
 def test_the_records_of_claude_code_are_pruned() -> None:
@@ -126,3 +128,63 @@ def test_the_results_of_a_tool_of_the_provider_stay() -> None:
     pruned = pruner().prune([*messages, {"role": "user", "content": "Go on."}])
     assert pruned.messages[:2] == messages
     assert pruned.report.warnings == ()
+
+
+def test_what_opencode_does_not_send_stays() -> None:
+    """OpenCode sends no result that it compacted, and the user wrote no synthetic text."""
+    messages = FRAMEWORKS["opencode"](LONG)
+    for message in messages[1:]:
+        for part in message["parts"]:
+            if part["type"] == "tool":
+                part["state"]["time"]["compacted"] = 3
+    pruned = pruner().prune(messages)
+    assert pruned.report.tokens_before == 0
+    assert pruned.messages == messages
+    assert Transcript(messages).task == TASK
+
+
+def test_a_signed_call_of_goose_and_its_resource_are_read() -> None:
+    arguments = {"text": noises(0, 40)}
+    call = {"type": "toolRequest", "id": "c", "thoughtSignature": "x", "toolCall": {"value": {"arguments": arguments}}}
+    resource = {"type": "resource", "resource": {"uri": "file:///a", "text": noises(10, 20)}}
+    link = {"type": "resource_link", "uri": "file:///b"}
+    result = {"type": "toolResponse", "id": "c", "toolResult": {"status": "success", "value": [resource, link]}}
+    confirmation = {"type": "toolConfirmationRequest", "id": "c", "toolName": "write"}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": TASK}]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [confirmation]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+    ]
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert pruned.report.warnings == ()
+    assert pruned.messages[:3] == messages[:3]
+    assert pruned.messages[3] != messages[3]
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_results_that_gemini_cli_repeats_are_read() -> None:
+    fields = {"id": "m", "timestamp": "2026-01-01T00:00:00Z"}
+    response = {"functionResponse": {"id": "c", "name": "read", "response": {"output": noises(0, 20)}}}
+    call = {"id": "c", "name": "read", "args": {}, "status": "success", "result": noises(0, 20)}
+    messages = [
+        {**fields, "type": "user", "content": TASK},
+        {**fields, "type": "gemini", "content": ["I read."], "toolCalls": [call]},
+        {**fields, "type": "user", "content": [response, {"inlineData": {"data": "x"}}]},
+        {**fields, "type": "gemini", "content": "Done."},
+    ]
+    assert Transcript(messages).task == TASK
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert pruned.report.warnings == ()
+    assert pruned.messages[1]["toolCalls"][0]["result"] != call["result"]
+    assert pruned.messages[2]["content"][0] != response
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_the_history_of_cline_is_one_of_anthropic() -> None:
+    messages = [{**message, "ts": 1, "modelInfo": {}} for message in rendered("anthropic", LONG)]
+    pruned = pruner().prune(messages)
+    assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("anthropic", "pruned", ())
