@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -38,8 +39,10 @@ GRACE_SECONDS, START_SECONDS = 2.0, 30.0
 """Seconds in which answers can end after the agent has ended, and seconds in which a proxy must start."""
 WRAPPED = "CTX1_WRAPPED"
 """The environment variable that holds the values which `ctx1 wrap` replaced, as JSON."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OPENCODE_CONFIG = "OPENCODE_CONFIG_CONTENT"
 """The environment variable from which OpenCode reads settings in addition to its files."""
+_WEB_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 FORWARDED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 SIGNALED = 128
 """Number that is added to a signal's number. The sum is the exit code of a process that the signal ended."""
@@ -174,7 +177,10 @@ def _wrapped_variables() -> dict[str, str | None]:
         before = parse_json(os.environ.get(WRAPPED, "{}"))
     except ValueError:
         before = None
-    if not isinstance(before, dict) or not all(isinstance(value, str | None) for value in before.values()):
+    # A shell evaluates the names.
+    if not isinstance(before, dict) or not all(
+        _NAME.fullmatch(name) and isinstance(value, str | None) for name, value in before.items()
+    ):
         raise ConfigError(f"{WRAPPED} has a value that ctx1 wrap did not write. Start a new shell.")
     return before
 
@@ -204,7 +210,7 @@ def _servers(agent: str, upstream: str | None) -> dict[Provider, str]:
     servers: dict[Provider, str] = {}
     for provider in (*PROVIDERS, CHATGPT) if _uses_chatgpt_plan(agent, upstream) else PROVIDERS:
         path = "/v1" if provider.address.endswith("/v1") else ""
-        own = next((os.environ[name] for name in provider.variables if os.environ.get(name)), provider.address)
+        own = next(filter(None, (os.environ.get(name, "").strip() for name in provider.variables)), provider.address)
         servers[provider] = (own if upstream is None else upstream.rstrip("/").removesuffix("/v1") + path).rstrip("/")
     return servers
 
@@ -267,9 +273,22 @@ def _serving(proxy: Proxy) -> Iterator[str]:
 def _variables(addresses: Mapping[Provider, str], agent: str) -> dict[str, str]:
     """Return the environment variables that direct an agent to the proxies."""
     variables = {name: address for provider, address in addresses.items() for name in provider.variables}
+    variables |= _proxy_exceptions()
     if Path(agent).name == "opencode":
         variables[OPENCODE_CONFIG] = _opencode_settings(addresses, os.environ.get(OPENCODE_CONFIG, ""))
     return variables
+
+
+def _proxy_exceptions() -> dict[str, str]:
+    """Return the variables that keep an agent's requests to this machine away from a proxy in its environment.
+
+    If the environment has no proxy, return nothing. Clients read the names in small or in capital letters.
+    """
+    if not any(os.environ.get(name) or os.environ.get(name.lower()) for name in _WEB_PROXIES):
+        return {}
+    own = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    hosts = own if "*" in own.split(",") else ",".join(filter(None, (own, "127.0.0.1")))
+    return dict.fromkeys(("NO_PROXY", "no_proxy"), hosts)
 
 
 def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:

@@ -26,7 +26,10 @@ CONVERSATION_PATHS: tuple[tuple[str, ...], ...] = (
     ("gen_ai.input.messages",),
     ("attributes", "gen_ai.input.messages"),
 )
-"""The keys that lead to the messages: in bodies of requests, saved sessions, LangGraph's states, and traces."""
+"""The keys that lead to the messages: in bodies of requests, saved sessions, LangGraph's states, and traces.
+
+A checkpoint of Gemini CLI has what it sent to the model in `clientHistory`, and what it showed in `history`.
+"""
 
 
 @dataclass(frozen=True, slots=True)

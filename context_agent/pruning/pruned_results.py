@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -214,14 +215,20 @@ class PrunedResults:
         returned = [(result, *self.removed(result)) for result in results]
         claimed = {id(record) for _, record, _ in returned if record is not None}
         taken: set[int] = set()
+        # Of the records with equal texts, those that no text above has come first.
+        waiting: dict[bytes, deque[ResultRecord]] = {}
         found: list[tuple[ResultText, ResultRecord | None, dict[int, str]]] = []
         for result, shortened, ids in returned:
             if shortened is not None and id(shortened) not in taken:
                 found.append((result, shortened, ids))
             else:
-                originals = [it for it in self._originals.get(_key(result, opening), ()) if id(it) not in taken]
-                unclaimed = (it for it in originals if id(it) not in claimed)
-                found.append((result, next(unclaimed, originals[0] if originals else None), {}))
+                key = _key(result, opening)
+                if key not in waiting:
+                    waiting[key] = deque(sorted(self._originals.get(key, ()), key=lambda it: id(it) in claimed))
+                originals = waiting[key]
+                while originals and id(originals[0]) in taken:
+                    originals.popleft()
+                found.append((result, originals[0] if originals else None, {}))
             taken.add(id(found[-1][1]))
         return found
 
@@ -240,7 +247,7 @@ class PrunedResults:
         ids = record.ids if ids is None else ids
         text = record.without(ids)
         path = (*result.path, "text") if result.form == "image" else result.path
-        if ids and (key := _key(replace(result, path=path, text=text))) not in self._returned:
+        if ids and (key := _text_key(result.call_id, path, text)) not in self._returned:
             entry = self._returned[key] = (record, dict(ids))
             self._bytes += getsizeof(entry) + getsizeof(entry[1])
         return text
@@ -260,7 +267,11 @@ class PrunedResults:
 
 
 def _key(result: ResultText, opening: bytes = b"") -> bytes:
-    return digest(f"{(opening, result.call_id, result.path)!r}\0{result.text}")
+    return _text_key(result.call_id, result.path, result.text, opening)
+
+
+def _text_key(call_id: str, path: Path, text: str, opening: bytes = b"") -> bytes:
+    return digest(f"{(opening, call_id, path)!r}\0{text}")
 
 
 def digest(text: str) -> bytes:

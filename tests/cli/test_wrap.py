@@ -136,7 +136,7 @@ def test_unwrap_restores_the_environment_for_one_agent_and_for_the_shell(tmp_pat
 def test_a_wrapped_shell_is_not_wrapped_again(inside, monkeypatch):
     monkeypatch.setenv(WRAPPED, "{}")
     assert inside("wrap", sys.executable).returncode == 2
-    for value in ("[", "[1]", '{"NAME": 1}'):
+    for value in ("", "[", "[1]", '{"NAME": 1}', '{"NAME; echo hacked": null}', '{"": "x"}'):
         monkeypatch.setenv(WRAPPED, value)
         assert "Start a new shell" in inside("unwrap").stderr
 
@@ -200,6 +200,34 @@ def test_an_agent_that_does_not_reach_the_proxy_gets_its_own_remedy(tmp_path):
     assert wrapped.returncode == 41
     assert "no conversation went through the proxy" in wrapped.stderr
     assert "selectedType" in wrapped.stderr
+
+
+def test_spaces_around_an_address_in_the_environment_do_not_count(monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", " ")
+    monkeypatch.setenv("ANTHROPIC_API_BASE", " http://gateway.example/v1 ")
+    servers = _servers("claude", None)
+    assert servers[PROVIDERS[0]] == "http://gateway.example/v1"
+    assert servers[PROVIDERS[1]] == "https://api.openai.com/v1"
+
+
+@pytest.mark.parametrize(
+    ("environment", "hosts"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": "http://web.example:3128"}, "127.0.0.1"),
+        ({"http_proxy": "http://web.example:3128", "NO_PROXY": "a.example"}, "a.example,127.0.0.1"),
+        ({"ALL_PROXY": "http://web.example:3128", "no_proxy": "b", "NO_PROXY": "a"}, "b,127.0.0.1"),
+        ({"HTTP_PROXY": "http://web.example:3128", "NO_PROXY": "*"}, "*"),
+    ],
+)
+def test_a_web_proxy_gets_no_requests_to_this_machine(environment, hosts, monkeypatch):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    variables = _variables(ADDRESSES, "claude")
+    assert variables.get("NO_PROXY") == variables.get("no_proxy") == hosts
 
 
 def test_opencode_gets_settings_in_its_environment(monkeypatch):

@@ -16,6 +16,7 @@ from context_agent.pruning import ContextPruner
 from context_agent.tokens import CharCounter
 from tests.support.conversations import Turn, conversations, rendered
 from tests.support.framework_conversations import FRAMEWORKS
+from tests.support.long_conversation import TASK, noises, pruner
 from tests.support.provider_cases import ALWAYS, CASES
 
 DAMAGES = ("drop", "twice", "swap", "no id", "same id", "odd id", "no content", "odd content", "odd message", "image")
@@ -85,3 +86,32 @@ def test_a_damaged_conversation_is_pruned_where_it_is_sound(
     ids = [item.id for item in pruned.report.removed]
     assert len(ids) == len(set(ids))
     assert pruner.restore(pruned.messages, ids) == before
+
+
+@pytest.mark.parametrize("levels", [490, 5_000])
+def test_a_deep_json_result_is_counted_up_to_a_limit(levels: int) -> None:
+    value: Any = noises(0, 6)
+    for _ in range(levels):
+        value = {"value": value}
+    call = {"functionCall": {"name": "search", "args": {}}}
+    response = {"functionResponse": {"name": "search", "response": {"result": value}}}
+    turn = [{"role": "model", "parts": [call]}, {"role": "user", "parts": [response]}]
+    messages = [{"role": "user", "parts": [{"text": TASK}]}, *turn, *turn, {"role": "model", "parts": [{"text": "x"}]}]
+    keeper = pruner(50)
+    pruned = keeper.prune(messages)
+    assert (pruned.report.tokens_before > 0) == (levels == 490)
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    restored = keeper.restore(pruned.messages, [item.id for item in pruned.report.removed])
+    assert (restored == messages) if levels == 490 else (restored[2] is messages[2])
+
+
+def test_a_value_that_contains_itself_is_passed_through() -> None:
+    value: dict[str, Any] = {}
+    value["value"] = [value, value]
+    call, response = {"name": "search", "args": value}, {"name": "search", "response": value}
+    messages = [
+        {"role": "user", "parts": [{"text": TASK}]},
+        {"role": "model", "parts": [{"functionCall": call}]},
+        {"role": "user", "parts": [{"functionResponse": response}]},
+    ]
+    assert pruner(1).prune(messages).report.tokens_before == 0

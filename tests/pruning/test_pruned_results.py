@@ -14,6 +14,7 @@ from context_agent.pruning.contents import ResultText
 from context_agent.pruning.pruned_results import DIGEST_BYTES, PrunedResults, ResultRecord, digest
 from context_agent.tokens import CharCounter
 from tests.support.conversations import rendered
+from tests.support.growth import MOST_GROWTH, growth
 from tests.support.long_conversation import LONG, pruner
 
 LONG_NAME = "A heading of many words that names the part below it and all that this part has to say, "
@@ -212,3 +213,17 @@ def test_of_a_result_and_its_own_stub_the_earlier_has_the_record() -> None:
     assert memory.find([original, stub], b"opening") == [(original, own, {}), (stub, None, {})]
     assert memory.find([stub, original], b"opening") == [(stub, own, {0: "p1"}), (original, None, {})]
     assert memory.find([original], b"another opening") == [(original, None, {})]
+
+
+def test_equal_results_without_ids_are_found_in_linear_time() -> None:
+    def filled(count: int) -> tuple[PrunedResults, list[ResultText]]:
+        results = [result("ok", number, call_id="search") for number in range(count)]
+        kept = PrunedResults(CharCounter())
+        kept.records(results, b"")
+        return kept, results
+
+    assert growth(lambda it: it[0].find(it[1], b""), filled, 2_000) <= MOST_GROWTH
+    kept, results = filled(5)
+    records = [found for _, found, _ in kept.find(results, b"")]
+    assert len({id(found) for found in records}) == 5
+    assert records == [found for _, found, _ in kept.find(results, b"")]

@@ -6,21 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+MOST_LEVELS = 500
+"""The most levels of a JSON value that is read. Python's own limit for reading and writing JSON is about 1,000."""
+
 
 def json_like(value: Any) -> bool:
-    """Return True if a value consists only of JSON types.
+    """Return True if a value consists only of JSON types, in at most `MOST_LEVELS` levels.
 
     These are dicts with string keys, lists, strings, numbers, booleans and None.
     """
-    if isinstance(value, dict):
-        return all(type(key) is str and json_like(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(map(json_like, value))
-    return value is None or type(value) in (str, int, float, bool)
+    waiting = [(value, 1)]
+    while waiting:
+        item, level = waiting.pop()
+        if isinstance(item, dict | list):
+            if level > MOST_LEVELS or (isinstance(item, dict) and any(type(key) is not str for key in item)):
+                return False
+            waiting += [(inner, level + 1) for inner in (item.values() if isinstance(item, dict) else item)]
+        elif item is not None and type(item) not in (str, int, float, bool):
+            return False
+    return True
 
 
 def json_text(value: Any) -> str | None:
-    """Return the JSON text of a value. If the value would change when it is read back, return None.
+    """Return the JSON text of a value. If the value would change when it is read back, or is too deep, return None.
 
     JSON has no infinite numbers. A body with `1e400` has one after decoding, which providers would refuse.
     """
@@ -37,7 +45,8 @@ def has_failed(code: Any) -> bool:
 
 def get_field(value: Any, name: str) -> Any:
     """Return a key of a mapping or an attribute of an object. If it is missing, return None."""
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    # Most messages are dicts. For other types, `isinstance` asks the abstract class, which takes longer.
+    return value.get(name) if type(value) is dict or isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def text_field(value: Any, name: str) -> str:

@@ -222,12 +222,25 @@ def test_an_answer_that_breaks_off_does_not_look_complete() -> None:
         raise ConnectionError
 
     with (
-        upstream(lambda _: Reply(stream())) as server,
-        proxy_client(server.url) as client,
-        pytest.raises(httpx.RemoteProtocolError),
-        client.stream("POST", CHAT, json={}) as response,
+        upstream(lambda received: Reply(stream()) if received.method == "POST" else Reply()) as server,
+        proxy_client(server.url, concurrency=1, queue=0) as client,
     ):
-        response.read()
+        with pytest.raises(httpx.RemoteProtocolError), client.stream("POST", CHAT, json={}) as response:
+            response.read()
+        assert client.get("/v1/models").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/%2e%2e/x", "/_context/x"])
+def test_the_body_of_a_refused_request_is_no_request(path: str) -> None:
+    inner = b"GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(inner)}\r\n\r\n".encode()
+    last = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with upstream() as server, proxy_client(server.url) as client:
+        with socket.create_connection((client.base_url.host, client.base_url.port), timeout=20) as connection:
+            connection.sendall(head + inner + last)
+            while connection.recv(65_536):
+                pass
+        assert {received.path for received in server.requests} <= {"/v1/models"}
 
 
 def test_redirects_and_cookies_go_to_the_client_alone() -> None:
