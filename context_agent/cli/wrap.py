@@ -210,9 +210,27 @@ def _servers(agent: str, upstream: str | None) -> dict[Provider, str]:
     servers: dict[Provider, str] = {}
     for provider in (*PROVIDERS, CHATGPT) if _uses_chatgpt_plan(agent, upstream) else PROVIDERS:
         path = "/v1" if provider.address.endswith("/v1") else ""
-        own = next(filter(None, (os.environ.get(name, "").strip() for name in provider.variables)), provider.address)
-        servers[provider] = (own if upstream is None else upstream.rstrip("/").removesuffix("/v1") + path).rstrip("/")
+        own = upstream.rstrip("/").removesuffix("/v1") + path if upstream is not None else _own_address(provider)
+        servers[provider] = own.rstrip("/")
     return servers
+
+
+def _own_address(provider: Provider) -> str:
+    """Return a provider's base address in the environment, or else its address.
+
+    Raises:
+        ConfigError: If a variable has an address that cannot be used.
+    """
+    from context_agent.integrations.server.proxy import upstream_address
+
+    for name in provider.variables:
+        if address := os.environ.get(name, "").strip():
+            try:
+                upstream_address(address)
+            except ConfigError as error:
+                raise ConfigError(f"{name} cannot be used: {error}") from error
+            return address
+    return provider.address
 
 
 def _start_proxies(

@@ -208,6 +208,12 @@ def test_spaces_around_an_address_in_the_environment_do_not_count(monkeypatch):
     servers = _servers("claude", None)
     assert servers[PROVIDERS[0]] == "http://gateway.example/v1"
     assert servers[PROVIDERS[1]] == "https://api.openai.com/v1"
+    for address in ("gateway", "http://me:secret@gateway.example", "http://gateway.example?key=secret"):
+        monkeypatch.setenv("ANTHROPIC_API_BASE", address)
+        with pytest.raises(ConfigError, match="ANTHROPIC_API_BASE cannot be used: the server's address must") as error:
+            _servers("claude", None)
+        assert "secret" not in str(error.value)
+        assert _servers("claude", "http://localhost:4000")[PROVIDERS[0]] == "http://localhost:4000"
 
 
 @pytest.mark.parametrize(

@@ -507,7 +507,7 @@ def upstream_address(address: str) -> httpx.URL:
     url = checked_address(address)
     if url.userinfo or url.query:
         raise ConfigError(
-            "--upstream must not contain a user, a password or a query. Clients send their keys in headers."
+            "the server's address must not contain a user, a password or a query. Clients send their keys in headers."
         )
     return url.copy_with(path=url.path.rstrip("/").removesuffix("/v1") or "/")
 

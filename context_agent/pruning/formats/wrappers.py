@@ -16,18 +16,24 @@ _CODEX_RECORDS = frozenset((
     "session_meta", "turn_context", "world_state", "event_msg", "compacted", "inter_agent_communication",
     "inter_agent_communication_metadata",
 ))  # fmt: skip
+_CLAUDE_CODE_RECORDS = frozenset((
+    "summary", "file-history-snapshot", "queue-operation", "progress", "last-prompt", "custom-title", "ai-title",
+    "agent-name", "pr-link", "permission-mode", "mode",
+))  # fmt: skip
 _GEMINI_CLI_FIELDS = ("$set", "$rewindTo", "projectHash")
 
 
 def is_session_record(message: Any) -> bool:
     """Return True if a line of a saved session is not a message that the model gets.
 
-    The sessions are those of Codex and of Gemini CLI. Some records of Codex repeat a result for its display.
+    The sessions are those of Claude Code, Codex and Gemini CLI. Some records of Codex repeat a result for its display.
     """
     if not isinstance(message, Mapping) or "role" in message:
         return False
-    is_codex = text_field(message, "type") in _CODEX_RECORDS and isinstance(message.get("payload"), Mapping)
-    return is_codex or ("type" not in message and any(name in message for name in _GEMINI_CLI_FIELDS))
+    if "type" not in message:
+        return any(name in message for name in _GEMINI_CLI_FIELDS)
+    kind = text_field(message, "type")
+    return kind in _CLAUDE_CODE_RECORDS or (kind in _CODEX_RECORDS and isinstance(message.get("payload"), Mapping))
 
 
 def unwrapped(message: Any) -> tuple[Path, Any]:

@@ -14,9 +14,11 @@ from tests.support.long_conversation import LONG, TASK, noises, pruner
 
 def test_the_records_of_claude_code_are_pruned() -> None:
     records = [{"type": m["role"], "uuid": "1", "message": m} for m in rendered("anthropic", LONG)]
+    others = [{"type": name, "uuid": "1"} for name in ("summary", "file-history-snapshot", "progress")]
+    records = [others[0], *(record for item in records for record in (item, *others[1:]))]
     keeper = pruner()
     pruned = keeper.prune(records)
-    assert (pruned.report.kind, pruned.report.outcome) == ("anthropic", "pruned")
+    assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("anthropic", "pruned", ())
     assert all(record["uuid"] == "1" for record in pruned.messages)
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == records
 
