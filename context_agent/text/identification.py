@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -83,12 +83,17 @@ def identify(texts: Sequence[str]) -> str:
     """
     step = max(1, len(texts) // SAMPLE)
     sample = [text[:SAMPLE_CHARACTERS] for text in islice(texts[::step], SAMPLE)]
+    clear = Counter(filter(None, map(_clear_language, sample)))
+    (first, most), (_, next_most) = _first_two(clear)
+    # The other texts cannot change this, whatever their languages are. So the model of languages is not loaded.
+    if first and most >= MAJORITY * (next_most + len(sample) - clear.total()):
+        return first
     votes = Counter(_shown(text) for text in sample)
     # Texts that are unclear one by one, such as lines of code, are clear together.
     unclear = votes.pop("", 0)
     together = " ".join(sample)
     votes[_shown(together, judged=len(together), least=LEAST_TOGETHER)] += unclear
-    (first, most), (_, next_most) = [*votes.most_common(2), ("", 0), ("", 0)][:2]
+    (first, most), (_, next_most) = _first_two(votes)
     if most < MAJORITY * next_most:
         return UNIDENTIFIED
     if first:
@@ -115,10 +120,9 @@ def _shown(text: str, majority: str = "", *, judged: int = READ_CHARACTERS, leas
     if not text.isascii() and (language := script_language(text)):
         return language
     words = _WORD.findall(text.lower())
-    markers = Counter(_LANGUAGE_OF_MARKER[word] for word in _LANGUAGE_OF_MARKER.keys() & words)
-    (first, most), (_, next_most) = [*markers.most_common(2), ("", 0), ("", 0)][:2]
-    if most >= max(EXPECTED_MARKERS if first == majority else CLEAR_MARKERS, MAJORITY * next_most):
-        return first
+    markers = _count_markers(words)
+    if language := _marked_language(markers, majority):
+        return language
     if sum(map(len, words)) < FEWEST_LETTERS:
         return ""
     code, probability = _identifier().classify(well_formed(" ".join(words)[:judged]))
@@ -127,6 +131,28 @@ def _shown(text: str, majority: str = "", *, judged: int = READ_CHARACTERS, leas
     if probability < needed or code == "zxx" or markers[majority] > markers[code]:
         return ""
     return code if code in LANGUAGES else UNIDENTIFIED
+
+
+def _clear_language(text: str) -> str:
+    """Return the language that the script or the markers of a text show, or an empty string."""
+    language = "" if text.isascii() else script_language(text)
+    return language or _marked_language(_count_markers(_WORD.findall(text.lower())))
+
+
+def _count_markers(words: Iterable[str]) -> Counter[str]:
+    """Return how many different markers of each language are among the words."""
+    return Counter(_LANGUAGE_OF_MARKER[word] for word in _LANGUAGE_OF_MARKER.keys() & words)
+
+
+def _marked_language(markers: Counter[str], majority: str = "") -> str:
+    (first, most), (_, next_most) = _first_two(markers)
+    needed = max(EXPECTED_MARKERS if first == majority else CLEAR_MARKERS, MAJORITY * next_most)
+    return first if most >= needed else ""
+
+
+def _first_two(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Return the two languages with the highest counts. The names of missing ones are empty."""
+    return [*counts.most_common(2), ("", 0), ("", 0)][:2]
 
 
 @cache

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_agent.text import identification
 from context_agent.text.identification import _MARKERS, identify, language_of
 from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, UNIDENTIFIED
 from tests.support.human_rights import TEXTS
@@ -24,6 +25,19 @@ def test_the_language_of_most_texts_is_identified(language: str) -> None:
     assert identify(texts) == language
     assert identify([*texts, TEXTS["en"]]) == language
     assert language_of(TEXTS[language], "fr") == language
+
+
+def test_texts_that_cannot_change_the_result_need_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    english = "Both were found by the river that runs through this town, which was their first home."
+    texts = [*[english] * 6, "Das Haus ist alt und wird nicht mehr bewohnt.", *[TABLE] * 2]
+
+    def refuse() -> None:
+        raise AssertionError("the model is loaded")
+
+    monkeypatch.setattr(identification, "_identifier", refuse)
+    assert identify(texts) == ENGLISH
+    with pytest.raises(AssertionError, match="loaded"):
+        identify([*texts, TABLE])
 
 
 def test_too_few_words_count_as_english_and_words_without_a_language_as_none() -> None:
