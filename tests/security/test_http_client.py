@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import json
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import zlib
@@ -33,6 +31,7 @@ from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.openai import OpenAIEmbedder
 from context_agent.retrieval.rerankers import HttpReranker, load_reranker
+from tests.support.bounded import bounded
 from tests.support.chatting import QUESTION, corpus
 from tests.support.http_server import Response, http_server
 
@@ -211,54 +210,37 @@ def test_a_reply_that_quotes_the_key_leaves_it_out_of_the_trajectory(
 
 # Memory -----------------------------------------------------------------------------------------------------------
 
-MEASURE = """
-import asyncio, resource, sys
-from context_agent.errors import ContextAgentError
-{imports}
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def call_chat(url: str) -> object:
+    return asyncio.run(Endpoint(url, api_key_env=None, retries=0).post("/c", {"model": "m"}, read_reply))
 
-def call():
-    {call}
 
-before = peak()
-try:
-    call()
-except ContextAgentError as error:
-    message = str(error)
-else:
-    message = "no error"
-print(round(peak() - before), message[:1000])
-"""
-LAUNCH = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
-"""Starts the measured program from a small process: on Linux its peak memory starts at that of its parent."""
-CALLS = {
-    "chat": (
-        "from context_agent._support.http import Endpoint\nfrom context_agent.policies.chat.replies import read_reply",
-        "asyncio.run(Endpoint({url!r}, api_key_env=None, retries=0).post('/c', {{'model': 'm'}}, read_reply))",
-    ),
-    "embedder": (
-        "from context_agent.retrieval.embedders.openai import OpenAIEmbedder",
-        "OpenAIEmbedder('m', base_url={url!r}, retries=0).embed_query('a')",
-    ),
-    "reranker": (
-        "from context_agent.retrieval.rerankers import HttpReranker",
-        "HttpReranker({url!r}, retries=0).score('q', ['a'])",
-    ),
-}
+def call_embedder(url: str) -> object:
+    return OpenAIEmbedder("m", base_url=url, retries=0).embed_query("a")
+
+
+def call_reranker(url: str) -> object:
+    return HttpReranker(url, retries=0).score("q", ["a"])
+
+
+CALLS = {"chat": call_chat, "embedder": call_embedder, "reranker": call_reranker}
 GIGABYTE = 1 << 30
 PIECE = 1 << 20
 
 
+def error_of(kind: str, url: str) -> str:
+    try:
+        CALLS[kind](url)
+    except ContextAgentError as error:
+        return str(error)[:1000]
+    return "no error"
+
+
 def measure(kind: str, url: str) -> tuple[int, str]:
     """Megabytes that one call takes above the process at rest, and its error."""
-    imports, call = CALLS[kind]
-    program = MEASURE.format(imports=imports, call=call.format(url=url))
-    command = [sys.executable, "-c", LAUNCH, textwrap.dedent(program)]
-    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    megabytes, _, message = process.stdout.partition(" ")
-    return int(megabytes), message.strip()
+    outcome = bounded(error_of, kind, url, seconds=300)
+    assert outcome.error is None, repr(outcome.error)
+    return outcome.memory >> 20, outcome.value
 
 
 def repeat_bytes(piece: bytes, total: int = GIGABYTE, *, start: bytes = b"") -> Iterator[bytes]:

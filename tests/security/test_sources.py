@@ -6,8 +6,6 @@ import gzip
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from context_agent.retrieval.loaders import LoadOptions, LoadReport, folders, lo
 from context_agent.retrieval.loaders.options import MAX_MB
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.types import Document
+from tests.support.bounded import bounded
 
 MB = 2**20
 UNPACK = "If you trust it, unpack it and index the result."
@@ -114,23 +113,19 @@ def test_ids_of_rows_are_made_storable(tmp_path: Path) -> None:
 
 # Size -------------------------------------------------------------------------------------------------------------
 
-MEASURE_MEMORY = """
-import resource, sys
-from context_agent.retrieval.loaders import LoadReport, load
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-report = LoadReport()
-documents = sum(1 for _ in load(sys.argv[1], report=report))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print((peak - before) // 1024, documents, report.notices[0].reason if report.notices else "")
-"""
+
+def read_all(path: Path) -> tuple[int, str]:
+    """Return the number of documents, and the first notice."""
+    report = LoadReport()
+    documents = sum(1 for _ in load(path, report=report))
+    return documents, report.notices[0].reason if report.notices else ""
 
 
 def megabytes_of_reading(path: Path) -> tuple[int, int, str]:
     """Peak memory above rest, documents, and the first notice, of a process that reads the source."""
-    command = [sys.executable, "-c", MEASURE_MEMORY, str(path)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    memory, documents, reason = output.rstrip("\n").split(" ", 2)
-    return int(memory), int(documents), reason
+    outcome = bounded(read_all, path, seconds=300)
+    assert outcome.error is None, repr(outcome.error)
+    return outcome.memory >> 20, *outcome.value
 
 
 def write_file(path: Path, unit: bytes, size: int, head: bytes = b"", tail: bytes = b"") -> Path:

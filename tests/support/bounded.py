@@ -6,13 +6,14 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import forkserver, get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tests.support.forked_workers import start_fork
+
 LIMIT = 6_000_000_000
 """Bytes of address space after which a child fails instead of taking the machine down."""
-IMPORTED = ["context_agent.retrieval.chroma.corpus", "context_agent.retrieval.chroma.indexing", "chromadb", "tantivy"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,9 @@ class Outcome:
 
 
 def bounded(function: Callable[..., Any], *arguments: Any, seconds: float = 60.0) -> Outcome:
-    """Run a function of a module in a child of a fork server. A child that hangs is killed and fails the test."""
-    forkserver.set_forkserver_preload(IMPORTED)
-    context = get_context("forkserver")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(sender, function, arguments), daemon=True)
-    child.start()
+    """Run a function of a module in a fork. A child that hangs is killed and fails the test."""
+    receiver, sender = Pipe(duplex=False)
+    child = start_fork(_run, sender, function, arguments)
     sender.close()
     try:
         assert receiver.poll(seconds), f"no end after {seconds} seconds"

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,15 @@ from context_agent._support.processes import environment
 from context_agent._support.worker_pool import ONE_THREAD
 
 IMPORTED = [
+    "chromadb",
     "context_agent.cli.eval",
     "context_agent.eval.runner",
     "context_agent.policies.bridge.policy",
     "context_agent.retrieval.chroma.corpus",
+    "context_agent.retrieval.chroma.indexing",
     "context_agent.retrieval.memory",
     "openai_harmony",
+    "pytest",
     "tantivy",
     "tests.support.warm",
 ]
@@ -66,3 +71,12 @@ def fork_workers(patch: pytest.MonkeyPatch) -> None:
     """Let workers be forks. Only the tests of the processes themselves need spawned ones."""
     patch.setattr(forkserver, "connect_to_new_process", lambda fds: _server().connect_to_new_process(fds))
     patch.setattr(child_process, "get_context", lambda _: ForkedContext())
+
+
+def start_fork(target: Callable[..., object], *arguments: Any) -> ForkedProcess:
+    """Start a fork that calls a function of a module. It ends with this process."""
+    process = ForkedContext().Process(target=target, args=arguments, daemon=True)
+    with pytest.MonkeyPatch.context() as patch:
+        fork_workers(patch)
+        process.start()
+    return process

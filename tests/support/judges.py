@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 from context_agent.policies.chat.scripted_server import ScriptedAnswer, ScriptedServer, fails, says
 from context_agent.train.config import JudgeConfig
 from context_agent.train.experimental.judge.judge import RankingJudge
+from tests.support.forked_workers import start_fork
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
 MARK = re.compile(r"SENTINEL-\d{4}")
@@ -54,28 +55,23 @@ CHARACTERS = {
 @contextmanager
 def serving(character: str) -> Iterator[str]:
     """Runs a judge in another process and yields its address."""
-    command = [sys.executable, "-m", "tests.support.judges", character]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.communicate("", timeout=60)
+    here, there = Pipe()
+    process = start_fork(_serve, character, there)
+    there.close()
+    try:
+        yield here.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve(character: str, pipe: Connection) -> None:
+    with ScriptedServer(list(itertools.repeat(CHARACTERS[character], 100_000))) as server, suppress(EOFError):
+        pipe.send(server.url)
+        pipe.recv()
 
 
 def judge(url: str, folder: Any, **settings: Any) -> RankingJudge:
     """A judge client for that address, without retries."""
     options = {"model": "scripted", "max_calls": 10_000, "timeout": 60.0, "retries": 0, **settings}
     return RankingJudge(JudgeConfig(base_url=url, **options), folder / "replies.jsonl", backoff=0.001)
-
-
-def main(character: str) -> None:
-    """Serves until standard input ends."""
-    with ScriptedServer(list(itertools.repeat(CHARACTERS[character], 100_000))) as server:
-        sys.stdout.write(f"{server.url}\n")
-        sys.stdout.flush()
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

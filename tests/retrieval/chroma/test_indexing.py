@@ -1,66 +1,75 @@
 """`kill -9` at any moment of indexing leaves an index that opens in its last complete state, and resumes."""
 
+import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
-import textwrap
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from context_agent.errors import ConfigError, CorpusEmptyError
-from context_agent.retrieval.chroma import indexing
+from context_agent.retrieval.chroma import indexing, record_writer
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
 from context_agent.retrieval.chunker import chunk_document
+from context_agent.retrieval.index import writer
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
+from tests.support.bounded import LIMIT, bounded
 
-ROOT = Path(__file__).parents[3]
-CHILD = """
-    import itertools, os, signal, sys, threading, time
-    from dataclasses import replace
-    from context_agent.retrieval.chroma import indexing, record_writer
-    from context_agent.retrieval.index import writer
-    from context_agent.tokens import CharCounter
-    from context_agent.testing.embedders import HashEmbedder
-    from context_agent.testing.documents import people
+MOMENTS: dict[str, tuple[Any, str]] = {
+    "add": (record_writer.RecordWriter, "_store"),
+    "finish": (writer.SnapshotWriter, "finish"),
+    "manifest": (indexing, "write_manifest"),
+    "delete": (indexing, "delete_records"),
+    "publish": (indexing, "publish"),
+    "clean": (indexing, "remove_others"),
+}
 
-    path, moment, nth, changed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    homes = {"add": (record_writer.RecordWriter, "_store"), "finish": (writer.SnapshotWriter, "finish"),
-             "manifest": (indexing, "write_manifest"), "delete": (indexing, "delete_records"),
-             "publish": (indexing, "publish"), "clean": (indexing, "remove_others")}
-    home, name = homes[moment.split("-")[1]]
-    original, calls = getattr(home, name), itertools.count(1)
 
-    def counted(*arguments, **named):
+def index_until(path: Path, moment: str, nth: int, changed: int) -> None:
+    """Index in a process that kills itself before, during or after the nth call of a function."""
+    owner, name = MOMENTS[moment.split("-")[1]]
+    original, calls = getattr(owner, name), itertools.count(1)
+
+    def kill() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
         number = next(calls)
         if moment.startswith("before") and number == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
         if moment.startswith("during") and number == nth:
-            threading.Thread(target=lambda: (time.sleep(0.015), os.kill(os.getpid(), signal.SIGKILL))).start()
+            threading.Timer(0.015, kill).start()
         result = original(*arguments, **named)
         if moment.startswith("after") and number == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
         return result
 
-    setattr(home, name, counted)
-    documents = [replace(document, text=document.text + " Changed.") if number < changed else document
-                 for number, document in enumerate(people(400))]
-    indexing.index_documents(documents, path, embedder=HashEmbedder(), counter=CharCounter(), batch_size=50)
-"""
+    setattr(owner, name, counted)
+    run(path, changed_people(changed))
 
 
 def index_and_kill(path: Path, moment: str, nth: int = 1, changed: int = 0) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(CHILD), str(path), moment, str(nth), str(changed)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert child.returncode == -signal.SIGKILL, child.stderr
+    with pytest.raises(AssertionError, match=f"the process died: -{signal.SIGKILL:d}"):
+        bounded(index_until, path, moment, nth, changed, seconds=120)
+
+
+def changed_people(changed: int) -> list[Document]:
+    """Four hundred documents, of which the first ones have changed."""
+    return [
+        replace(document, text=f"{document.text} Changed.") if number < changed else document
+        for number, document in enumerate(people(400))
+    ]
 
 
 def run(path: Path, documents: list[Document]) -> tuple[int, int, int]:
@@ -114,10 +123,7 @@ def test_a_later_run(tmp_path: Path, moment: str, nth: int, committed: bool) -> 
     path, old = tmp_path / "index", people(400)
     run(path, old)
     index_and_kill(path, moment, nth, changed=100)
-    new = [
-        Document(document.id, document.text + " Changed.", document.title, document.metadata) if n < 100 else document
-        for n, document in enumerate(old)
-    ]
+    new = changed_people(100)
     check(path, new if committed else old)
     chunks, stored, _ = run(path, new)
     assert chunks == 400
@@ -167,30 +173,16 @@ class CountedCharacters(CharCounter):
         return super().count(text)
 
 
-INDEX_WITH_LIMIT = """
-    import resource, sys
-    from context_agent.errors import ContextAgentError
-    from context_agent.retrieval.chroma.indexing import index_documents
-    from context_agent.tokens import CharCounter
-    from context_agent.testing.embedders import HashEmbedder
-    from context_agent.testing.documents import people
-
-    path, start, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def index_many(path: Path, start: int, limit: int) -> None:
     if limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    try:
-        index_documents(people(3_000, start), path, embedder=HashEmbedder(), counter=CharCounter(), batch_size=300)
-    except ContextAgentError as error:
-        print(type(error).__name__, error)
-"""
+    index_documents(people(3_000, start), path, embedder=HashEmbedder(), counter=CharCounter(), batch_size=300)
 
 
 def index_with_limit(path: Path, start: int, limit: int = 0) -> str:
-    command = [sys.executable, "-c", textwrap.dedent(INDEX_WITH_LIMIT), str(path), str(start), str(limit)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    assert child.returncode == 0, child.stderr
-    return child.stdout
+    """Index in a process whose files may not grow beyond the limit. Return its error."""
+    error = bounded(index_many, path, start, limit, seconds=200).require(memory=LIMIT, seconds=200).error
+    return f"{type(error).__name__} {error}" if error else ""
 
 
 def check_full_disk(path: Path, message: str) -> None:
