@@ -22,7 +22,8 @@ from tests.support.provider_cases import ALWAYS, CASES
 DAMAGES = ("drop", "twice", "swap", "no id", "same id", "odd id", "no content", "odd content", "odd message", "image")
 CONTENTS = (
     "content", "output", "text", "parts", "blocks", "items", "result", "response", "value", "kwargs", "outputs", "data",
-    "tool_results", "tool_call_result", "role", "type",
+    "tool_results", "tool_call_result", "role", "type", "state", "info", "payload", "toolCalls", "toolResult",
+    "functionResponse",
 )  # fmt: skip
 ODD_VALUES: tuple[Any, ...] = (None, 3, "x", [], {}, ["a"], {"type": "tool_result"}, {"text": 5}, [[[]]], True)
 
