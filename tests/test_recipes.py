@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,17 +23,29 @@ FAMILIES = 8
 pytestmark = pytest.mark.skipif(not RECIPES.exists(), reason="the recipes are not part of the source distribution")
 
 
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Give the programs of the block one core. On more of them, `ctx1 eval` starts workers that mostly import."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(cores)[os.getpid() % len(cores)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def run(recipe: str, *arguments: str | Path, code: int = 0, **variables: str) -> str:
     """Run a recipe's script. Return its standard output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    process = subprocess.run(
-        ["bash", str(RECIPES / recipe / "run.sh"), *map(str, arguments)],
-        env={**os.environ, "PATH": path, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    with one_core():
+        process = subprocess.run(
+            ["bash", str(RECIPES / recipe / "run.sh"), *map(str, arguments)],
+            env={**os.environ, "PATH": path, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
     assert process.returncode == code, process.stderr
     return process.stdout
 

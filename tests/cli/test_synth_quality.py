@@ -12,7 +12,6 @@ import pytest
 from context_agent.cli.app import run
 from context_agent.synth_data.row_files import encode_row
 from context_agent.synth_data.task import load_tasks, write_tasks
-from tests.support import ctx1_process
 from tests.support.demo_corpus import passages
 from tests.support.tasks import chained, task, task_in
 
@@ -52,7 +51,7 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("user")
     rows = folder / "corpus.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in passages()), encoding="utf-8")
-    assert ctx1_process.run("index", rows, "--path", "index", cwd=folder).returncode == 0
+    assert run(["index", str(rows), "--path", str(folder / "index"), "--embedder", "minilm"]) == 0
     return folder / "index"
 
 
