@@ -12,7 +12,6 @@ from context_agent._support.question_files import load_questions
 from context_agent.cli.app import run
 from context_agent.testing.scripted_writer import documents
 from context_agent.testing.writer_process import serving
-from tests.support import ctx1_process
 from tests.support.film_pages import films
 
 
@@ -161,8 +160,8 @@ def desk(tmp_path_factory):
     folder = tmp_path_factory.mktemp("desk")
     rows = [json.dumps({"id": document.id, "title": document.title, "text": document.text}) for document in documents()]
     (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n")
-    index_run = ctx1_process.run("index", "corpus.jsonl", cwd=folder)
-    assert index_run.returncode == 0, index_run.stderr
+    line = ["index", str(folder / "corpus.jsonl"), "--path", str(folder / ".ctx1"), "--embedder", "minilm"]
+    assert run(line) == 0
     with serving(folder) as server:
         yield folder, server
 

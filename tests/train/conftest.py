@@ -10,6 +10,7 @@ import pytest
 from context_agent.testing import tiny_runs, trainer_forks
 from context_agent.train.toy.environment import ToyEnvironment, WorldConfig, environment_texts, make_environment
 from context_agent.train.toy.words import WordRenderer
+from tests.support.shared_folders import made_once
 
 
 @pytest.fixture(scope="session")
@@ -30,9 +31,10 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("trl")
     from context_agent.train import sft
 
-    out = tmp_path_factory.mktemp("student")
-    sft.train(tiny_runs.demonstrations(out), note=lambda _: None)
-    return out / "final"
+    def train(out: Path) -> None:
+        sft.train(tiny_runs.demonstrations(out), note=lambda _: None)
+
+    return made_once(tmp_path_factory, "student", train) / "final"
 
 
 @pytest.fixture(scope="session")
