@@ -13,7 +13,7 @@ from filelock import FileLock
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """Return the folder with this name. The first test process that asks makes it, and the others wait.
 
-    Tests must not change the folder.
+    Tests must not change the folder. If `make` fails, the next process tries again in the same folder.
     """
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -21,7 +21,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     folder, complete = base / name, base / f"{name}.complete"
     with FileLock(base / f"{name}.lock"):
         if not complete.exists():
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
             make(folder)
             complete.touch()
     return folder
