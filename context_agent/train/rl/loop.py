@@ -358,13 +358,15 @@ def demonstration_metrics(
 ) -> dict[str, float]:
     """Return the metrics of a step's demonstrations.
 
-    They are their number, the number that is trained on, and their mean reward. If there are no demonstrations, return
-    no metrics.
+    They are their number, the number that is trained on, means over them, and their share of the positive advantages.
+    If there are no demonstrations, return no metrics.
     """
     demonstrations = [episode for episode in episodes if episode.demonstrated]
     if not demonstrations:
         return {}
     demonstration_rows = [item for item in rows if item.demonstrated]
+    gains = {name: max(advantage, 0.0) for name, advantage in advantages.by_episode.items()}
+    gained = sum(gains.get(episode.id, 0.0) for episode in demonstrations)
     return {
         "demonstrations/episodes": float(len(demonstrations)),
         "demonstrations/trained": float(sum(episode.id in advantages.by_episode for episode in demonstrations)),
@@ -372,6 +374,8 @@ def demonstration_metrics(
         "demonstrations/tokens": float(trained_tokens(demonstration_rows)),
         "demonstrations/reward": fmean(episode.reward.total for episode in demonstrations),
         "demonstrations/recall": fmean(episode.outcome.recall for episode in demonstrations),
+        "demonstrations/searches": fmean(len(episode.outcome.queries) for episode in demonstrations),
+        "demonstrations/advantage_share": gained / (sum(gains.values()) or 1.0),
     }
 
 

@@ -110,6 +110,9 @@ def test_a_group_whose_sampled_episodes_all_fail_still_teaches(
     assert metrics["demonstrations/tokens"] == sum(item.row.trained for item in demonstrated) > 0
     assert metrics["tokens_trained"] == sum(item.row.trained for item in step.rows) - metrics["demonstrations/tokens"]
     assert all(item.advantage > 0 for item in demonstrated)
+    assert metrics["demonstrations/advantage_share"] == 1.0, "no sampled episode is better than its group"
+    queries = [len(episode.outcome.queries) for episode in step.episodes if episode.demonstrated]
+    assert metrics["demonstrations/searches"] == sum(queries) / 3 > 0
     assert all(item.advantage < 0 for item in step.rows if not item.demonstrated)
 
 
@@ -152,6 +155,7 @@ def test_a_demonstration_below_the_mean_of_its_group_teaches_nothing(
     assert worse_questions
     assert {item.row.group_id for item in step.rows} >= worse_questions, "the sampled episodes of the group are trained"
     assert not any(item.demonstrated and item.row.group_id in worse_questions for item in step.rows)
+    assert step.metrics["demonstrations/advantage_share"] < 1
 
 
 def test_a_demonstration_outside_the_mean_leaves_the_sampled_episodes_among_themselves(
