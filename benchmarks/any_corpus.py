@@ -1,11 +1,12 @@
 """Is the agent better than a one-shot search on every kind of corpus? This program prints one table over many sets.
 
     python benchmarks/any_corpus.py --data FOLDER [--data FOLDER ...] [--sets policyqa,qmsum] [--limit 60]
-        [--embedder static] [--split dev|train|test] [--weights FILE] [--reader FILE.onnx] [--no-reranking]
-        [--cache FOLDER]
+        [--embedder static] [--split dev|train|test] [--types coverage,which] [--cutoff 10] [--weights FILE]
+        [--reader FILE.onnx] [--no-reranking] [--cache FOLDER]
 
 A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`), and with `queries.SPLIT.jsonl` or `questions.jsonl`. A
-question may name its `split`. A question without one belongs to every split. For each set the program prints:
+question may name its `split`. A question without one belongs to every split. `--types` leaves out questions of other
+types, and `--cutoff` changes the number of documents in which recall looks for gold. For each set the program prints:
 
 - recall@5 of BM25, dense and hybrid search with the question alone;
 - `+reader` and `+late`: recall@5 of the first 50 hits of hybrid search, ranked by the shipped reader or by late
@@ -29,13 +30,13 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from multihop import build, embedders, load_chunks, recall
+from multihop import CUTOFF, build, embedders, load_chunks
 
 from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel, PairModel, shipped_reader
 from context_agent.agent import SearchAgent
@@ -63,6 +64,7 @@ class SetResult:
     """The results of a set: recalls by search method, the gold seen, and the confidences with their outcomes."""
 
     name: str
+    cutoff: int
     recalls: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
     seen: list[float] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
@@ -77,6 +79,11 @@ class SetResult:
             self.confidences.append(confidence)
             self.answerable.append(float(answerable))
             self.asked.append(f"{self.name}: {question}")
+
+    def record(self, way: str, ranking: Iterable[str], gold: Sequence[str]) -> None:
+        """Add the share of the gold documents among the first `cutoff` different documents of a ranking."""
+        first = list(dict.fromkeys(ranking))[: self.cutoff]
+        self.recalls[way].append(len(set(first) & set(gold)) / len(set(gold)))
 
     @property
     def best(self) -> str:
@@ -124,13 +131,13 @@ class PlainReranker:
         return [chunks[row].document_id for row in np.argsort(-odds, kind="stable")]
 
 
-def questions_of(folder: Path, split: str) -> list[dict[str, Any]]:
-    """Return the set's questions of a split."""
+def questions_of(folder: Path, split: str, types: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Return the set's questions of a split. If `types` is not empty, return only questions of these types."""
     file = folder / f"queries.{split}.jsonl"
     rows = [
         json.loads(line) for line in (file if file.is_file() else folder / "questions.jsonl").open(encoding="utf-8")
     ]
-    return [row for row in rows if row.get("split", split) == split]
+    return [row for row in rows if row.get("split", split) == split and (not types or row.get("type") in types)]
 
 
 def sets_of(data: Sequence[Path], names: Sequence[str], split: str) -> Iterator[Path]:
@@ -148,10 +155,11 @@ def measure(
     *,
     policy: BridgePolicy,
     reranker: PlainReranker | None,
+    cutoff: int,
     progress: Callable[[float], None],
 ) -> SetResult:
     """Run every search method on every question, and return the results."""
-    result = SetResult(name)
+    result = SetResult(name, cutoff)
     owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
     fast, careful = (SearchAgent(corpus, policy.with_effort(effort)) for effort in ("fast", "careful"))
     for number, row in enumerate(questions):
@@ -161,17 +169,17 @@ def measure(
         if gold:
             for retriever in corpus.retrievers:
                 hits = retriever.search(question, DEPTH)
-                result.recalls[retriever.name].append(recall((owner[item] for item, _ in hits), gold))
+                result.record(retriever.name, (owner[item] for item, _ in hits), gold)
             fused = corpus.search(question, k=DEPTH)
-            result.recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), gold))
+            result.record("hybrid", (hit.chunk.document_id for hit in fused), gold)
             similar = late_interaction(question, [hit.chunk.indexed_text for hit in fused])
             ranked = (fused[row].chunk.document_id for row in np.argsort(-similar, kind="stable"))
-            result.recalls["+late"].append(recall(ranked, gold))
+            result.record("+late", ranked, gold)
             if reranker is not None:
-                result.recalls["+reader"].append(recall(reranker.documents(question), gold))
+                result.record("+reader", reranker.documents(question), gold)
             quick = fast.search(question)
-            result.recalls["fast"].append(recall((document.id for document in quick.documents), gold))
-            result.recalls["careful"].append(recall((document.id for document in found.documents), gold))
+            result.record("fast", (document.id for document in quick.documents), gold)
+            result.record("careful", (document.id for document in found.documents), gold)
             seen = {document for trajectory in found.trajectories for document in trajectory.encountered}
             result.seen.append(len(seen & set(gold)) / len(set(gold)))
             result.turns.append(found.turns)
@@ -199,18 +207,29 @@ def main() -> int:
     )
     results = []
     for number, folder in enumerate(folders):
-        questions = [row for row in questions_of(folder, options.split) if row["question"].strip()][: options.limit]
+        asked = questions_of(folder, options.split, options.types.split(",") if options.types else ())
+        questions = [row for row in asked if row["question"].strip()][: options.limit]
         if not any(row["gold"] for row in questions):
             continue
         corpus = build(load_chunks(folder), embedder, shuffle=None, only=None)
         reranker = None if options.no_reranking else PlainReranker(corpus, reader)
         label, done = f"{number + 1}/{len(folders)} {folder.name}", number / len(folders)
         bar = progress_bar(label, done, 1 / len(folders))
-        results.append(measure(folder.name, corpus, questions, policy=policy, reranker=reranker, progress=bar))
+        results.append(
+            measure(
+                folder.name,
+                corpus,
+                questions,
+                policy=policy,
+                reranker=reranker,
+                cutoff=options.cutoff,
+                progress=bar,
+            )
+        )
         embedder.save()
         print(results[-1].row(), flush=True)
     if not results:
-        print(f"no question of the split {options.split!r} has gold", file=sys.stderr)
+        print(f"no question of the split {options.split!r} and of these types has gold", file=sys.stderr)
         return 2
     _totals(results)
     return 0
@@ -255,6 +274,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, action="append", required=True, help="folder of sets; may be repeated")
     parser.add_argument("--sets", help="names, comma-separated; by default all")
     parser.add_argument("--split", default="dev", choices=("train", "dev", "test"))
+    parser.add_argument("--types", help="types of questions, comma-separated; by default all")
+    parser.add_argument("--cutoff", type=int, default=CUTOFF, help="documents in which recall looks for gold")
     parser.add_argument("--limit", type=int, default=60, help="questions a set at most")
     parser.add_argument("--embedder", default="static", help="spec of the embedder")
     parser.add_argument("--weights", help="file of the bridge policy's weights instead of those that ship")
