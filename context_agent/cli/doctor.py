@@ -75,8 +75,8 @@ def doctor(
 ) -> int:
     """Check the installation, an index and a model server.
 
-    A server is checked if --base-url, --model, CTX1_BASE_URL or CTX1_MODEL names one. The exit code is 1 if there is a
-    problem.
+    If --base-url, --model, CTX1_BASE_URL or CTX1_MODEL names a server, the command checks it. The exit code is 1 if
+    there is a problem.
     """
     checks = []
     for check in itertools.chain(_checks(index), _served(server)):

@@ -41,7 +41,7 @@ class ReadOptions:
     max_mb: Annotated[int, COUNT] = 16
     """Maximum size of a line, a row, or a file that is one document, in megabytes."""
     no_ignore: bool = False
-    """Read also what .gitignore excludes, and folders such as node_modules, venv and build."""
+    """Also read what .gitignore excludes, and folders such as node_modules, venv and build."""
 
 
 @options_in("Chunks")
@@ -68,7 +68,7 @@ class ChunkOptions:
 DomainOption = Annotated[
     str | None,
     Parameter(
-        help="Read the sources as web, filings, patents, email, email-messages, or a domain of yours.", metavar="NAME"
+        help="Read the sources as web, filings, patents, email, email-messages, or your own domain.", metavar="NAME"
     ),
 ]
 

@@ -71,7 +71,7 @@ def prune(
     Args:
         file: The conversation, or - for standard input: a list of messages, JSON Lines with a message per line, or an
             object that contains the messages, such as the body of a request, a saved state or a trace.
-        task: What the agent works on.
+        task: What the agent is trying to do.
         out: Write the pruned conversation to this file.
         verbose: List every removed passage.
     """
@@ -192,7 +192,7 @@ class ProxyCapacityOptions:
     queue: Annotated[int, COUNT_OR_ZERO] = 128
     """Number of requests that may wait."""
     max_connections: Annotated[int, COUNT] = 512
-    """Maximum number of HTTP connections; beyond it, the one idle for longest is closed."""
+    """Maximum number of HTTP connections. Beyond it, the connection that was idle longest is closed."""
     max_body: Annotated[int, COUNT, Parameter(metavar="BYTES")] = 32_000_000
     """Maximum size of a request."""
     deadline: Annotated[float, SECONDS] = 120.0
@@ -241,8 +241,8 @@ def proxy(
         hosts: Host name that clients may use for this proxy in the Host header; repeatable.
         origins: Origin of web pages that may call the proxy, e.g. https://app.example; repeatable.
         pause: Maximum silence of the model server.
-        confirm_above: Number of freed tokens above which a prune is confirmed on the terminal. Without an answer, it
-            happens.
+        confirm_above: Number of freed tokens above which the proxy asks on the terminal before it prunes. Without an
+            answer, it prunes.
         restores: File that receives the restored passages with their tasks. It contains texts of conversations.
     """
     from context_agent.integrations.pruning import ConversationPruners

@@ -67,7 +67,7 @@ class ShowOptions:
     """The information to show in addition to the ranking."""
 
     steps: bool = False
-    """Show every turn on the way: searches, prunes and the context."""
+    """Show every turn as it happens, with its searches, its prunes and the context."""
     quiet: Annotated[bool, Parameter(name=("--quiet", "-q"))] = False
     """Print only the ids of the documents, one per line."""
 
@@ -478,8 +478,8 @@ def ask(
 ) -> int:
     """Answer a question with a language model, and check its citations.
 
-    The model gets the passages that ctx1 search would rank. If a citation names no passage, or if a quotation is in no
-    passage, it is marked in the answer. Without a model, the passages are printed.
+    The model gets the passages that ctx1 search would rank. The command marks citations that name no passage, and
+    quotations that are in no passage. Without a model, it prints the passages.
 
     Args:
         question: The question in quotes, or - to read it from standard input.

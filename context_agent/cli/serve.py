@@ -122,13 +122,13 @@ class CapacityOptions:
     queue: Annotated[int, COUNT_OR_ZERO] = 128
     """Number of searches that may wait."""
     max_connections: Annotated[int, COUNT] = 512
-    """Maximum number of HTTP connections; beyond it, the one idle for longest is closed."""
+    """Maximum number of HTTP connections. Beyond it, the connection that was idle longest is closed."""
     deadline: Annotated[float, SECONDS] = 120.0
-    """Maximum time of a search, waiting included."""
+    """Maximum time of a search, including its wait in the queue."""
     grace: Annotated[float, NOT_NEGATIVE, Parameter(metavar="SECONDS")] = 30.0
     """On shutdown, time for running searches to finish."""
     check: Annotated[float, NOT_NEGATIVE, Parameter(metavar="SECONDS")] = 10.0
-    """Interval of checks whether the index has changed; 0 for never."""
+    """Interval of the checks for a changed index; 0 for never."""
 
 
 @essential("host port token_env workers trajectories path url collection embedder effort")
@@ -157,12 +157,12 @@ def serve(
       POST /v1/prune              an agent's conversation, pruned or restored
       GET  /health /metrics /openapi.json
 
-    SIGTERM or Ctrl-C shuts the server down: new requests are refused, and running searches have --grace seconds to
-    finish; then they return their current ranking. A second signal stops them at once. Logs are JSON lines on stderr.
+    After SIGTERM or Ctrl-C, the server refuses new requests. Running searches have --grace seconds to finish. Then they
+    return their current ranking. A second signal stops them at once. Logs are JSON lines on stderr.
 
     Args:
         port: Port; 0 for any free port.
-        workers: Number of processes that share the address and the index. Every limit holds for each of them.
+        workers: Number of processes that share the address and the index. Every limit applies to each of them.
         max_body: Maximum size of a request.
         trajectories: Write trajectories and judgments to this folder; the same as --save.
         cache: With --url: folder for the local BM25 index.
@@ -263,7 +263,7 @@ def mcp(
 ) -> int:
     """Serve the agent to MCP clients, over stdio or HTTP.
 
-      retrieve   the whole agent: a question in, ranked documents out
+      retrieve   a search in several steps, which ranks documents
       search     one search
       grep       a regular expression
       read       a document
@@ -362,8 +362,8 @@ def ui(
 ) -> int:
     """Index a folder and ask it questions in the browser.
 
-    The first run indexes the folder; later runs only read what has changed. Only this machine can reach the page, at
-    http://127.0.0.1:8320. Ctrl-C ends it.
+    The first run indexes the folder. Later runs read only what has changed. Only this machine can reach the page, at
+    http://127.0.0.1:8320. To stop the server, press Ctrl-C.
 
     Args:
         folder: Folder with your documents.

@@ -350,9 +350,10 @@ def from_feedback(
 ) -> int:
     """Make tasks from people's judgments on searches.
 
-    Documents judged relevant are the gold of a question, the others its distractors. If judges disagree, the majority
-    decides. Gold must be in the index. With --sft, well-rated trajectories become demonstrations if the current index
-    and harness reproduce their views (see `ctx1 synth replay-check`). The exit code is 1 if a row could not be read.
+    Documents that were judged relevant are the gold of a question. Documents that were judged irrelevant are its
+    distractors. If judges disagree, the majority decides. Gold must be in the index. With --sft, well-rated
+    trajectories become demonstrations if the current index and harness reproduce their views (see `ctx1 synth
+    replay-check`). The exit code is 1 if a row could not be read.
 
     Args:
         log: The feedback.jsonl that `ctx1 serve` and `ctx1 feedback` write next to the trajectories.

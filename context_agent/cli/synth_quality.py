@@ -216,8 +216,8 @@ def review(
 
     The first command writes the page, which needs no server. The second drops the tasks that the judges reject, and
     reports the agreement between judges (equal verdicts, Cohen's kappa, Krippendorff's alpha) and with the automatic
-    verification. The verification passed every task of the file; add tasks that it dropped with --dropped to measure
-    both kinds of error.
+    verification. Every task of the file passed this verification. To measure both kinds of error, add tasks that it
+    dropped with --dropped.
 
     Args:
         tasks: File of tasks, or - for standard input.
@@ -365,9 +365,9 @@ def split(
 ) -> int:
     """Split tasks into training, dev and test sets.
 
-    The splits share no documents: no document that proves a test task is used in training. With --corpus the folder is
-    also a benchmark for `ctx1 eval`; identical documents count as one. A data card is written next to the splits. The
-    exit code is 1 if a row could not be read.
+    The splits share no documents, so no document that proves a test task is used in training. With --corpus, the folder
+    is also a benchmark for `ctx1 eval`. Identical documents count as one. A data card is written next to the splits.
+    The exit code is 1 if a row could not be read.
 
     Args:
         tasks: Files of tasks, or - for standard input.

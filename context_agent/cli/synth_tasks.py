@@ -389,10 +389,10 @@ def tasks(
 ) -> int:
     """Make multi-hop tasks from an index.
 
-    Tasks come from links, or with --model from a language model. A document that names another document links to it; a
-    question describes the other document instead of naming it, so both must be found. Every task is checked: its quotes
-    are in its documents, and its answer is in the last one and in no distractor. The same index and options give the
-    same tasks. To resume an interrupted run, run the same command again.
+    Tasks come from links, or with --model from a language model. A document that names another document links to it. A
+    question describes the other document instead of naming it, so both must be found. The command checks that the
+    quotes of a task are in its documents, and that its answer is in the last document and in no distractor. The same
+    index and options give the same tasks. To resume an interrupted run, run the same command again.
 
     Args:
         out: File for the tasks, one per line; replaced once all are made.

@@ -119,9 +119,9 @@ def rl(
 ) -> int:
     """Train a language model by reinforcement learning.
 
-    The model plays episodes in the harness in which it will serve. The trainer's own model or a vLLM server samples
-    them. With a server, other processes can play them. Questions need gold documents, or a judge. --from starts with
-    the model that `ctx1 train sft` trained. Needs the extra train.
+    The model plays episodes in the harness that also runs it in production. The trainer's own model or a vLLM server
+    samples them. With a server, other processes can play them. Questions need gold documents, or a judge. --from starts
+    with the model that `ctx1 train sft` trained. Needs the extra train.
     """
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
@@ -307,10 +307,10 @@ def bridge(
 ) -> int:
     """Fit the bridge policy to your own questions.
 
-    Each line of QUESTIONS.jsonl is {"id": ..., "question": ..., "gold": [document ids]}. Prints the recall of the
-    present weights, and of the new ones from five-fold cross-validation. With few questions, or if the new networks do
-    not rank better, the present ones are kept and only the reader is adapted. Also fits the policy's confidence. Needs
-    the extra train, but no GPU.
+    Each line of QUESTIONS.jsonl is {"id": ..., "question": ..., "gold": [document ids]}. The command prints the recall
+    of the current weights, and of the new ones from five-fold cross-validation. If there are few questions, or if the
+    new networks do not rank better, it keeps the current networks and adapts only the reader. It also fits the policy's
+    confidence. It needs the extra train, but no GPU.
 
     Args:
         pairs: Each CORPUS, an index (`ctx1 index`) or a file or folder of documents, followed by its QUESTIONS.jsonl.
@@ -393,7 +393,7 @@ def _text(trained: TrainedBridge, questions: int, out: Path) -> str:
     from context_agent.train.bridge.training import MIN_QUESTIONS
 
     lines = [
-        f"{name}: recall@5 {trained.before[name]} with the present weights, {recall} with the new ones "
+        f"{name}: recall@5 {trained.before[name]} with the current weights, {recall} with the new ones "
         f"({trained.unread[name].mean:.3f} without the reader); the searches saw {trained.seen[name].mean:.3f} of the "
         "gold"
         for name, recall in trained.recall.items()
@@ -402,7 +402,7 @@ def _text(trained: TrainedBridge, questions: int, out: Path) -> str:
         few = f"New networks need {MIN_QUESTIONS} questions with gold, and there are {questions}"
         reason = few if questions < MIN_QUESTIONS else "The new networks do not rank better"
         adapted = "the confidence" if trained.scorer.head is None else "the reader and the confidence"
-        lines.append(f"{reason}: the present networks are kept. The training adapted {adapted}.")
+        lines.append(f"{reason}: the current networks are kept. The training adapted {adapted}.")
     return "\n".join([*lines, f"weights {trained.scorer.digest} written to {out}"])
 
 

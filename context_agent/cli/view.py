@@ -57,12 +57,12 @@ def view(
     """Show trajectories, or what pruning removes from a conversation.
 
     The page shows the context turn by turn, every call and the ranking. It is a single file that works offline. --json
-    prints a line of JSON for each trajectory and writes a page only with --out. The exit code is 1 if a file could not
-    be shown. The others are shown.
+    prints a line of JSON for each trajectory and writes a page only with --out. If a file cannot be shown, the
+    others are shown, and the exit code is 1.
 
     For a conversation, the page shows what is removed before each call of the model, why, and what this saves and
-    costs. The options under Pruning apply. --json prints a report for each call. Of a long conversation, the latest 100
-    calls are shown.
+    costs. The options under Pruning apply. --json prints a report for each call. If there are more than 100 calls, the
+    latest 100 are shown.
 
     Args:
         paths: Trajectory files, folders with trajectory files, or one FILE.json with a conversation as for

@@ -108,7 +108,7 @@ def wrap(
 
     Args:
         agent: The agent's command.
-        arguments: Arguments of the agent, behind --.
+        arguments: Arguments of the agent, after --.
         upstream: Address of the model server for all requests of the agent.
     """
     if WRAPPED in os.environ:
@@ -146,10 +146,10 @@ def unwrap(*arguments: str, common: CommonOptions = CommonOptions()) -> int:
       eval "$(ctx1 unwrap)"
 
     With an agent, only that agent starts without the proxy. Otherwise, the command prints the lines that restore the
-    environment of the shell. Outside a wrapped shell nothing needs to be undone, because ctx1 wrap changes no file.
+    environment of the shell. Outside a wrapped shell, nothing needs to be undone, because ctx1 wrap changes no file.
 
     Args:
-        arguments: The agent's command, and its arguments behind --.
+        arguments: The agent's command, and its arguments after --.
     """
     before = _wrapped_variables()
     if arguments:

@@ -152,7 +152,7 @@ class PruneRequest(_Request):
         description="OpenAI's chat messages, items of its Responses API, or Anthropic's messages.",
     )
     task: Text | None = Field(
-        default=None, description="What the agent works on. The default is the last user message."
+        default=None, description="What the agent is trying to do. The default is the last user message."
     )
     budget: Annotated[int, Field(ge=1, le=10_000_000)] | Annotated[str, Field(pattern=r"^\d{1,2}(\.\d{1,4})?%$")] = (
         Field(default=8_000, description="The tokens of tool results to keep, or their share, such as 25%.")

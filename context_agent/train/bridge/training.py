@@ -172,7 +172,7 @@ def train(
     trained = TrainedBridge(scorer, recall, unread, seen, policies)
     if fallback is None:
         return trained
-    kept = _keep(fallback, experiences, partial(report, "reading with the present weights"))
+    kept = _keep(fallback, experiences, partial(report, "reading with the current weights"))
     return replace(max(trained, kept, key=TrainedBridge.mean_recall), before=kept.before)
 
 
