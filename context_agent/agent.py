@@ -279,8 +279,8 @@ class SearchAgent:
             The documents, best first, with the confidence and the trajectories.
 
         Raises:
-            ConfigError: If the question is empty or not text, `k` is not a whole number of at least 1, `where` or
-                `seed` cannot be used, the effort is not known, the budget is too small, or the agent is closed.
+            ConfigError: If the question is empty or not text, if an option has an invalid value, or if the agent is
+                closed.
             BudgetError: If the budget cannot hold the question.
             ContextAgentError: If the policy or the corpus failed before anything was found.
         """

@@ -20,8 +20,8 @@ def validate_plain(adapter: TypeAdapter[Validated], data: Mapping[str, Any]) -> 
     """Convert decoded TOML or JSON to a value without changing the type of any part.
 
     pydantic would otherwise read `true` as 1 and "2" as 2. Strict validation of Python objects would refuse lists for
-    tuples and tables for dataclasses, so the data is validated as JSON. A date of TOML becomes a table, because a text
-    may not stand for it.
+    tuples and tables for dataclasses, so the data is validated as JSON. A date of TOML becomes a table, so that it
+    is not accepted as a text.
 
     Raises:
         ValidationError: If a part has the wrong type or value.

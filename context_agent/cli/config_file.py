@@ -151,7 +151,7 @@ def _check_keys(keys: Iterable[str], options: Iterable[str], path: str, table: s
 def _check_type(key: str, value: Any, argument: Argument, path: Path) -> None:
     """Raise `ConfigError` if the value or an item of its list has another type than the option.
 
-    A whole number is also a number. A text never stands for a number, nor a number for a text.
+    A whole number is also a number. A text is never accepted as a number, nor a number as a text.
     """
     types = _types_of(argument)
     if isinstance(value, list) and not argument.token_count()[1]:
@@ -188,5 +188,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _toml(value: Any) -> str:
-    """Return the value as it stands in a TOML file."""
+    """Return the value as a TOML file writes it."""
     return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, str) else str(value)

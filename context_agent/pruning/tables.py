@@ -1,7 +1,7 @@
 """Tables in tool results. A table has a header and rows.
 
-It is delimited, such as CSV, or its cells have bars between them, as in Markdown and in the output of databases, or its
-columns are aligned by spaces, as in the output of `ps`.
+A table has one of three forms. It is delimited, such as CSV. Its cells have bars between them, as in Markdown and in
+the output of databases. Or its columns are aligned by spaces, as in the output of `ps`.
 """
 
 from __future__ import annotations

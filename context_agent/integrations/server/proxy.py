@@ -168,8 +168,8 @@ class BodyPruner:
             states_caching: True if the API caches only the parts that a `cache_control` marks, as Anthropic's does.
 
         Returns:
-            The pruned body. Only the texts that changed differ from the client's body. If nothing is removed or there
-            is no conversation, it is the same object.
+            The pruned body. Only the texts that changed differ from the client's body. If nothing is removed, or
+            if there is no conversation, the result has the client's body itself.
         """
         try:
             return self._pruned(body, name, caller, encodings, hint, states_caching=states_caching)

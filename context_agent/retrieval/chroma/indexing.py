@@ -128,9 +128,9 @@ class IndexReport:
         language: The language that the caller named, or the language of most texts (see `text.languages`).
         languages: The number of chunks in each language, the most frequent language first.
         embedder: The name of the embedder, such as `minilm-384@1a2b3c4d`.
-        warning: A warning if the embedder does not know the language of the texts, if this run made the index too large
-            for the embedder that was chosen by its first texts, if a package for faster searches is missing, or if
-            searches now read this collection in place of another one. Otherwise, it is empty.
+        warning: A warning, or an empty text. It names a language that the embedder does not know, an index that this
+            run made too large for the embedder of its first texts, a missing package for faster searches, or another
+            collection that searches read before and no longer do.
         seconds: The duration of the run.
         embedding_seconds: The time spent on embedding.
         chunking_seconds: The time spent on chunking.

@@ -79,8 +79,8 @@ class CostLedger:
             raise ConfigError(f"prices and caps must not be negative; got {self.prices} and {self.cap}")
         if self.cap.cost is not None and not (self.prices.input or self.prices.output):
             raise ConfigError(
-                "a cap on cost needs prices. Pass the price of a million input tokens with --price-in, and that of a "
-                "million output tokens with --price-out."
+                "a cap on cost needs prices. Pass the price of a million input tokens with --price-in, and the price "
+                "of a million output tokens with --price-out."
             )
         self.calls = self.prompt = self.completion = 0
         self.reused = 0

@@ -120,7 +120,7 @@ def train(
         seed: The seed of training.
         readers: For each fold, a reader that was not trained on the fold's questions. By default, the shipped reader is
             used for all folds.
-        fallback: The networks that are kept if their recall is higher than that of the new ones.
+        fallback: The networks to keep if their recall is higher than the recall of the new networks.
         report: A function that receives the progress.
 
     Returns:
