@@ -302,7 +302,7 @@ class Endpoint:
         async def receive(response: httpx.Response) -> T:
             if shown:
                 raise ServerError(
-                    f"{self._shown(path)}: the answer broke off after {self.timeout:g} s. Try again, or raise the "
+                    f"{self._shown(path)}: the answer was incomplete after {self.timeout:g} s. Try again, or raise the "
                     "timeout."
                 )
             try:
@@ -311,7 +311,7 @@ class Endpoint:
                 if not shown:
                     raise
                 raise ServerError(
-                    f"{self._shown(path)}: the answer broke off ({_describe(error)}). Try again."
+                    f"{self._shown(path)}: the answer ended early ({_describe(error)}). Try again."
                 ) from None
 
         return await self._request("POST", path, _encoded(body), receive, until)
@@ -464,7 +464,7 @@ class Endpoint:
             except TimeoutError:
                 raise _TransientError(f"no answer within {seconds:g} s") from None
             except httpx.HTTPError as error:
-                raise _TransientError(f"the connection broke ({_describe(error)})") from None
+                raise _TransientError(f"the connection failed ({_describe(error)})") from None
             except MalformedResponse as error:
                 raise _TransientError(str(error)) from None
             except RecursionError:

@@ -115,7 +115,7 @@ def wrap(
         raise ConfigError('this shell is behind a proxy already. Run `eval "$(ctx1 unwrap)"` first.')
     program = shutil.which(agent)
     if program is None:
-        raise ConfigError(f"there is no command {agent!r}. Install it, or write its path.")
+        raise ConfigError(f"there is no command {agent!r}. Install it, or pass its path.")
     savings = saved.open()
     with _quiet_logs(), ExitStack() as running:
         addresses = _start_proxies(_servers(agent, upstream), pruning, saved, savings, running)
@@ -155,7 +155,7 @@ def unwrap(*arguments: str, common: CommonOptions = CommonOptions()) -> int:
     if arguments:
         program = shutil.which(arguments[0])
         if program is None:
-            raise ConfigError(f"there is no command {arguments[0]!r}. Install it, or write its path.")
+            raise ConfigError(f"there is no command {arguments[0]!r}. Install it, or pass its path.")
         return _run([program, *arguments[1:]], _restored(before))
     if common.json:
         output.print_json({"variables": before})

@@ -47,9 +47,7 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
                 raise DataError(reading.options.too_large("the text of the file"))
         text = "\n\n".join(page for page in pages if page)
         if not text.strip():
-            raise DataError(
-                f"none of the {len(pages)} pages has text. If the file is a scan, recognize its characters first."
-            )
+            raise DataError(f"none of the {len(pages)} pages has text. If the file is a scan, run OCR on it first.")
         title = _pdf_title(reader)
     yield document(reading, text, title, {"pages": len(pages)})
 
