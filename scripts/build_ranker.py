@@ -56,6 +56,7 @@ from context_agent.policies.bridge.calibration import (
     sigmoid,
     stopping_features,
 )
+from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.ranking import (
     BY_DENSE,
     BY_READER,
@@ -64,6 +65,9 @@ from context_agent.policies.bridge.ranking import (
     LINKED_DENSE,
     RANKING,
     Trees,
+    compared_rows,
+    late_scores,
+    with_late_interaction,
 )
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
@@ -77,6 +81,8 @@ from context_agent.types import Chunk, Document
 
 Floats = NDArray[np.float32]
 CUTOFF = 5
+MOST_COMPARED = 20
+"""The number of the best candidates, by each ranking, whose late interaction is stored."""
 SMALL = 1200
 """The maximum number of documents of a set, for embedders that are slower than `static`."""
 UNANSWERABLE = 3
@@ -111,6 +117,8 @@ class RankedEpisode:
     opening: Floats
     """The inputs after the first turn, shape (m, F), for the first m candidates."""
     one_shot: dict[str, float] = field(default_factory=dict)
+    late: Floats = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    """Late interaction of the candidates that the networks or the shipped trees rank best, else NaN, shape (n,)."""
 
 
 def questions_of(folder: Path, split: str) -> list[dict[str, Any]]:
@@ -164,10 +172,13 @@ def collect(folder: Path, spec: str, options: argparse.Namespace) -> list[Ranked
     grades, episodes = grades_of(folder), []
     for number, row in enumerate(chosen):
         kind = "answered" if row["gold"] else "nothing"
-        episodes.append(_episode(folder, spec, row, corpus, policy, kind=kind, grades=grades.get(row["id"], {})))
+        labels = grades.get(row["id"], {})
+        episodes.append(_episode(folder, spec, row, corpus, policy, kind=kind, grades=labels, ranker=scorer.ranker))
         if number % UNANSWERABLE == 0 and row["gold"]:
             without = WithheldCorpus(corpus, row["gold"])
-            episodes.append(_episode(folder, spec, row, without, policy, kind="withheld", grades={}))
+            episodes.append(
+                _episode(folder, spec, row, without, policy, kind="withheld", grades={}, ranker=scorer.ranker)
+            )
     return [episode for episode in episodes if episode is not None]
 
 
@@ -189,6 +200,7 @@ def _episode(
     *,
     kind: str,
     grades: dict[str, int],
+    ranker: Trees | None,
 ) -> RankedEpisode | None:
     actor, opening = asyncio.run(_play(row["question"], corpus, policy))
     if not len(actor.notes):
@@ -197,6 +209,11 @@ def _episode(
     documents = [candidate.document_id for candidate in actor.notes.candidates]
     labels = [2.0 if item in gold else float(grades.get(item, 0) == 2) for item in documents]
     undiscounted = actor.judgment.combined_scores()
+    rows = actor.judgment.ranking_inputs()
+    orders = [actor.scores, rows[:, RANKING.index("odds")]]
+    if ranker is not None:
+        orders.append(ranker(rows))
+    best = np.unique(np.concatenate([compared_rows(order, MOST_COMPARED) for order in orders]))
     return RankedEpisode(
         source=f"{folder.name}/{spec}",
         domain=folder.name,
@@ -206,7 +223,8 @@ def _episode(
         gold=len(gold),
         documents=documents,
         grades=np.array(labels, dtype=np.float32),
-        rows=actor.judgment.ranking_inputs(),
+        rows=rows,
+        late=late_scores(actor.notes, best),
         scores=actor.scores,
         repeats=actor.scores / np.maximum(undiscounted, 1e-9),
         coverage=actor.judgment.coverage(),
@@ -306,10 +324,19 @@ def without(rows: Floats, *, reader: bool = False, dense: bool = False, words: b
 VECTORS = (*DENSE, *LINKED_DENSE, *BY_DENSE, "reader_dense", "odds_dense", "agreement")
 
 
-def groups_of(episodes: Sequence[RankedEpisode], seed: int = 0) -> list[Group]:
-    """Return four groups of each answered episode.
+def with_late(rows: Floats, episode: RankedEpisode, order: Floats, compared: int) -> Floats:
+    """Return the inputs with the late interaction of the `compared` best candidates in the order of the scores."""
+    best = compared_rows(order, compared)
+    late = np.full(len(rows), np.nan, dtype=np.float32)
+    late[best] = episode.late[best]
+    return with_late_interaction(rows, late)
 
-    They have all inputs, no reader, a random selection of inputs, and only the inputs after one turn.
+
+def groups_of(episodes: Sequence[RankedEpisode], seed: int = 0) -> list[Group]:
+    """Return five groups of each answered episode.
+
+    They have all inputs, no late interaction, no reader, a random selection of inputs, and only the inputs after one
+    turn.
     """
     draw = np.random.default_rng(seed)
     answered = [episode for episode in episodes if episode.kind == "answered"]
@@ -319,14 +346,22 @@ def groups_of(episodes: Sequence[RankedEpisode], seed: int = 0) -> list[Group]:
         weight = counts[episode.source] ** -BALANCE * (HOPS_WEIGHT if episode.gold > 1 else 1.0)
         dropped = {name: bool(draw.random() < DROPPED) for name in ("reader", "dense", "words")}
         rows, opening = episode.rows, episode.opening
-        variants = (rows, without(rows, reader=True), without(rows, **dropped))
+        unread = without(rows, reader=True)
+        some = without(rows, **dropped)
+        if draw.random() >= DROPPED:
+            some = with_late(some, episode, episode.scores, int(draw.integers(FAST, CAREFUL + 1)))
+        odds = rows[:, RANKING.index("odds")]
+        late = with_late(rows, episode, episode.scores, CAREFUL)
+        variants = (late, rows, with_late(unread, episode, odds, FAST), some)
         groups += [Group(variant, episode.grades, weight) for variant in variants]
         groups.append(Group(opening, episode.grades[: len(opening)], weight))
     return [group for group in groups if 0 < (group.grades > 0).sum() < len(group.grades)]
 
 
+CAREFUL, FAST = Effort().compared, Effort.named("fast").compared
+"""The number of candidates that each effort compares by late interaction."""
 DROPPED = 0.4
-"""The probability that the reader, the vectors, or the scores of words are left out of a group."""
+"""The probability that the reader, the vectors, the scores of words or late interaction are left out of a group."""
 BALANCE = 0.5
 """How much small sets count compared with large ones. With 0, each question counts the same. With 1, each set does."""
 HOPS_WEIGHT = 1.5
@@ -353,12 +388,12 @@ RISING = (
     "odds", "odds_gap", "combined", "combined_gap", "read", "read_gap", "read_z", "alone", "alone_gap", "alone_z",
     "cosine", "cosine_z", "cosine_gap", "found_dense", "found_sparse", "asked_score", "found_score", "trusted", "bm25",
     "bm25_z", "coverage", "coverage_z", "clause_cosine", "clause_cosine_gap", "clause_coverage", "best_sentence",
-    "pairs", "title_meaning",
+    "pairs", "title_meaning", "late", "late_gap", "late_z",
 )  # fmt: skip
 """Inputs that never lower a score when they rise."""
 FALLING = (
     "odds_rank", "combined_rank", "read_rank", "alone_rank", "cosine_rank", "found_dense_rank", "found_sparse_rank",
-    "asked_place", "place", "trusted_rank", "clause_rank",
+    "asked_place", "place", "trusted_rank", "clause_rank", "late_rank",
 )  # fmt: skip
 """Inputs that never raise a score when they rise."""
 MONOTONE = [int(name in RISING) - int(name in FALLING) for name in RANKING]
@@ -433,10 +468,15 @@ def recall(episode: RankedEpisode, scores: Floats) -> float:
     return len(gold & set(list(dict.fromkeys(order))[:CUTOFF])) / episode.gold
 
 
-def ranked_recall(trees: Trees, episode: RankedEpisode, **left_out: bool) -> float:
-    """Return recall@5 of the ranking by these trees."""
-    rows = without(episode.rows, **left_out) if left_out else episode.rows
-    return recall(episode, sigmoid(trees(rows)) * episode.repeats)
+def ranked_rows(trees: Trees, episode: RankedEpisode, *, read: bool) -> Floats:
+    """Return the inputs of the final ranking by these trees. They choose the candidates for late interaction."""
+    rows = episode.rows if read else without(episode.rows, reader=True)
+    return with_late(rows, episode, trees(rows), CAREFUL if read else FAST)
+
+
+def ranked_recall(trees: Trees, episode: RankedEpisode, *, read: bool = True) -> float:
+    """Return recall@5 of the final ranking by these trees, with the reader or without it."""
+    return recall(episode, sigmoid(trees(ranked_rows(trees, episode, read=read))) * episode.repeats)
 
 
 FOLDS = 4
@@ -474,8 +514,9 @@ def export(folder: Path, out: Path) -> None:
     folds = folds_of(answered)
     slope, constant = _probability_scale(folds, answered)
     folds = {fold: scaled(trees, slope, constant) for fold, trees in folds.items()}
-    assessed = [assessed_episode(folds[fold_of(episode.domain)], episode) for episode in episodes]
-    domains = [episode.domain for episode in episodes]
+    judged = [episode for episode in episodes if not episode.domain.startswith(GENERATED)]
+    assessed = [assessed_episode(folds[fold_of(episode.domain)], episode) for episode in judged]
+    domains = [episode.domain for episode in judged]
     calibration = fit_calibration(balanced(assessed, domains))
     _show_confidence(calibration, assessed, domains)
     stopping = _fit_stopping(folds, answered)
@@ -514,17 +555,19 @@ def scaled(trees: Trees, slope: float, constant: float) -> Trees:
 
 def _probability_scale(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode]) -> tuple[float, float]:
     """Return the slope and the constant that turn the trees' scores into log-odds (Platt, 1999)."""
-    scores = [folds[fold_of(episode.domain)](episode.rows) for episode in episodes]
+    scores = []
+    for episode in episodes:
+        trees = folds[fold_of(episode.domain)]
+        scores.append(trees(ranked_rows(trees, episode, read=True)))
     labels = np.concatenate([episode.grades > 0 for episode in episodes])
     rows = np.concatenate(scores)[:, None]
     constant, slope = logistic_regression(rows, labels, np.ones(len(rows), dtype=np.float32)).tolist()
     return slope, constant
 
 
-def evidence_of(episode: RankedEpisode, scores: Floats, *, read: bool) -> Floats:
-    """Return the features of an episode's evidence, given the scores of its candidates, shape (n,)."""
-    column = {name: episode.rows[:, number] for number, name in enumerate(RANKING)}
-    heard = np.fmax(column["read"], column["alone"]) if read else np.full(len(scores), np.nan, dtype=np.float32)
+def evidence_of(episode: RankedEpisode, rows: Floats, scores: Floats) -> Floats:
+    """Return the features of an episode's evidence, given the inputs of the ranking and the scores, shape (n,)."""
+    column = {name: rows[:, number] for number, name in enumerate(RANKING)}
     return Evidence(
         weight=episode.weight,
         in_name=episode.in_name,
@@ -532,23 +575,24 @@ def evidence_of(episode: RankedEpisode, scores: Floats, *, read: bool) -> Floats
         scores=scores,
         cosines=column["cosine"],
         words=column["bm25"],
-        read=heard,
+        late=column["late"],
+        read=np.fmax(column["read"], column["alone"]),
         chunks=episode.chunks,
     ).features()
 
 
 def assessed_episode(trees: Trees, episode: RankedEpisode) -> AssessedEpisode:
     """Return the data of an episode from which the calibration learns."""
-    scores = sigmoid(trees(episode.rows)) * episode.repeats
-    unread_scores = sigmoid(trees(without(episode.rows, reader=True))) * episode.repeats
+    inputs, unread = (ranked_rows(trees, episode, read=read) for read in (True, False))
+    scores, unread_scores = (sigmoid(trees(rows)) * episode.repeats for rows in (inputs, unread))
     best: dict[str, int] = {}
     for row in np.argsort(-scores, kind="stable").tolist():
         best.setdefault(episode.documents[row], row)
     rows = list(best.values())[:RANKED]
     return AssessedEpisode(
         answerable=episode.kind == "answered",
-        features=evidence_of(episode, scores, read=True),
-        unread=evidence_of(episode, unread_scores, read=False),
+        features=evidence_of(episode, inputs, scores),
+        unread=evidence_of(episode, unread, unread_scores),
         scores=scores[rows],
         labels=(episode.grades[rows] > 0).astype(np.float32),
     )
@@ -567,14 +611,16 @@ def balanced(episodes: Sequence[AssessedEpisode], domains: Sequence[str]) -> lis
 
 
 def stopping_of(trees: Trees, episode: RankedEpisode, *, read: bool) -> tuple[Floats, float]:
-    """Return the features after the first turn, and the recall of a ranking at that point."""
+    """Return the features after the first turn, and the recall of a final ranking at that point."""
     rows = episode.opening if read else without(episode.opening, reader=True)
-    scores = sigmoid(trees(rows)) * episode.repeats[: len(rows)]
+    repeats = episode.repeats[: len(rows)]
+    scores = sigmoid(trees(rows)) * repeats
+    ranked = trees(with_late(rows, episode, scores, CAREFUL if read else FAST))
     named = float(episode.weight[episode.in_name].sum())
     best: dict[str, float] = {}
     for row in np.argsort(-scores, kind="stable").tolist():
         best.setdefault(episode.documents[row], float(scores[row]))
-    return stopping_features(rows, list(best.values()), named), recall(episode, scores)
+    return stopping_features(rows, list(best.values()), named), recall(episode, sigmoid(ranked) * repeats)
 
 
 def _fit_stopping(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode]) -> Floats:
@@ -582,7 +628,7 @@ def _fit_stopping(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode])
     coefficients = []
     for read in (False, True):
         parts = [stopping_of(folds[fold_of(e.domain)], e, read=read) for e in episodes]
-        later = [ranked_recall(folds[fold_of(e.domain)], e, **({} if read else {"reader": True})) for e in episodes]
+        later = [ranked_recall(folds[fold_of(e.domain)], e, read=read) for e in episodes]
         rows = np.nan_to_num(np.stack([features for features, _ in parts]))
         labels = np.array([now >= end for (_, now), end in zip(parts, later, strict=True)])
         coefficients.append(logistic_regression(rows, labels, np.ones(len(rows), dtype=np.float32)))
@@ -605,6 +651,10 @@ def _show_stopping(chance: Floats, change: Floats, chains: NDArray[np.bool_]) ->
         print(f"  from {threshold:.2f}: " + "; ".join(cells))
 
 
+GENERATED = "coded-"
+"""The beginning of the names of generated sets. Without its gold documents, such a set still has texts that differ from
+them in a figure or a code alone. Therefore these sets do not count in the calibration.
+"""
 CHAINS = ("2wiki", "hotpotqa", "musique", "newsfacts")
 """The sets whose questions need several documents."""
 
@@ -615,7 +665,7 @@ def _compared(trees: Trees, episodes: Sequence[RankedEpisode], label: str) -> li
         mine = [episode for episode in episodes if episode.source == source]
         figures = {name: np.mean([e.one_shot[name] for e in mine]) for name in ("bm25", "dense", "hybrid")}
         figures["agent"] = np.mean([recall(e, e.scores) for e in mine])
-        figures["fast"] = np.mean([ranked_recall(trees, e, reader=True) for e in mine])
+        figures["fast"] = np.mean([ranked_recall(trees, e, read=False) for e in mine])
         figures["trees"] = np.mean([ranked_recall(trees, e) for e in mine])
         figures["seen"] = np.mean(
             [len({d for d, g in zip(e.documents, e.grades, strict=True) if g == 2}) / e.gold for e in mine]

@@ -47,7 +47,7 @@ def recall(result, gold):
 
 
 TRUSTING = ScoreCalibration(
-    np.array([[2, 1, 0, -6, 0, 0.3, *[0] * 7]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
+    np.array([[2, 1, 0, -6, 0, 0.3, *[0] * 8]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
 )
 
 

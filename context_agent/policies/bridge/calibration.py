@@ -23,7 +23,7 @@ from context_agent.policies.bridge.ranking import RANKING, correlation, lead
 
 EVIDENCE = (
     "log_covered", "size", "names_unseen", "named", "best_named", "covered_named", "size_named", "best", "rare_covered",
-    "agreement", "cosine_lead", "read",
+    "agreement", "cosine_lead", "late", "read",
 )  # fmt: skip
 """Features of the evidence.
 
@@ -37,6 +37,7 @@ EVIDENCE = (
 - `rare_covered`: the largest share of the question's rarest terms that a likely candidate covers.
 - `agreement`: the correlation of the cosines with the words over the candidates. `cosine_lead`: how far the best
   cosine is above the others, in their spread. They say how well this corpus is searched for this question.
+- `late`: the highest late interaction of a candidate with the question.
 - `read`: the reader's highest log-odds, NaN if it read nothing.
 
 A question without names finds its answer in other words: at equal scores it has an answer more often than one about
@@ -81,6 +82,7 @@ class Evidence:
         scores: The scores of the candidates, shape (n_candidates,).
         cosines: The candidates' cosine similarities to the question, shape (n_candidates,). An unknown value is NaN.
         words: How well the candidates' words match the question, shape (n_candidates,). An unknown value is NaN.
+        late: Late interaction of the candidates with the question, shape (n_candidates,). An unknown value is NaN.
         read: The reader's log-odds, shape (n_candidates,). A candidate that the reader did not read has NaN.
         chunks: The number of chunks in the corpus.
     """
@@ -91,6 +93,7 @@ class Evidence:
     scores: Floats
     cosines: Floats
     words: Floats
+    late: Floats
     read: Floats
     chunks: int
 
@@ -116,6 +119,7 @@ class Evidence:
             "rare_covered": float((likely[:, rare] @ self.weight[rare]).max()) / rare_weight,
             "agreement": np.nan_to_num(correlation(self.cosines, self.words)),
             "cosine_lead": lead(self.cosines),
+            "late": np.nanmax(self.late) if np.isfinite(self.late).any() else 0.0,
             "read": np.clip(np.nanmax(self.read), -LIMIT, LIMIT) if np.isfinite(self.read).any() else np.nan,
         }
         return np.array([values[name] for name in EVIDENCE], dtype=np.float32)

@@ -48,4 +48,4 @@ class Effort:
         """
         if name not in EFFORTS:
             raise ConfigError(f"the effort must be {' or '.join(EFFORTS)}; got {name!r}")
-        return cls(readings=0, compared=8) if name == "fast" else cls()
+        return cls(readings=0, compared=10) if name == "fast" else cls()

@@ -42,10 +42,11 @@ from context_agent.policies.bridge.ranking import (
     Judgments,
     Trees,
     asked_order,
+    compared_rows,
     identifier_odds,
-    late_interaction_odds,
+    late_scores,
     ranking_features,
-    reordered,
+    with_late_interaction,
 )
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
@@ -383,6 +384,8 @@ class RelevanceJudgment:
         """The second network's inputs at the last scoring."""
         self._odds = np.zeros(0, dtype=np.float32)
         """The second network's log-odds, shape (n,)."""
+        self._late = np.zeros(0, dtype=np.float32)
+        """Late interaction in the final ranking, shape (n,). Before it, empty."""
 
     def scores(self) -> Floats:
         """Return the probability that each candidate belongs to the answer, shape (n_candidates,)."""
@@ -428,15 +431,14 @@ class RelevanceJudgment:
     def ranking_scores(self, scores: Floats, compared: int) -> Floats:
         """Return the scores of the final ranking, given the scores of the same candidates.
 
-        If there is no ranker, the scores do not change. Late interaction of the `compared` best candidates changes the
-        order. The values stay those of the trees, because the calibration was fitted to them.
+        If there is no ranker, the scores do not change. The trees rank the candidates without late interaction first,
+        and again with that of the `compared` best candidates.
         """
         if self._ranker is None or not len(scores):
             return scores
-        inputs = self.ranking_inputs()
-        odds = self._ranker(inputs) + identifier_odds(self.notes)
-        added = late_interaction_odds(self.notes, odds, inputs[:, RANKING.index("link_score")], compared)
-        return sigmoid(reordered(odds, odds + added))
+        inputs, added = self.ranking_inputs(), identifier_odds(self.notes)
+        self._late = late_scores(self.notes, compared_rows(self._ranker(inputs) + added, compared))
+        return sigmoid(self._ranker(with_late_interaction(inputs, self._late)) + added)
 
     def suffices(self) -> float:
         """Return the probability that more searches would not improve the final ranking. If it is unknown, return 0."""
@@ -487,17 +489,26 @@ class RelevanceJudgment:
 
         If `read` is false, return the features as in an episode without the reader.
         """
-        unread = np.full(len(scores), np.nan, dtype=np.float32)
-        heard = np.fmax(self._read_odds(), self._alone_odds()) if read else unread
+        unknown = np.full(len(scores), np.nan, dtype=np.float32)
+        heard = np.fmax(self._read_odds(), self._alone_odds()) if read else unknown
+        late = self._late if len(self._late) else unknown
         text, coverage = self._text.rows()
         cosines, words = self._cosines.of(self.notes.question.text), text[:, TEXT_FEATURES.index("bm25")]
         question = self.notes.question
         size = self.corpus_size
-        return Evidence(question.weight, question.in_name, coverage, scores, cosines, words, heard, size).features()
+        return Evidence(
+            question.weight, question.in_name, coverage, scores, cosines, words, late, heard, size
+        ).features()
 
     def unread_scores(self) -> Floats:
-        """Return the scores of the last scoring without the reader, shape (n_candidates,)."""
-        return sigmoid(self._odds if self._ranker is None else self._ranker(self.ranking_inputs(read=False)))
+        """Return the scores of the last scoring without the reader, shape (n_candidates,).
+
+        Late interaction counts if the final ranking used it.
+        """
+        if self._ranker is None:
+            return sigmoid(self._odds)
+        inputs = self.ranking_inputs(read=False)
+        return sigmoid(self._ranker(with_late_interaction(inputs, self._late) if len(self._late) else inputs))
 
     def _read_odds(self) -> Floats:
         """Return the reader's log-odds, shape (n_candidates,). A candidate that the reader did not read has NaN."""

@@ -53,9 +53,10 @@ TRUST = (
 )  # fmt: skip
 FAMILY = ("asks_many", "family_size", "family_best", "family_place", "title_place", "title_meaning")
 EPISODE = ("hop", "is_lookup", "candidates", "size")
+BY_LATE = ("late", "late_gap", "late_z", "late_rank", "late_best", "late_dense", "late_words")
 RANKING = (
     *BY_ODDS, *BY_READER, *BY_DENSE, *BY_WORDS, *BY_SEARCH, *TRUST, *TEXT, *DENSE, *LINKED, *LINKED_DENSE, *CUES,
-    *FAMILY, *EPISODE,
+    *FAMILY, *EPISODE, *BY_LATE,
 )  # fmt: skip
 """Names of the trees' inputs, in order.
 
@@ -68,16 +69,14 @@ RANKING = (
   with the words. `trusted` is the sum of both, each weighted by its correlation.
 - `family_size`, ...: see `families`. `family_best` is the highest odds of a family less the highest of all; the places
   count better candidates of the family with other titles, and of the same title.
+- `late`: late interaction with the question, NaN where it was not computed. `late_dense`, `late_words`: its
+  correlations with the cosines and with the words.
 """
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
 """Added to each rank. The larger it is, the more two middling ranks count compared with one high rank."""
 COMPARED_PIECES = 96
 """The word pieces of a candidate that late interaction compares with the question."""
-BEST = 5
-"""The best candidates, whose links decide how much late interaction counts."""
-COSINE_UNIT = 0.08
-"""The difference of two candidates by late interaction that changes the log-odds by 1."""
 IDENTIFIER_WEIGHT = 4.0
 """The log-odds that a candidate gains if it has the identifier and the question has no other words."""
 _LEAST_FAMILY = 2
@@ -128,42 +127,36 @@ def identifier_odds(notes: Notes) -> Floats:
     return np.float32(IDENTIFIER_WEIGHT * question.identifier_weight / len(asked)) * np.array(found, dtype=np.float32)
 
 
-def late_interaction_odds(notes: Notes, odds: Floats, link_scores: Floats, compared: int) -> Floats:
-    """Return what late interaction adds to the log-odds of each candidate, shape (n_candidates,).
+def compared_rows(odds: Floats, compared: int) -> NDArray[np.intp]:
+    """Return the rows of the `compared` candidates with the highest log-odds, the highest first."""
+    return np.argsort(-odds, kind="stable")[:compared]
 
-    A candidate gains or loses by its distance from the mean of those that are compared. The others lose as much as the
-    least similar one.
 
-    In a question of several hops, a passage answers a part that the question need not spell out. Therefore a candidate
-    that was found by a name in another passage never loses. The more the best candidates are linked to other passages,
-    the less late interaction counts.
+def late_scores(notes: Notes, rows: NDArray[np.intp]) -> Floats:
+    """Return the late interaction of these candidates with the question, shape (n_candidates,).
 
-    Args:
-        notes: The candidates. There is at least one.
-        odds: The log-odds of the candidates, shape (n_candidates,).
-        link_scores: The score of the best passage that names each candidate, between 0 and 1, shape (n_candidates,).
-        compared: The number of candidates with the highest log-odds to compare.
+    The other candidates have NaN.
     """
-    rows = np.argsort(-odds, kind="stable")[:compared]
     passages = [notes.candidates[row].passage for row in rows.tolist()]
     texts = [f"{passage.heading}. {passage.text}".removeprefix(". ") for passage in passages]
-    found = late_interaction(notes.question.text, texts, longest=COMPARED_PIECES)
-    gained = (found - found.mean()) / np.float32(COSINE_UNIT)
-    added = np.full(len(odds), gained.min(), dtype=np.float32)
-    added[rows] = gained
-    hops = np.array([candidate.hop for candidate in notes.candidates])
-    linked = float(np.nan_to_num(link_scores[rows[:BEST]]).max())
-    return np.where(hops > 0, np.maximum(added, 0), added) * np.float32(1 - linked)
+    scores = np.full(len(notes), np.nan, dtype=np.float32)
+    scores[rows] = late_interaction(notes.question.text, texts, longest=COMPARED_PIECES)
+    return scores
 
 
-def reordered(values: Floats, scores: Floats) -> Floats:
-    """Return the same values in the order of the scores. The row with the highest score gets the highest value.
+def with_late_interaction(inputs: Floats, late: Floats) -> Floats:
+    """Return the inputs of the trees, shape (n_candidates, len(RANKING)), with late interaction, shape (n_candidates,).
 
-    Both arrays have shape (n_candidates,). Rows with equal scores keep their order.
+    A candidate without late interaction has NaN.
     """
-    given = np.empty_like(values)
-    given[np.argsort(-scores, kind="stable")] = np.sort(values)[::-1]
-    return given
+    inputs = inputs.copy()
+    cosines, words = (inputs[:, RANKING.index(name)] for name in ("cosine", "bm25"))
+    columns: dict[str, Floats | float] = {"late": late, "late_gap": _gap(late), "late_rank": _rank(late)}
+    columns |= {"late_z": _standard(late), "late_best": _best(late)}
+    columns |= {"late_dense": correlation(late, cosines), "late_words": correlation(late, words)}
+    for name in BY_LATE:
+        inputs[:, RANKING.index(name)] = columns[name]
+    return inputs
 
 
 def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgments, *, corpus_size: int) -> Floats:
@@ -178,7 +171,8 @@ def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgment
         corpus_size: The number of chunks in the corpus.
 
     Returns:
-        One row for each candidate, shape (n_candidates, len(RANKING)). An unknown value is NaN.
+        One row for each candidate, shape (n_candidates, len(RANKING)). An unknown value is NaN, and so is late
+        interaction, which `with_late_interaction` adds.
     """
     n = len(notes)
     columns: dict[str, Floats | float] = {name: rows[:, _COLUMN[name]] for name in (*TEXT, *DENSE, *LINKED)}
@@ -196,6 +190,7 @@ def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgment
         "is_lookup": np.array([candidate.lookup >= 0 for candidate in notes.candidates]),
         "candidates": float(np.log1p(n)),
         "size": float(np.log1p(corpus_size)),
+        **dict.fromkeys(BY_LATE, np.nan),
     }
     return np.stack([np.broadcast_to(columns[name], n) for name in RANKING], axis=1).astype(np.float32)
 

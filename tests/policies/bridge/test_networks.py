@@ -486,7 +486,7 @@ def test_the_best_score_counts_by_the_share_of_the_question_that_is_names(questi
 
     def evidence(score: float) -> Evidence:
         scores = np.array([score], np.float32)
-        return Evidence(question.weight, question.in_name, coverage, scores, unread, scores, unread, 1)
+        return Evidence(question.weight, question.in_name, coverage, scores, unread, scores, unread, unread, 1)
 
     low, high = (dict(zip(EVIDENCE, evidence(score).features(), strict=True)) for score in (0.1, 0.9))
     assert bool(high["best_named"] > low["best_named"]) is named
@@ -534,6 +534,7 @@ def found(words: list[float], read: list[float], chunks: int) -> dict[str, float
         scores=np.array([0.8, 0.4, *nothing], np.float32),
         cosines=np.array([0.9, 0.7, 0.2, 0.1, 0.0], np.float32),
         words=np.array(words, np.float32),
+        late=np.array([0.3, np.nan, 0.4, np.nan, np.nan], np.float32),
         read=np.array([*read, np.nan, np.nan, np.nan], np.float32),
         chunks=chunks,
     )
@@ -554,6 +555,7 @@ def test_the_features_of_evidence_have_these_values() -> None:
         "size_named": size * 0.8,
         "best": best,
         "rare_covered": 0.5 * 0.8 + 0.2 * 0.4,
+        "late": 0.4,
         "read": 2.0,
     }
     assert {name: features[name] for name in expected} == pytest.approx(expected, rel=1e-5)
@@ -566,7 +568,7 @@ def test_the_features_of_evidence_have_these_values() -> None:
 
 
 def test_each_feature_moves_the_confidence_by_its_own_factor() -> None:
-    factors = np.array([0.5, 1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12], np.float32)
+    factors = np.array([0.5, 1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12, 13], np.float32)
     calibration = ScoreCalibration(np.stack([factors, -factors]), np.array([-0.5, 0.3, 0.6], np.float32))
     read = EVIDENCE.index("read")
     for position in range(len(EVIDENCE)):

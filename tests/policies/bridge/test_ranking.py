@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,15 +27,17 @@ from context_agent.policies.bridge.candidates import (
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
 from context_agent.policies.bridge.ranking import (
+    BY_LATE,
     BY_READER,
     RANKING,
     Judgments,
     Trees,
+    compared_rows,
     correlation,
     families,
-    late_interaction_odds,
+    late_scores,
     ranking_features,
-    reordered,
+    with_late_interaction,
 )
 
 STUMP = Trees(
@@ -167,51 +170,50 @@ SHOP = ("Refunds", "Refunds take five days."), ("Shipping", "Shipping takes five
 MONEY = "How do I get my money back?"
 
 
-def test_the_candidate_that_answers_gains_what_the_other_loses() -> None:
-    odds = late_interaction_odds(notes_of(MONEY, *SHOP), np.zeros(2, np.float32), np.zeros(2, np.float32), 16)
-    assert odds[0] > 0
-    assert odds.sum() == pytest.approx(0, abs=1e-4)
-
-
-def test_the_more_candidates_are_linked_the_less_late_interaction_counts() -> None:
-    notes, odds = notes_of(MONEY, *SHOP), np.zeros(2, np.float32)
-    alone, half, whole = (late_interaction_odds(notes, odds, np.float32([0, link]), 16) for link in (0, 0.5, 1))
-    assert half == pytest.approx(alone / 2)
-    assert whole.tolist() == [0, 0]
-
-
-def test_a_candidate_of_a_later_hop_does_not_lose() -> None:
-    notes = notes_of(MONEY, *SHOP)
-    notes.candidates[1] = dataclasses.replace(notes.candidates[1], hop=1)
-    odds = late_interaction_odds(notes, np.zeros(2, np.float32), np.zeros(2, np.float32), 16)
-    assert odds[0] > 0
-    assert odds[1] == 0
-
-
-def test_values_change_places_and_no_value_is_lost() -> None:
-    values = reordered(np.float32([3, 1, 2]), np.float32([0.1, 0.9, 0.1]))
-    assert values.tolist() == [2, 3, 1]
-
-
-def test_candidates_that_are_not_compared_lose_as_much_as_the_least_similar() -> None:
+def test_late_interaction_compares_only_the_best_candidates() -> None:
     notes = notes_of(MONEY, SHOP[1], SHOP[1], SHOP[0])
-    odds = late_interaction_odds(notes, np.float32([3, 2, 1]), np.zeros(3, np.float32), 2)
-    assert odds.tolist() == pytest.approx([0, 0, 0], abs=1e-5)
-    assert late_interaction_odds(notes, np.float32([3, 2, 1]), np.zeros(3, np.float32), 3).argmax() == 2
+    rows = compared_rows(np.float32([1, 3, 2]), 2)
+    assert rows.tolist() == [1, 2]
+    late = late_scores(notes, rows)
+    assert np.isnan(late[0])
+    assert late[2] > late[1]
+    assert len(compared_rows(np.float32([1, 3, 2]), 16)) == 3
 
 
-@pytest.mark.parametrize(("effort", "compared"), [("careful", 16), ("fast", 8)])
+def test_late_interaction_is_an_input_of_the_trees_beside_those_that_do_not_change() -> None:
+    notes = notes_of(MONEY, *[SHOP[1]] * 4, SHOP[0])
+    inputs = features(notes, cosines=np.float32([1, 2, 3, 4, 5]), words=np.float32([5, 4, 3, 2, 1]))
+    late = np.float32([0.1, 0.2, 0.3, 0.4, np.nan])
+    assert all(np.isnan(column(inputs, name)).all() for name in BY_LATE)
+    rows = with_late_interaction(inputs, late)
+    others = [number for number, name in enumerate(RANKING) if name not in BY_LATE]
+    np.testing.assert_array_equal(rows[:, others], inputs[:, others])
+    np.testing.assert_array_equal(column(rows, "late"), late)
+    assert column(rows, "late_gap")[:4] == pytest.approx([-0.3, -0.2, -0.1, 0], abs=1e-6)
+    assert column(rows, "late_rank")[3] == 0
+    assert column(rows, "late_best") == pytest.approx([0.4] * 5)
+    assert column(rows, "late_dense")[0] == pytest.approx(1)
+    assert column(rows, "late_words")[0] == pytest.approx(-1)
+    assert np.isnan(column(rows, "late_gap")[4])
+    assert np.isnan(column(rows, "late_rank")[4])
+
+
+@pytest.mark.parametrize(("effort", "compared"), [("careful", 16), ("fast", 10)])
 def test_late_interaction_orders_the_ranking(effort: str, compared: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def preferring_shipping(notes: Notes, odds: Floats, link_scores: Floats, most: int) -> Floats:
-        assert len(odds) == len(link_scores) == len(notes)
-        assert most == compared
-        return np.float32([99.0 * ("Shipping" in candidate.passage.text) for candidate in notes.candidates])
+    sizes: list[int] = []
 
-    corpus = MemoryCorpus([Document(title.lower(), text, title) for title, text in SHOP])
-    agent = SearchAgent(corpus, BridgePolicy(effort=effort))
-    assert agent.search("How many days do refunds take?").documents[0].id == "refunds"
-    monkeypatch.setattr("context_agent.policies.bridge.networks.late_interaction_odds", preferring_shipping)
-    assert agent.search("How many days do refunds take?").documents[0].id == "shipping"
+    def preferring_shipping(question: str, texts: Sequence[str], *, longest: int) -> Floats:
+        sizes.append(len(texts))
+        return np.float32([0.9 if "Shipping" in text else 0.1 for text in texts])
+
+    others = [(f"Page {number}", f"Refunds take {number} days.") for number in range(20)]
+    corpus = MemoryCorpus([Document(title.lower(), text, title) for title, text in (*SHOP, *others)])
+    shipped = Scorer.shipped()
+    by_late = dataclasses.replace(STUMP, feature=np.full((2, 3), RANKING.index("late"), np.int16))
+    monkeypatch.setattr("context_agent.policies.bridge.ranking.late_interaction", preferring_shipping)
+    agent = SearchAgent(corpus, BridgePolicy(dataclasses.replace(shipped, ranker=by_late), effort=effort))
+    assert agent.search("How many days does shipping take?").documents[0].id == "shipping"
+    assert sizes == [compared]
 
 
 def test_the_retriever_that_orders_as_the_reader_does_is_trusted() -> None:

@@ -144,7 +144,7 @@ def test_the_shipped_reader_prefers_the_passage_that_answers():
 
 
 def test_efforts_have_names():
-    assert BridgePolicy(effort="fast").effort == Effort(readings=0, compared=8)
+    assert BridgePolicy(effort="fast").effort == Effort(readings=0, compared=10)
     assert BridgePolicy(effort="careful").effort == Effort()
     with pytest.raises(ConfigError, match="effort must be careful or fast; got 'slow'"):
         BridgePolicy(effort="slow")
