@@ -271,6 +271,10 @@ def _parallel(row: Callable[..., Rows], *columns: Sequence[Sequence[int]]) -> li
     return list(compute(row, *columns))
 
 
+_MOST_DIGITS = 6
+"""A number of cores with more digits limits nothing. Python refuses to read numbers of more than 4,300 digits."""
+
+
 @cache
 def _workers() -> ThreadPool:
     return ThreadPool(_cores(), name="onnx")
@@ -280,7 +284,9 @@ def _cores() -> int:
     """Return the number of cores that this process may use, at most `OMP_NUM_THREADS`."""
     available = available_cores()
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return min(available, int(limit)) if limit.isdigit() and int(limit) else available
+    if not limit.isdecimal() or len(limit) > _MOST_DIGITS:
+        return available
+    return min(available, int(limit) or available)
 
 
 def _after_fork() -> None:

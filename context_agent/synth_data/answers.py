@@ -50,6 +50,8 @@ _WORDS = {
 
 
 _NAMES = {value: word for word, value in _WORDS.items()}
+_MOST_DIGITS = 6
+"""Numbers with more digits have no name. Python refuses to read numbers of more than 4,300 digits."""
 
 
 _ARTICLES = ("the ", "a ", "an ")
@@ -143,7 +145,7 @@ def _numbers(form: str) -> Iterator[str]:
     """
     first, _, rest = form.partition(" ")
     tail = f" {rest}" if rest else ""
-    if first.isdigit() and int(first) in _NAMES:
+    if first.isdecimal() and len(first) <= _MOST_DIGITS and int(first) in _NAMES:
         yield _NAMES[int(first)] + tail
     ordinal = re.fullmatch(r"(\d{1,2})(?:st|nd|rd|th)", first)
     if ordinal and int(ordinal[1]) < len(_ORDINALS):

@@ -160,7 +160,9 @@ def test_a_model_crosses_to_another_process(model: OnnxModel) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.parametrize(("limit", "most"), [("1", 1), ("1,2", 1), ("", 4096), ("no", 4096), ("0", 4096)])
+@pytest.mark.parametrize(
+    ("limit", "most"), [("1", 1), ("1,2", 1), ("", 4096), ("no", 4096), ("0", 4096), ("²", 4096), ("9" * 5_000, 4096)]
+)
 def test_the_threads_follow_the_usual_variable(limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     assert 1 <= onnx._cores() <= most

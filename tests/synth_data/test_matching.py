@@ -132,6 +132,8 @@ OTHER = [
     ("art", "party"),
     ("", "anything"),
     ("…", "anything"),
+    ("① bell", "anything"),
+    ("9" * 5_000, "nine bells"),
 ]
 LOOSE = [
     ("Ketil Varga", "plans by Varga"),

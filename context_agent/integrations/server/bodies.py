@@ -19,6 +19,10 @@ with extra("serve"):
     from starlette.responses import Response
 
 
+_MOST_DIGITS = 18
+"""A length with more digits is above any limit. Python refuses to read numbers of more than 4,300 digits."""
+
+
 class JsonRoute(APIRoute):
     """A route that reads the body within the server's limits and validates it before FastAPI does.
 
@@ -85,7 +89,7 @@ async def _bounded_body(request: Request, limit: int) -> bytes:
     message = f"the body is larger than {limit:,} bytes. Send less, or raise --max-body of the server."
     too_large = Problem(413, "too_large", message, headers={"Connection": "close"})
     length = request.headers.get("content-length", "0")
-    if length.isdigit() and int(length) > limit:
+    if length.isdecimal() and (len(length) > _MOST_DIGITS or int(length) > limit):
         raise too_large
     body = bytearray()
     async for part in request.stream():

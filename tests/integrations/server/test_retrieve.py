@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import CorpusCorruptError, PolicyError
+from context_agent.integrations.server.bodies import read_body
+from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.logs import SERVER_LOGGER, JsonLines
 from context_agent.integrations.server.schema import RetrieveAnswer
 from context_agent.pruning.view import View
@@ -138,6 +142,24 @@ def test_what_is_not_there(serve: Serve) -> None:
         untyped = server.client.post("/v1/retrieve", content=b'{"question": "x"}')
         assert "Content-Type: application/json" in problem(untyped, 415, "unsupported_media_type")
         server.expect('ctx1_requests_total{path="other",status="404"}', 1)
+
+
+@pytest.mark.parametrize(("length", "accepted"), [("²", True), ("9" * 5_000, False)])
+def test_a_length_that_python_cannot_read_as_a_number(length: str, accepted: bool) -> None:
+    """The server's parser refuses these lengths, but another ASGI server may pass them on."""
+    headers = [(b"content-length", length.encode("latin-1"))]
+    body = {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def receive() -> dict[str, Any]:
+        return body
+
+    request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
+    if accepted:
+        assert asyncio.run(read_body(request, 1_000)) == b"{}"
+    else:
+        with pytest.raises(Problem) as refused:
+            asyncio.run(read_body(request, 1_000))
+        assert refused.value.status == 413
 
 
 def test_a_body_that_is_too_large(serve: Serve) -> None:
