@@ -37,7 +37,7 @@ from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruned_results import PrunedResults, ResultRecord, digest
 from context_agent.pruning.relevance import JUDGES, Judge, by_reading, by_words, custom, raised
 from context_agent.pruning.report import Confirm, Pruned, PruneReport, RemovedPassage, RestoredPassage
-from context_agent.pruning.selection import FULL_STUBS, Candidate, StubCosts, copies, protected, select
+from context_agent.pruning.selection import FULL_STUBS, Candidate, StubCosts, copies, protected, refill, select
 from context_agent.pruning.words import Scores
 from context_agent.tokens import HarmonyCounter, TokenCounter
 
@@ -425,17 +425,18 @@ class _Prune:
         Returns:
             The ids of the passages to remove, by row, and the texts with brief stubs, by the number of the result.
         """
-        names = self._names(self._least_relevant(candidates, scores, staying, FULL_STUBS))
-        ids = self._ids(candidates, names)
+        rows = self._least_relevant(candidates, scores, staying, FULL_STUBS)
+        ids = self._ids(candidates, self._names(rows))
         if self._overhead(self._rendered(ids), ids) <= MAX_STUB_SHARE * self._limit:
-            return names, {}
+            return self._names(self._refilled(candidates, scores, rows, FULL_STUBS)), {}
         frames = {
             number: max(0, self._memory.tokens(record.text) - sum(passage.tokens for passage in record.passages))
             for number, record in enumerate(self._records)
             if self._is_old(number) and record.frame_can_go
         }
         costs = StubCosts(BRIEF_TOKENS, GONE_TOKENS, frames)
-        names = self._names(self._least_relevant(candidates, scores, staying, costs))
+        rows = self._least_relevant(candidates, scores, staying, costs)
+        names = self._names(self._refilled(candidates, scores, rows, costs))
         return names, self._brief(self._ids(candidates, names))
 
     def _is_old(self, number: int) -> bool:
@@ -461,8 +462,7 @@ class _Prune:
         """
         removed = self._removed(candidates)
         rows: frozenset[int] = frozenset()
-        is_brief = costs is not FULL_STUBS
-        total, factor = self._total(self._rendered({}, self._brief({}))) if is_brief else self._total_before, 1
+        total, factor = self._total_without(candidates, rows, costs), 1
         while total > self._limit:
             # From the third round on, each round frees twice as much as the round before. The number of rounds stays
             # small even if stubs cost more than estimated.
@@ -472,9 +472,28 @@ class _Prune:
                 break
             factor *= 2 if rows else 1
             rows |= more
-            ids = self._ids(candidates, self._names(rows))
-            total = self._total(self._rendered(ids, self._brief(ids) if is_brief else {}))
+            total = self._total_without(candidates, rows, costs)
         return rows
+
+    def _refilled(
+        self, candidates: Sequence[Candidate], scores: Scores, rows: frozenset[int], costs: StubCosts
+    ) -> frozenset[int]:
+        """Return the rows to remove, without those that fit in the rest of the budget."""
+        total = self._total_without(candidates, rows, costs)
+        room = self._limit - total
+        removed = self._removed(candidates)
+        while room > 0:
+            fewer = frozenset(refill(candidates, scores, rows, removed, total=total, limit=total + room, costs=costs))
+            if self._total_without(candidates, fewer, costs) <= self._limit:
+                return fewer
+            # Stubs cost more than estimated.
+            room //= 2
+        return rows
+
+    def _total_without(self, candidates: Sequence[Candidate], rows: frozenset[int], costs: StubCosts) -> int:
+        """Return the tokens of the results without the passages in these rows."""
+        ids = self._ids(candidates, self._names(rows))
+        return self._total(self._rendered(ids, {} if costs is FULL_STUBS else self._brief(ids)))
 
     def _names(self, rows: Iterable[int]) -> dict[int, str]:
         """Return new ids for the rows, in order. Ids that a message already asks to restore are skipped."""

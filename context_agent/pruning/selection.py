@@ -167,6 +167,19 @@ class Removals:
         if not self._left[number] and number in self.costs.frames:
             self.total -= self.costs.frames[number] + self.costs.stub - self.costs.gone
 
+    def put_back(self, row: int, limit: int) -> None:
+        """Keep the passage in this row after all, if the rest then has at most `limit` tokens."""
+        number = self.candidates[row].number
+        joined = sum(other in self.removed and self._share_stub(row, other) for other in (row - 1, row + 1))
+        total = self.total - (1 - joined) * self.costs.stub + joined + self.candidates[row].passage.tokens
+        if not self._left[number] and number in self.costs.frames:
+            total += self.costs.frames[number] + self.costs.stub - self.costs.gone
+        if total <= limit:
+            self.total = total
+            self.removed.remove(row)
+            self.chosen.remove(row)
+            self._left[number] += 1
+
     def _share_stub(self, row: int, other: int) -> bool:
         first, second = self.candidates[row], self.candidates[other]
         return first.number == second.number and first.passage.group == second.passage.group
@@ -214,4 +227,36 @@ def select(
             break
         if row not in staying and row not in removed:
             removals.remove(row)
+    return removals.without_short_runs()
+
+
+def refill(
+    candidates: Sequence[Candidate],
+    scores: Scores,
+    chosen: AbstractSet[int],
+    removed: AbstractSet[int],
+    *,
+    total: int,
+    limit: int,
+    costs: StubCosts = FULL_STUBS,
+) -> set[int]:
+    """Return the chosen rows without those that fit in the rest of the limit, the most relevant first.
+
+    The last passage that `select` chooses is often larger than the excess. A smaller passage then fits in its place.
+    Copies stay removed.
+
+    Args:
+        candidates: All passages of the conversation.
+        scores: Their scores, shape (n_passages,).
+        chosen: The rows that `select` chose.
+        removed: The rows that were removed before.
+        total: The tokens that remain without the chosen and the removed rows.
+        limit: The tokens that may remain.
+        costs: Estimates of what stubs cost.
+    """
+    removals = Removals(candidates, {*removed, *chosen}, total, costs, set(chosen))
+    repeated = copies(candidates, removed)
+    for row in reversed(np.argsort(scores, kind="stable").tolist()):
+        if row in chosen and row not in repeated:
+            removals.put_back(row, limit)
     return removals.without_short_runs()

@@ -102,15 +102,15 @@ def stubs_of(messages: list[Any]) -> list[str]:
 def test_stubs_become_brief_as_a_conversation_grows() -> None:
     """A stub that is brief stays as it is. What is removed beside it later names its own ids alone."""
     order = [0, 1, 10, 12, 14, 15, 2, 11, 17, 13, 19, 22, 23, 3, 16, 20]
-    keeper = pruner(260, strategy=by_place(*order))
+    keeper = pruner(250, strategy=by_place(*order))
 
     def prune(count: int) -> list[str]:
         turns = [*conversation(noises(0, 4), *(noise(number) for number in range(10, 10 + count))), search(90, "done")]
         pruned = keeper.prune(rendered("openai", turns))
-        assert pruned.report.tokens_after <= 260
+        assert pruned.report.tokens_after <= 250
         return stubs_of(pruned.messages)
 
-    assert prune(4)[:2] == ["[1 passage pruned, 34 tokens; restore: p1]\n\n...", "..."]
+    assert prune(4)[:2] == ["[2 passages pruned, 68 tokens; restore: p1-p2]\n\n...", "..."]
     full = [f"[1 passage pruned, 35 tokens; restore: p{number}]" for number in range(4, 8)]
     first = "[3 passages pruned, 102 tokens; restore: p1-p3]\n\n..."
     assert prune(8)[:9] == [first, full[0], "...", full[1], "...", full[2], full[3], "...", "..."]
@@ -131,6 +131,16 @@ def test_if_brief_stubs_make_room_nothing_else_goes() -> None:
     assert (pruned.report.outcome, pruned.report.removed) == ("pruned", ())
     assert "[p1-p3 pruned]" in str(pruned.messages)
     assert "passages pruned" not in str(pruned.messages)
+
+
+def test_a_passage_that_fits_stays_although_a_more_relevant_one_is_too_large() -> None:
+    """The stubs of the small passages that go around it count, too."""
+    texts = [noise(0), noise(1), " ".join(noise(number) for number in range(2, 8)), noise(8)]
+    turns = [*conversation(*texts), search(90, "done")]
+    pruned = pruner(150, strategy=by_place()).prune(rendered("openai", turns))
+    stubs = stubs_of(pruned.messages)
+    assert [text == "..." for text in stubs[:4]] == [False, True, False, True]
+    assert pruned.report.tokens_after <= 150
 
 
 def test_while_stubs_are_small_they_stay_full_and_more_goes() -> None:
@@ -177,7 +187,7 @@ def test_in_the_last_turn_no_stub_is_brief() -> None:
     turns = [*conversation(*(noise(number) for number in range(9))), last]
     pruned = pruner(260, strategy=by_place()).prune(rendered("openai", turns))
     first, *_, result = stubs_of(pruned.messages)
-    assert first.startswith("[9 results pruned, ")
+    assert first.startswith("[8 results pruned, ")
     assert re.match(r"\[\d+ passages? pruned, \d+ tokens; restore: ", result)
     (call,) = pruned.messages[-2]["tool_calls"]
     content = json.loads(call["function"]["arguments"])["content"]

@@ -11,7 +11,7 @@ import pytest
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.selection import Candidate, OwnWords, Removals, StubCosts, copies, select
+from context_agent.pruning.selection import Candidate, OwnWords, Removals, StubCosts, copies, refill, select
 
 COSTS = StubCosts(stub=10, gone=4)
 
@@ -128,3 +128,46 @@ def test_passages_that_are_no_larger_than_their_stub_stay(
     for row in (0, 1):
         removals.remove(row)
     assert removals.without_short_runs() == ({0, 1} if goes else set())
+
+
+@pytest.mark.parametrize("gone", [set[int](), {5}])
+def test_putting_back_undoes_a_removal(gone: set[int]) -> None:
+    candidates = [*passages(50, 60, 70), *passages(40, 30, group=1), *passages(20, 25, number=1)]
+    costs = StubCosts(stub=10, gone=4, frames={1: 7})
+    chosen_rows = set(range(7)) - gone
+    for rows in permutations(chosen_rows, 3):
+        removals = Removals(
+            candidates, set(range(7)), remaining(candidates, set(range(7)), costs), costs, set(chosen_rows)
+        )
+        for row in rows:
+            removals.put_back(row, 1_000)
+        assert removals.total == remaining(candidates, set(range(7)) - set(rows), costs), rows
+
+
+@pytest.mark.parametrize(
+    ("limit", "removed"),
+    [
+        # Three stubs and the last passage have 130 tokens. The second passage has 40 more than its stub.
+        (169, {0, 1, 2}),
+        (170, {0, 2}),
+    ],
+)
+def test_what_fits_in_the_rest_of_the_limit_stays(limit: int, removed: set[int]) -> None:
+    candidates = [*passages(300), *passages(50, number=1), *passages(400, number=2), *passages(100, number=3)]
+    total = remaining(candidates, {0, 1, 2}, COSTS)
+    scores = np.arange(4, dtype=np.float64)
+    fewer = refill(candidates, scores, {0, 1, 2}, set(), total=total, limit=limit, costs=COSTS)
+    assert fewer == removed
+
+
+def test_the_most_relevant_of_those_that_fit_stays() -> None:
+    candidates = [item for number in range(4) for item in passages(50, number=number)]
+    scores = np.array([1.0, 3.0, 2.0, 4.0])
+    assert refill(candidates, scores, {0, 1, 2}, set(), total=80, limit=120, costs=COSTS) == {0, 2}
+    assert refill(candidates, scores, {0, 1}, {2}, total=80, limit=200, costs=COSTS) == set(), "removed before"
+
+
+def test_a_copy_stays_removed() -> None:
+    candidates = found("The harbor office is closed.", "It rained.", "The harbor office is closed.")
+    scores = np.array([3.0, 1.0, 2.0])
+    assert refill(candidates, scores, {1, 2}, set(), total=70, limit=200, costs=COSTS) == {2}
