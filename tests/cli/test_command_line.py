@@ -34,6 +34,13 @@ def test_version(ctx1):
     assert ctx1("--version").stdout.startswith("ctx1 ")
 
 
+def test_python_runs_the_package_as_the_command():
+    process = subprocess.run(
+        [sys.executable, "-m", "context_agent", "--version"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert process.stdout.startswith("ctx1 ")
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
