@@ -107,7 +107,7 @@ def test_two_policies_are_compared(policy_run: Path, tmp_path: Path) -> None:
     assert output.splitlines()[-1].startswith("b less a: recall@5 ")
     assert (tmp_path / "a" / "report.html").is_file()
     efforts = [json.loads((tmp_path / run / "run.json").read_text())["settings"].get("effort") for run in "ab"]
-    assert efforts == [{"readings": 0, "compared": 8}, None]
+    assert efforts == [{"readings": 0, "compared": 10}, None]
 
 
 def test_a_run_of_several_systems_is_not_compared(policy_run: Path) -> None:
