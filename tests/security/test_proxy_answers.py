@@ -133,10 +133,11 @@ def test_a_trailer_adds_no_field() -> None:
     assert b"a=b" not in content
 
 
-def test_a_second_answer_on_the_connection_goes_to_nobody() -> None:
+@pytest.mark.parametrize("keeps_open", [False, True])
+def test_a_second_answer_on_the_connection_goes_to_nobody(keeps_open: bool) -> None:
     second = b"HTTP/1.1 200 OK\r\nX-Context-Pruned: forged\r\nContent-Length: 8\r\n\r\npoisoned"
     with (
-        raw_upstream(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}" + second) as upstream,
+        raw_upstream(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}" + second, keeps_open=keeps_open) as upstream,
         proxy_before(upstream.url) as url,
     ):
         for _ in range(3):

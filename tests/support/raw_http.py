@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -27,6 +27,7 @@ class RawUpstream:
     """A server that sends the same bytes to every request: its address, and what it received on each connection."""
 
     reply: bytes
+    keeps_open: bool = False
     url: str = ""
     requests: list[bytes] = field(default_factory=list)
 
@@ -36,9 +37,14 @@ class RawUpstream:
 
 
 @contextmanager
-def raw_upstream(reply: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") -> Iterator[RawUpstream]:
-    """A server of raw bytes on a free port, until the block ends. It closes each connection after its answer."""
-    server = RawUpstream(reply)
+def raw_upstream(
+    reply: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", *, keeps_open: bool = False
+) -> Iterator[RawUpstream]:
+    """A server of raw bytes on a free port, until the block ends.
+
+    It answers one request of a connection. Unless it `keeps_open`, it then closes the connection.
+    """
+    server = RawUpstream(reply, keeps_open)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread = threading.Thread(target=_accept, args=(listener, server), daemon=True)
@@ -49,15 +55,17 @@ def raw_upstream(reply: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}
 
 
 def _accept(listener: socket.socket, server: RawUpstream) -> None:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        with connection, suppress(OSError):
-            connection.settimeout(PATIENCE)
-            server.requests.append(_read_request(connection))
-            connection.sendall(server.reply)
+    with ExitStack() as kept:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with ExitStack() as closing, suppress(OSError):
+                (kept if server.keeps_open else closing).enter_context(connection)
+                connection.settimeout(PATIENCE)
+                server.requests.append(_read_request(connection))
+                connection.sendall(server.reply)
 
 
 def _read_request(connection: socket.socket) -> bytes:
