@@ -181,8 +181,8 @@ class PassMeasurements:
         for name, value in found.items():
             self.sums[name] += float(value)
         if len(differences):
-            # A difference that is not a number is the largest.
-            self.largest = float(torch.stack([differences.abs().max(), torch.tensor(self.largest)]).max())
+            # A difference that is not a number is the largest. Two tensors on different devices cannot be stacked.
+            self.largest = float(torch.tensor([float(differences.abs().max()), self.largest]).max())
 
     def add_replay(self, replay: ExpertReplay) -> None:
         """Count the positions whose experts were replayed, and those that the trainer would route to other experts."""
