@@ -385,7 +385,7 @@ class RelevanceJudgment:
         self._odds = np.zeros(0, dtype=np.float32)
         """The second network's log-odds, shape (n,)."""
         self._late = np.zeros(0, dtype=np.float32)
-        """Late interaction in the final ranking, shape (n,). Before it, empty."""
+        """Late interaction in the final ranking, shape (n,). From a scoring to the next final ranking, empty."""
 
     def scores(self) -> Floats:
         """Return the probability that each candidate belongs to the answer, shape (n_candidates,)."""
@@ -393,6 +393,7 @@ class RelevanceJudgment:
             return np.zeros(0, dtype=np.float32)
         if self._scorer is None:
             return self._guess()
+        self._late = self._late[:0]
         networks = self._scorer.networks
         first_inputs = self.first_inputs()
         self.rows = self.second_inputs(first_inputs, networks["first"](first_inputs))
