@@ -58,14 +58,18 @@ def from_llamaindex(filters: Any) -> Where | None:
 
 def _haystack(filters: Mapping[str, Any], levels: int, *, negated: bool) -> Where | None:
     _check_levels(levels)
+    if not isinstance(filters, Mapping):
+        raise ConfigError(f"a condition of a Haystack filter must be a mapping; got {brief(filters)}")
     if "field" in filters:
         if missing := {"operator", "value"} - filters.keys():
             raise ConfigError(
                 f"the filter {brief(dict(filters))} has no {' and no '.join(sorted(missing))}. Add what is missing."
             )
+        if not isinstance(filters["field"], str) or not isinstance(filters["operator"], str):
+            raise ConfigError(f"field and operator of a Haystack filter must be text; got {brief(dict(filters))}")
         return _comparison(_metadata_key(filters["field"]), filters["operator"], filters["value"], negated)
     operator, conditions = filters.get("operator"), filters.get("conditions")
-    if operator not in ("AND", "OR", "NOT") or not isinstance(conditions, Sequence) or not conditions:
+    if operator not in ("AND", "OR", "NOT") or not isinstance(conditions, list | tuple) or not conditions:
         raise ConfigError(
             "a Haystack filter must have field, operator and value, or operator (AND, OR, NOT) and conditions; got "
             f"{brief(dict(filters))}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from context_agent._support.private_files import open_private
 from context_agent._support.small_files import parse_json, read_lines
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.train.rows import TrainingRow
+from context_agent.train.rows import TrainingRow, update_number
 
 MAX_SUBSTEPS = 10_000
 """Largest number of updates per step that a checkpoint may claim to hold."""
@@ -148,11 +148,6 @@ def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int)
 def trained_tokens(items: Iterable[WeightedRow]) -> int:
     """Return the number of sampled ids that the rows train."""
     return sum(item.row.trained for item in items)
-
-
-def update_number(version: str) -> int | None:
-    """Return the update number in a policy version. If the version is not a number, return None."""
-    return int(version) if version.isdecimal() else None
 
 
 def row_age(row: TrainingRow, update: int) -> int:

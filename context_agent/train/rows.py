@@ -73,10 +73,19 @@ class _GrowingRow:
         return TrainingRow(self.ids, self.mask, self.logprobs, episode_id, group_id, self.version, pack(self.experts))
 
 
+_MOST_DIGITS = 18
+"""A version with more digits is no update number. Python refuses to read numbers of more than 4,300 digits."""
+
+
+def update_number(version: str) -> int | None:
+    """Return the update number in a policy version. If the version is not a number, return None."""
+    return int(version) if version.isdecimal() and len(version) <= _MOST_DIGITS else None
+
+
 def _older_version(first: str, second: str) -> str:
     """Return the lower of two update numbers. If either is not a number, return the first."""
-    numbers = first.isdecimal() and second.isdecimal()
-    return min(first, second, key=int) if numbers else first
+    number, other = update_number(first), update_number(second)
+    return second if number is not None and other is not None and other < number else first
 
 
 def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id: str) -> Iterator[TrainingRow]:

@@ -184,7 +184,14 @@ def test_a_record_that_keeps_more_than_there_was_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("versions", "oldest"),
-    [(("4", "9"), "4"), (("9", "10"), "9"), (("7", "4"), "4"), (("a", "b"), "a"), (("10", "a"), "10")],
+    [
+        (("4", "9"), "4"),
+        (("9", "10"), "9"),
+        (("7", "4"), "4"),
+        (("a", "b"), "a"),
+        (("10", "a"), "10"),
+        (("9" * 5_000, "1"), "9" * 5_000),
+    ],
 )
 def test_a_row_is_as_old_as_the_oldest_version_in_it(versions: tuple[str, str], oldest: str) -> None:
     first = TokenCall(0, (1, 2), (3,), (-0.5,), version=versions[0])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.decoding import decoded_as, unix_lines
 from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, one_line, storable
 from context_agent.types import Document, Section
 
@@ -111,5 +111,7 @@ def _parsed(line: str) -> ContentLine | None:
     parameters = {found[1].upper(): (found[2] or "").strip('"') for found in _PARAMETER.finditer(head[2])}
     value = line[head.end() :]
     if _QUOTED_PRINTABLE in {parameters.get("ENCODING", "").upper(), *parameters}:
-        value = binascii.a2b_qp(value.encode()).decode("utf-8", "replace").replace("\\", "\\\\")
+        data = binascii.a2b_qp(value.encode())
+        text = decoded_as(data, parameters.get("CHARSET", "utf-8"))
+        value = (data.decode("utf-8", "replace") if text is None else text).replace("\\", "\\\\")
     return ContentLine(head[1].rpartition(".")[2].upper(), parameters, value)

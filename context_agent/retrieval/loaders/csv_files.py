@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Self
 
 from context_agent.errors import DataError
@@ -136,12 +136,19 @@ def _header(table: _csv.Reader) -> list[str]:
 
 
 def _column_names(header: Iterable[str]) -> list[str]:
-    """Return the header's names. An empty or repeated name gets the column's number."""
+    """Return the header's names, which all differ. An empty or repeated name gets a number, by default the column's."""
     header = list(islice(header, MOST_COLUMNS + 1))
     if len(header) > MOST_COLUMNS:
         raise DataError(f"the header names more than {MOST_COLUMNS:,} columns. Check the delimiter.")
+    taken, free = {cell.strip() for cell in header}, count(len(header) + 1)
     names: dict[str, None] = {}
     for number, cell in enumerate(header, 1):
-        name = cell.strip() or "column"
-        names[name if cell.strip() and name not in names else f"{name}_{number}"] = None
+        name = cell.strip()
+        if not name or name in names:
+            base = name or "column"
+            name = f"{base}_{number}"
+            while name in taken:
+                name = f"{base}_{next(free)}"
+            taken.add(name)
+        names[name] = None
     return list(names)

@@ -13,6 +13,7 @@ import binascii
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.message import Message
 from email.parser import BytesHeaderParser
@@ -329,7 +330,7 @@ def _decode_header(raw: str) -> str:
     """Return the words of a header. Encoded words are decoded if possible."""
     try:
         text = str(make_header(decode_header(raw)))
-    except (LookupError, UnicodeError, ValueError):
+    except (LookupError, MessageError, UnicodeError, ValueError):
         text = raw
     return " ".join(text.split())
 

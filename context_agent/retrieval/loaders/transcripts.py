@@ -57,6 +57,6 @@ def _cues(text: str) -> Iterator[tuple[str, str, str]]:
             voice = _VOICE.search(line)
             words = unescaped(_TAG.sub("", line)).strip()
             named = None if voice else _SPEAKER.match(words)
-            speaker = voice[1].strip() if voice else named[1].strip() if named else ""
+            speaker = unescaped(voice[1]).strip() if voice else named[1].strip() if named else ""
             if said := words[named.end() :].strip() if named else words:
                 yield speaker, time, said

@@ -61,6 +61,13 @@ END:VCARD
 """
 
 
+def test_quoted_printable_values_are_in_the_charset_that_they_name(tmp_path: Path) -> None:
+    name = "FN;CHARSET=ISO-8859-1;ENCODING=QUOTED-PRINTABLE:J=FCrgen"
+    other = "NOTE;CHARSET=none;ENCODING=QUOTED-PRINTABLE:M=C3=BCller"
+    card = read(tmp_path, "a.vcf", f"BEGIN:VCARD\nVERSION:2.1\n{name}\n{other}\nEND:VCARD\n")
+    assert card.text.split() == ["Jürgen", "Note:", "Müller"]
+
+
 def read(folder: Path, name: str, text: str, newline: str = "\n") -> Document:
     (folder / name).write_text(text, encoding="utf-8", newline=newline)
     (document,) = load(folder)

@@ -218,7 +218,8 @@ def test_a_transcript_has_speakers_and_times(tmp_path: Path) -> None:
         tmp_path,
         "in/a.vtt",
         "WEBVTT\n\nNOTE not said\n\n1\n00:01.000 --> 00:02.000\n<v Ann Lee>Hello <i>there</i>\n\n"
-        "00:02.000 --> 00:03.000\n<v Ann Lee>you &amp; all\n\n00:04.000 --> 00:05.000 align:start\n<v Bob>Bye\n",
+        "00:02.000 --> 00:03.000\n<v Ann Lee>you &amp; all\n\n"
+        "00:04.000 --> 00:05.000 align:start\n<v Bob &amp; Al>Bye\n",
     )
     write(tmp_path, "in/b.srt", "1\n00:00:01,500 --> 00:00:02,000\nANN: Hello\n\n2\n00:00:03,000 --> 00:00:04,0\nyou\n")
     write(tmp_path, "in/c.vtt", "WEBVTT\n")
@@ -226,7 +227,7 @@ def test_a_transcript_has_speakers_and_times(tmp_path: Path) -> None:
     assert [turns(document) for document in documents] == [
         [
             ("a: Ann Lee, 00:01.000", "Ann Lee (00:01.000):\nHello there\nyou & all\n\n"),
-            ("a: Bob, 00:04.000", "Bob (00:04.000):\nBye\n\n"),
+            ("a: Bob & Al, 00:04.000", "Bob & Al (00:04.000):\nBye\n\n"),
         ],
         [("b: ANN, 00:00:01.500", "ANN (00:00:01.500):\nHello\nyou\n\n")],
     ]

@@ -373,6 +373,13 @@ def test_rich_text_and_gaps_of_a_workbook_are_kept(tmp_path: Path) -> None:
     assert only(tmp_path / "a.xlsx").text == "## Sheet\n\n |  | a bold word\n |  |  |  | far"
 
 
+def test_a_message_with_a_damaged_encoded_word_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.eml").write_text("From: ann@example.org\nSubject: =?utf-8?b?A?= mill\n\nThe mill is closed.\n")
+    (message,) = load(tmp_path)
+    assert "mill" in message.title
+    assert "The mill is closed." in message.text
+
+
 def test_a_message_without_a_header_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.eml").write_text("No header.")
     assert read(tmp_path)[1] == [

@@ -174,6 +174,14 @@ def test_a_notice_counts_the_line_that_states_the_delimiter(tmp_path: Path) -> N
     assert [notice.line for notice in report.notices] == [4]
 
 
+@pytest.mark.parametrize("header", ["x_3,x,x", "x,x,x_2", "column_2,,text", "x_2,x_3,x,x"])
+def test_a_made_up_column_name_takes_no_other_name(tmp_path: Path, header: str) -> None:
+    words = ["mill", "quarry", "harbor", "bridge"][: header.count(",") + 1]
+    (tmp_path / "a.csv").write_text(f"{header}\n{','.join(words)}\n")
+    (row,) = load(tmp_path)
+    assert all(word in f"{row.id} {row.title} {row.text} {row.metadata}" for word in words)
+
+
 def test_empty_lines_before_the_header_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("\n\nid,text\n1,mill\n2,\n")
     report = LoadReport()

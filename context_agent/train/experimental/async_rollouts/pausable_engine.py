@@ -18,9 +18,9 @@ from typing import Protocol
 from context_agent.agent import SearchAgent
 from context_agent.errors import PolicyError
 from context_agent.policies.tokens.engines import BatchingEngine, Engine, Sample, SampleRequest, Score, ScoringEngine
-from context_agent.train.batches import update_number
 from context_agent.train.experimental.async_rollouts.rollout_log import RecordedCall
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode
+from context_agent.train.rows import update_number
 
 
 class RunningEpisode:
