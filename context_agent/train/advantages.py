@@ -129,8 +129,9 @@ def group_advantages(
     negative = [episode for episode in sorted(values_by_episode) if values_by_episode[episode] < 0]
     keep_count = round(keep_negative * len(negative))
     dropped = sorted(random.Random(seed).sample(negative, len(negative) - keep_count))
-    trained = {episode: value for episode, value in values_by_episode.items() if episode not in set(dropped)}
-    return EpisodeAdvantages(trained, tuple(equal), tuple(dropped))
+    for episode in dropped:
+        del values_by_episode[episode]
+    return EpisodeAdvantages(values_by_episode, tuple(equal), tuple(dropped))
 
 
 def _groups(episodes: Sequence[EpisodeReward]) -> dict[str, list[EpisodeReward]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -82,6 +83,14 @@ def test_part_of_the_negative_episodes_can_be_left_out() -> None:
     assert len(advantages.dropped) == 3
     assert advantages.dropped == group_advantages(step[::-1], keep_negative=0.4, seed=3).dropped
     assert not any(value < 0 for value in group_advantages(step, keep_negative=0).by_episode.values())
+
+
+def test_dropping_many_episodes_takes_linear_time() -> None:
+    step = [EpisodeReward(f"e{number}", f"g{number // 8}", float(number % 8)) for number in range(40_000)]
+    started = time.perf_counter()
+    advantages = group_advantages(step, keep_negative=0.0)
+    assert len(advantages.dropped) == len(advantages.by_episode) == 20_000
+    assert time.perf_counter() - started < 5
 
 
 def test_a_reward_that_is_no_number_names_its_episode() -> None:
