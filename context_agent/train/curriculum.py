@@ -62,8 +62,10 @@ class Curriculum:
             The questions with few enough hops for the current stage, in their order.
 
         Raises:
-            ConfigError: If no question has few enough hops.
+            ConfigError: If there are no questions, or none has few enough hops.
         """
+        if not questions:
+            raise ConfigError("the run has no questions to draw from. Set data.questions to files with questions.")
         most = next((stage.hops for stage in self.stages if progress < stage.until), None)
         admitted = [question for question in questions if most is None or (question.hops or 1) <= most]
         if not admitted:

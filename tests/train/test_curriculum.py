@@ -33,6 +33,11 @@ def test_a_stage_that_admits_nothing_is_refused() -> None:
         STAGED.admitted([question for question in QUESTIONS if question.hops == 3], 0.1)
 
 
+def test_a_run_without_questions_is_refused_by_that_reason() -> None:
+    with pytest.raises(ConfigError, match="the run has no questions"):
+        Curriculum().admitted([], 0.1)
+
+
 @pytest.mark.parametrize(
     "stages",
     [(CurriculumStage(0.5, 1), CurriculumStage(0.5, 2)), (CurriculumStage(0.0, 1),), (CurriculumStage(1.2, 1),)],
