@@ -175,7 +175,7 @@ def _read(path: Path) -> ModelShape:
             f"cannot read the model's configuration {path} ({error.strerror}). Pass an existing config.json with "
             "--model-config."
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ConfigError(
             f"{path} is not the config.json of a language model ({type(error).__name__}: {error}). Pass another file "
             "with --model-config."

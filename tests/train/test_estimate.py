@@ -128,9 +128,12 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
     assert estimate_run(other, path).shape == OSS
     with pytest.raises(ConfigError, match="the shape of 'some/one' is unknown"):
         estimate_run(other)
-    path.write_text("{}")
-    with pytest.raises(ConfigError, match=r"not the config\.json of a language model"):
-        estimate_run(other, path)
+    without_head = {name: value for name, value in data.items() if name != "head_dim"}
+    endless = json.dumps(data | {"hidden_size": 0}).replace('"hidden_size": 0', '"hidden_size": 1e999')
+    for text in ("{}", json.dumps(without_head | {"num_attention_heads": 0}), endless):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"not the config\.json of a language model"):
+            estimate_run(other, path)
 
 
 @pytest.mark.parametrize("tied", [False, True])
