@@ -12,8 +12,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.small_files import parse_json
-from context_agent.errors import DataError
+from context_agent._support.question_files import read_rows
+from context_agent.errors import DataError, single_stops
 from context_agent.harness.trajectory import Trajectory
 from context_agent.train.experimental.verifiers.traces import TRACES_FILE, Node, path_to, trajectory_of
 from context_agent.train.rows import TrainingRow
@@ -54,24 +54,19 @@ def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
     """
     path = Path(source)
     path = path / TRACES_FILE if path.is_dir() else path
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read ({error.strerror}). Pass the output folder of a verifiers run."
-        ) from None
-    for number, line in enumerate(lines, start=1):
+    for row in read_rows(path):
+        if row.problem:
+            raise DataError(single_stops(f"{row.problem}. Pass the output folder of a verifiers run."))
         try:
-            episode = parse_json(line)
-            traces = [trace for trace in episode["traces"] if trace["ok"]]
-        except (ValueError, KeyError, TypeError) as error:
+            version = _version(row.value)
+            completed = [trace for trace in row.value["traces"] if trace["ok"]]
+            sampled = [trace for trace in completed if any(node.get("sampled") for node in trace["nodes"])]
+        except (KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{path}:{number}: the line is not an episode of verifiers 0.4 ({error!r}). Pass the output folder of "
+                f"{row.location}: the line is not an episode of verifiers 0.4 ({error!r}). Pass the output folder of "
                 "a verifiers run."
             ) from None
-        for trace in traces:
-            if any(node.get("sampled") for node in trace["nodes"]):
-                yield rollout_of(trace, version=_version(episode))
+        yield from (rollout_of(trace, version=version) for trace in sampled)
 
 
 def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollout:
@@ -91,12 +86,12 @@ def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollou
         group = str(trace["task"].get("key") or trace["task"].get("hash") or trace["task"]["data"]["id"])
         rows = tuple(_rows(trace, group, version))
         rewards = [item["score"] * item.get("weight", 1.0) for item in trace.get("rewards", {}).values() if item]
+        return RecordedRollout(trace["id"], group, sum(rewards), rows, trajectory_of(trace))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise DataError(
             f"trace {trace.get('id')} does not have the format of verifiers 0.4 ({error!r}). Sample it with that "
             "version."
         ) from None
-    return RecordedRollout(trace["id"], group, sum(rewards), rows, trajectory_of(trace))
 
 
 def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[TrainingRow]:

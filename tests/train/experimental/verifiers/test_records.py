@@ -116,6 +116,14 @@ def test_any_agent_s_trace_is_a_row_for_each_path_with_each_sampled_id_once() ->
     assert (rollout.reward, rollout.group_id, rollout.rows[0].policy_version, rollout.trajectory) == (1, "k", "7", None)
 
 
+def test_a_message_may_have_characters_that_python_counts_as_line_ends(tmp_path: Path) -> None:
+    trace = foreign()
+    trace["nodes"][0]["message"]["content"] = "one\u2028two\x85three"
+    lines = [json.dumps({"traces": [trace]}, ensure_ascii=False)] * 2
+    (tmp_path / "traces.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert len(list(read_traces(tmp_path))) == 2
+
+
 def test_an_attempt_to_compact_that_was_given_up_is_no_row() -> None:
     trace = foreign()
     trace["nodes"][3]["semantic_parents"] = [{"node": 1, "type": "compaction_attempt"}]
@@ -131,6 +139,8 @@ def test_an_attempt_to_compact_that_was_given_up_is_no_row() -> None:
         ({"nodes": [{"sampled": True}]}, "does not have the format"),
         ({"nodes": [{"token_ids": [1, 2], "mask": [True], "logprobs": [0.0], "sampled": True}]}, "2 token ids and 1"),
         ({"task": {}}, "does not have the format"),
+        ({"info": None}, "does not have the format"),
+        ({"rewards": {"a": {"score": "high", "weight": 1}}}, "does not have the format"),
     ],
 )
 def test_what_is_no_trace_is_refused(change: dict[str, Any], message: str) -> None:
@@ -139,8 +149,13 @@ def test_what_is_no_trace_is_refused(change: dict[str, Any], message: str) -> No
 
 
 def test_files_that_hold_no_episodes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Pass the output folder of a verifiers run"):
+    with pytest.raises(DataError, match=r"traces.jsonl cannot be read"):
         list(read_traces(tmp_path))
+    lines = [json.dumps({"traces": [foreign()], "run": "first"}), json.dumps({"traces": [{"ok": True}]}), "[1]"]
+    for line in (*(line.encode() for line in lines), b'{"traces": "\xe9"}'):
+        (tmp_path / "traces.jsonl").write_bytes(line)
+        with pytest.raises(DataError, match="Pass the output folder of a verifiers run"):
+            list(read_traces(tmp_path))
     (tmp_path / "traces.jsonl").write_text('{"traces": []}\n{"nothing": 1}\n')
     with pytest.raises(DataError, match=r"traces.jsonl:2: the line is not an episode"):
         list(read_traces(tmp_path))
