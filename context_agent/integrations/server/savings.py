@@ -28,7 +28,7 @@ from context_agent.pruning.report import PruneReport
 from context_agent.web.page import escape, page
 
 MAX_CONVERSATIONS = 1_000
-"""Conversations that a report lists. Older ones count in the sum alone."""
+"""Conversations that a report lists. The others, which were used less recently, count in the sum alone."""
 MODEL_CHARACTERS = 100
 """Characters of a model's name that count."""
 MAX_MODELS = 3
@@ -215,6 +215,7 @@ class SavingsReport:
         with self._lock:
             self._number += request.conversation not in self._conversations
             conversation = self._conversations.setdefault(request.conversation, ConversationSavings())
+            self._conversations.move_to_end(request.conversation)
             conversation.model, conversation.last = request.model or conversation.model, _now()
             conversation.add(request, price, accepted=accepted)
             self.total.add(request, price, accepted=accepted)

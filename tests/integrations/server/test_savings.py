@@ -165,6 +165,17 @@ def test_the_list_is_bounded_and_the_sum_counts_all() -> None:
     assert data["total"]["requests"] == data["total"]["conversations"] == MAX_CONVERSATIONS + 5
 
 
+def test_a_conversation_that_goes_on_stays_in_the_list_and_counts_once() -> None:
+    report = SavingsReport(PRICES)
+    for number in range(1, MAX_CONVERSATIONS + 5):
+        report.add(request(conversation=0))
+        report.add(request(conversation=number))
+    data = report.to_json()
+    assert data["total"]["conversations"] == MAX_CONVERSATIONS + 5
+    (active,) = (one for one in data["conversations"] if one["conversation"] == 0)
+    assert active["requests"] == MAX_CONVERSATIONS + 4
+
+
 def test_a_hostile_model_name_is_text_in_the_page() -> None:
     report = SavingsReport(PRICES)
     report.add(PrunedRequest.of(1, "<script>alert(1)</script>\u202e" * 50, PRUNE_REPORT))
