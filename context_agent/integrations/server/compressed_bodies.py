@@ -5,18 +5,23 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from context_agent._support.extras import extra
+
+if TYPE_CHECKING:
+    import zstandard
 
 MOST_ENCODINGS = 3
 """The most encodings of one body that are undone."""
 SMALLEST_PIECE = 256
-"""The bytes of a gzip or deflate stream that are decoded first."""
+"""The bytes of a stream that are decoded first. The following pieces grow."""
 LARGEST_WINDOW = 1 << 27
 """The most bytes that a zstd decoder may allocate.
 
 RFC 9659 allows 8 MB for HTTP, but the zstd tools accept up to 128 MB by default.
 """
+TRUNCATED = "the compressed body is truncated. Send all of it."
 
 
 class UndecodableBody(ValueError):
@@ -77,7 +82,7 @@ def _inflate(body: bytes, most: int, window: int) -> bytes:
         stream, size = zlib.decompressobj(window), SMALLEST_PIECE
         while most > 0 and not stream.eof:
             if position == len(body):
-                raise UndecodableBody("the compressed body is truncated. Send all of it.")
+                raise UndecodableBody(TRUNCATED)
             piece = body[position : position + size]
             parts.append(stream.decompress(piece, most))
             most -= len(parts[-1])
@@ -92,9 +97,26 @@ def _unzstd(body: bytes, most: int) -> bytes:
     decoder = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW)
     with decoder.stream_reader(io.BytesIO(body), read_across_frames=True) as reader:
         unpacked = bytes(reader.read(most))
-    if not unpacked:
-        raise UndecodableBody("the compressed body is empty or truncated. Send all of it.")
+    if len(unpacked) < most:
+        _require_whole_frames(body, decoder)
     return unpacked
+
+
+def _require_whole_frames(body: bytes, decoder: zstandard.ZstdDecompressor) -> None:
+    """Raise an error if the last frame of a zstd body is truncated, which a stream reader does not notice.
+
+    The body must fit into the limit, because nothing bounds what one piece of it unpacks to.
+    """
+    position = 0
+    while position < len(body):
+        frame, size = decoder.decompressobj(), SMALLEST_PIECE
+        while not frame.eof:
+            if position == len(body):
+                raise UndecodableBody(TRUNCATED)
+            piece = body[position : position + size]
+            frame.decompress(piece)
+            position += len(piece) - len(frame.unused_data)
+            size *= 2
 
 
 def _unbrotli(body: bytes, most: int) -> bytes:
@@ -104,7 +126,7 @@ def _unbrotli(body: bytes, most: int) -> bytes:
     unpacked = bytearray(decoder.process(body, output_buffer_limit=most))
     while len(unpacked) < most and not decoder.is_finished():
         if not (more := decoder.process(b"", output_buffer_limit=most - len(unpacked))):
-            raise UndecodableBody("the compressed body is truncated. Send all of it.")
+            raise UndecodableBody(TRUNCATED)
         unpacked += more
     return bytes(unpacked)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -85,13 +86,25 @@ def test_a_bomb_or_a_damaged_body_passes_unpruned(name: str, damage: str) -> Non
     assert pruned.counts == {"outcome": "no conversation"}
 
 
-@pytest.mark.parametrize("name", ["gzip", "deflate", "deflate, bare"])
+@pytest.mark.parametrize("name", ["gzip", "deflate", "deflate, bare", "zstd"])
 def test_a_body_of_many_streams_is_unpacked_in_linear_time(name: str) -> None:
     def unpack(count: int) -> None:
         unpacked = decoded_body(ENCODERS[name](b"[]") * count, name.removesuffix(", bare"), 10**9)
         assert unpacked == b"[]" * count
 
     assert growth(unpack, lambda size: size, 15_000) < MOST_GROWTH
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "deflate, bare", "br", "zstd", "two frames of zstd"])
+def test_a_body_that_lacks_its_end_is_refused(name: str) -> None:
+    """The part that arrived may be valid JSON: a list of messages without the last ones, for example."""
+    data = random.Random(0).randbytes(400_000)
+    whole = zstandard.compress(b"[]") + zstandard.compress(data) if "frames" in name else ENCODERS[name](data)
+    encoding = name.removesuffix(", bare").rpartition(" ")[2]
+    assert decoded_body(whole, encoding, LIMIT).endswith(data)
+    for size in (len(whole) - 1, len(whole) - 150_000, 3):
+        with pytest.raises(UndecodableBody, match="truncated"):
+            decoded_body(whole[:size], encoding, LIMIT)
 
 
 def test_an_unknown_encoding_and_too_many_are_refused() -> None:
