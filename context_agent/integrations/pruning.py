@@ -144,8 +144,8 @@ IDLE_SECONDS = 3_600.0
 @dataclass(slots=True)
 class _Conversation:
     pruner: ContextPruner
-    used: float
     number: int
+    used: float = 0.0
     memory: int = CONVERSATION_BYTES
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -268,8 +268,10 @@ class ConversationPruners:
         Raises:
             ConfigError: If nothing with one of these ids is pruned, or if the conversation is not remembered.
         """
+        key = self._key(messages, scope)
         with self._lock:
-            conversation = self._conversations.get(self._key(messages, scope))
+            if (conversation := self._conversations.get(key)) is not None:
+                self._use(key, conversation)
         if conversation is None:
             return self._open().restore(messages, ids)
         with conversation.lock:
@@ -281,16 +283,19 @@ class ConversationPruners:
     def _conversation(
         self, messages: Sequence[Any], scope: bytes, open_pruner: Callable[[], ContextPruner]
     ) -> _Conversation:
-        key, now = self._key(messages, scope), time.monotonic()
+        key = self._key(messages, scope)
         with self._lock:
-            conversation = self._conversations.get(key)
-            if conversation is None:
+            if (conversation := self._conversations.get(key)) is None:
                 self._last_number += 1
-                conversation = _Conversation(open_pruner(), now, self._last_number)
-            conversation.used = now
-            self._conversations[key] = conversation
-            self._conversations.move_to_end(key)
+                conversation = _Conversation(open_pruner(), self._last_number)
+            self._use(key, conversation)
         return conversation
+
+    def _use(self, key: bytes, conversation: _Conversation) -> None:
+        """Note that a conversation is used now. The caller holds the lock."""
+        conversation.used = time.monotonic()
+        self._conversations[key] = conversation
+        self._conversations.move_to_end(key)
 
     def _forget(self) -> None:
         """Forget the conversations that were used least recently, until the limits are met."""

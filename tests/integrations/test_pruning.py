@@ -85,6 +85,17 @@ def test_the_least_recently_used_are_forgotten_first() -> None:
         pruners.restore(pruned["Two?"].messages, ids["Two?"])
 
 
+def test_a_restore_counts_as_use() -> None:
+    pruners = ConversationPruners(open_pruner, limit=2)
+    pruned = {question: pruners.prune(conversation(question)) for question in ("One?", "Two?")}
+    first, second = (pruned[question].report.removed[0].id for question in ("One?", "Two?"))
+    pruners.restore(pruned["One?"].messages, [first])
+    pruners.prune(conversation("Three?"))
+    assert pruners.restore(pruned["One?"].messages, [first])
+    with pytest.raises(ConfigError, match="No passage of it is pruned"):
+        pruners.restore(pruned["Two?"].messages, [second])
+
+
 def test_what_the_pruners_remember_is_bounded() -> None:
     unbounded = ConversationPruners(open_pruner)
     unbounded.prune(conversation("One?"))
