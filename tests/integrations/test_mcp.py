@@ -16,7 +16,7 @@ from mcp.types import CallToolResult, TextContent
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, View
 from context_agent.errors import CorpusError, PolicyError
-from context_agent.integrations.mcp.results import MAX_READ_TOKENS, joined_text
+from context_agent.integrations.mcp.results import MAX_READ_TOKENS, joined_text, read_result
 from context_agent.integrations.mcp.server import make_server, server_on
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.service import Service
@@ -25,6 +25,7 @@ from context_agent.testing.actions import search
 from context_agent.types import Chunk
 from tests.support.conversations import rendered
 from tests.support.film_question import QUESTION, TEXTS
+from tests.support.growth import MOST_GROWTH, growth
 from tests.support.long_conversation import LONG
 
 MODES = ("auto", "legacy")
@@ -214,6 +215,23 @@ async def test_a_long_document_is_read_in_parts(tmp_path: Path) -> None:
             sum(chunk.tokens for chunk in chunks[start:end]) <= MAX_READ_TOKENS
             for start, end in itertools.pairwise(spans)
         )
+
+
+def test_a_part_of_many_small_chunks_is_made_in_linear_time() -> None:
+    def chunks(count: int) -> list[Chunk]:
+        return [Chunk(f"c{n}", "d", n, "word", 5 * n, 5 * n + 4, 1) for n in range(count)]
+
+    assert growth(lambda part: read_result(part, 0), chunks, MAX_READ_TOKENS // 4) < MOST_GROWTH
+
+
+@pytest.mark.parametrize(
+    ("tokens", "next_chunk"), [([1, MAX_READ_TOKENS], 1), ([MAX_READ_TOKENS, 1], 1), ([9_000], None)]
+)
+def test_a_part_ends_before_the_chunk_that_does_not_fit(tokens: list[int], next_chunk: int | None) -> None:
+    chunks = [Chunk(f"c{n}", "d", n, "word", 5 * n, 5 * n + 4, count) for n, count in enumerate(tokens)]
+    data = read_result(chunks, 0).structured_content
+    assert data
+    assert data["next_chunk"] == next_chunk
 
 
 def test_chunks_without_offsets_are_joined_line_by_line() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, takewhile
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -157,11 +158,8 @@ def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -
         first: The number of the first chunk to return, from 0.
         detail: `full` if the data also contains the text and the metadata.
     """
-    part = [chunks[first]]
-    for chunk in chunks[first + 1 :]:
-        if sum(earlier.tokens for earlier in part) + chunk.tokens > MAX_READ_TOKENS:
-            break
-        part.append(chunk)
+    tokens = accumulate(chunk.tokens for chunk in chunks[first:])
+    part = chunks[first : first + max(1, sum(1 for _ in takewhile(MAX_READ_TOKENS.__ge__, tokens)))]
     next_chunk, joined = first + len(part), joined_text(part)
     data = ReadResult(
         id=chunks[0].document_id,
