@@ -4,8 +4,8 @@
 
 1. the encoding that the caller names
 2. the encoding of a byte order mark (UTF-8, UTF-16, UTF-32), or UTF-16 without a mark
-3. UTF-8
-4. the encoding that a page or an XML file declares
+3. UTF-8, or ISO-2022-JP if its escape sequences occur
+4. the encoding that the file declares
 5. UTF-8 with a few damaged characters, which are replaced
 6. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -42,6 +43,30 @@ _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined"
 """Python codecs that are not used to store text. Some take time quadratic in the length."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _XML_DECLARATION = re.compile(rb"""<\?xml[^>?]{1,100}?\sencoding\s*=\s*["']([\w.:-]{1,40})["']""")
+_COOKIE = re.compile(rb"(?:[^\n]{0,500}\n)?[^\n]{0,500}?coding[:=][ \t]*([\w.-]{1,40})")
+"""A comment in the first two lines, as Python, Emacs and Vim write it: `-*- coding: koi8-r -*-`."""
+_CATALOG = re.compile(rb"""^"Content-Type:[^"\n]{1,100}?charset=([\w.:-]{1,40})""", re.MULTILINE)
+"""The header of a catalog of messages (`.po`)."""
+_STYLE_SHEET = re.compile(rb"""@charset "([\w.:-]{1,40})";""")
+DECLARED_WITHIN = 4_096
+"""The number of first bytes of a file that may declare its encoding."""
+_SHIFTED_TO_JIS = re.compile(rb"\x1b\$[@B]")
+_SUPERSETS = {
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+}
+"""The encodings that files in truth have if they declare another one.
+
+The WHATWG Encoding Standard, sections 4.2 and 4.3, names them, and browsers read pages so. The quotation marks of
+Windows would otherwise become control characters.
+"""
+WESTERN_NOTE = (
+    "the text was read as Windows-1252, because it is not UTF-8. If it is in another encoding, pass its --encoding."
+)
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 
 
@@ -73,7 +98,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
     if b"\0" in data:
         raise DataError("the file contains NUL bytes, so it is not text")
     try:
-        decoded = Decoded(data.decode("utf-8"), "utf-8")
+        decoded = _shifted(data) or Decoded(data.decode("utf-8"), "utf-8")
     except UnicodeDecodeError:
         decoded = _declared(data, declared) or _damaged(data) or _western(data)
     sample = decoded.text[:BLOCK_BYTES]
@@ -107,28 +132,54 @@ def _unmarked_utf16(data: bytes) -> str | None:
     return None if kinds & {"Cc", "Cn", "Co"} else encoding
 
 
+def _shifted(data: bytes) -> Decoded | None:
+    """Return the text if it is ISO-2022-JP, whose bytes are also valid UTF-8. Otherwise return None."""
+    text = decoded_as(data, "iso2022_jp_2") if _SHIFTED_TO_JIS.search(data) else None
+    return None if text is None else Decoded(text, "iso2022_jp_2")
+
+
 def _declared(data: bytes, encoding: str | None) -> Decoded | None:
-    text = decoded_as(data, encoding) if encoding else None
-    return None if text is None else Decoded(text, str(encoding))
+    """Return the text in the encoding that the file declares. If that fails, return None.
+
+    A declaration in ASCII shows that the file is not UTF-16 or UTF-32, whatever it says.
+    """
+    if not encoding or _codec(encoding).startswith(("utf-16", "utf-32")):
+        return None
+    text = decoded_as(data, encoding)
+    return None if text is None else Decoded(text, encoding)
+
+
+def _codec(encoding: str) -> str:
+    """Return Python's name of an encoding in which text is stored. Otherwise return an empty string."""
+    try:
+        name = codecs.lookup(encoding).name if len(encoding) <= LONGEST_ENCODING else ""
+    except (LookupError, UnicodeError, ValueError):
+        return ""
+    return "" if name in _NO_ENCODINGS else name
 
 
 def declared_encoding(data: bytes) -> str | None:
-    """Return the encoding that the declaration of an XML file names. If there is none, return None."""
-    declaration = _XML_DECLARATION.match(data)
+    """Return the encoding that a text declares, or else None.
+
+    XML and style sheets declare it at their start. Code does so in a comment, and a catalog of messages in its header.
+    """
+    head = data[:DECLARED_WITHIN]
+    declaration = (
+        _XML_DECLARATION.match(head) or _STYLE_SHEET.match(head) or _COOKIE.match(head) or _CATALOG.search(head)
+    )
     return declaration[1].decode("ascii") if declaration else None
 
 
 def decoded_as(data: bytes, encoding: str) -> str | None:
-    """Return the bytes decoded with the encoding that they declare.
+    """Return the bytes decoded with the encoding that they declare, or with a superset that browsers take for it.
 
     If that fails, or if the encoding is not used to store text, return None.
     """
-    try:
-        if len(encoding) > LONGEST_ENCODING or codecs.lookup(encoding).name in _NO_ENCODINGS:
-            return None
-        return data.decode(encoding)
-    except (LookupError, UnicodeError, ValueError):
-        return None
+    codec = _codec(encoding)
+    for name in filter(None, (_SUPERSETS.get(codec), codec)):
+        with suppress(LookupError, UnicodeError, ValueError):
+            return data.decode(name)
+    return None
 
 
 def _damaged(data: bytes) -> Decoded | None:
@@ -149,7 +200,7 @@ def _western(data: bytes) -> Decoded:
     try:
         if high > 0.3 * len(data):
             raise DataError("the text is neither UTF-8, UTF-16 nor Windows-1252. Pass its --encoding.")
-        return Decoded(data.decode("cp1252"), "cp1252", "the text was read as Windows-1252, since it is not UTF-8")
+        return Decoded(data.decode("cp1252"), "cp1252", WESTERN_NOTE)
     except UnicodeDecodeError as error:
         raise DataError("the text is neither UTF-8, UTF-16 nor Windows-1252. Pass its --encoding.") from error
 

@@ -14,11 +14,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from email.errors import MessageError
-from email.header import decode_header, make_header
+from email.header import decode_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
 from io import BytesIO
+from itertools import starmap
 from pathlib import PurePath
 
 from context_agent.errors import DataError
@@ -329,10 +330,22 @@ def _field_values(fields: Message, name: str) -> list[str]:
 def _decode_header(raw: str) -> str:
     """Return the words of a header. Encoded words are decoded if possible."""
     try:
-        text = str(make_header(decode_header(raw)))
-    except (LookupError, MessageError, UnicodeError, ValueError):
+        text = "".join(starmap(_decode_word, decode_header(raw)))
+    except (MessageError, ValueError):
         text = raw
     return " ".join(text.split())
+
+
+def _decode_word(word: str | bytes, charset: str | None) -> str:
+    """Return a part of a header as `decode_header` splits it. It encodes plain text beside encoded words itself."""
+    if isinstance(word, str):
+        return word
+    if charset:
+        return _decode_bytes(word, charset)
+    try:
+        return word.decode("raw-unicode-escape")
+    except UnicodeDecodeError:  # a backslash in the text
+        return word.decode("latin-1")
 
 
 def _people(fields: Message, name: str) -> list[str]:

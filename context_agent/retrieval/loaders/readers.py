@@ -30,7 +30,7 @@ from context_agent.retrieval.loaders.parquet import read_parquet
 from context_agent.retrieval.loaders.pdf import read_pdf
 from context_agent.retrieval.loaders.presentation import read_pptx
 from context_agent.retrieval.loaders.reading import Reading, content
-from context_agent.retrieval.loaders.rows import TEXT_KEYS
+from context_agent.retrieval.loaders.rows import has_text
 from context_agent.retrieval.loaders.rtf import read_rtf
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
 from context_agent.retrieval.loaders.sources import extension_of
@@ -72,8 +72,8 @@ def _reader_of(reading: Reading, head: bytes) -> Reader:
         reader = read_mail if begins_mailbox(head) else read_message if begins_message(head) else None
     if reader is None:
         check_head(reading)
-        keys = _text_keys(reading.options) if reading.found else ()
-        reader = read_jsonl if _holds_rows(reading.stream, keys) else read_other_text
+        holds_rows = _holds_rows(reading.stream, reading.options if reading.found else None)
+        reader = read_jsonl if holds_rows else read_other_text
     return reader
 
 
@@ -99,10 +99,6 @@ def _head(stream: BinaryIO) -> bytes:
     head = stream.read(HEAD_BYTES)
     stream.seek(0)
     return head
-
-
-def _text_keys(options: LoadOptions) -> tuple[str, ...]:
-    return TEXT_KEYS if options.text_key is None else (options.text_key,)
 
 
 def _if_begins(reader: Reader, magics: Collection[bytes], *, within: int = 0) -> Reader:
@@ -177,11 +173,8 @@ READERS: Mapping[str, Reader] = {
 """The reader of each extension. The reader for "" reads all other sources."""
 
 
-def _holds_rows(stream: BinaryIO, keys: Collection[str]) -> bool:
-    """Return True if one of the first lines is a JSON object.
-
-    If `keys` is not empty, the object must have one of them.
-    """
+def _holds_rows(stream: BinaryIO, options: LoadOptions | None) -> bool:
+    """Return True if one of the first lines is a JSON object. If there are options, it must have a text by them."""
     try:
         with closing(lines(stream, None, LONGEST_SNIFFED_LINE)) as numbered:
             first = list(islice((line for _, line in numbered if line is None or line.strip()), SNIFFED_LINES))
@@ -189,12 +182,12 @@ def _holds_rows(stream: BinaryIO, keys: Collection[str]) -> bool:
         return False
     finally:
         stream.seek(0)
-    return any(line is not None and _is_row(line, keys) for line in first)
+    return any(line is not None and _is_row(line, options) for line in first)
 
 
-def _is_row(line: str, keys: Collection[str]) -> bool:
+def _is_row(line: str, options: LoadOptions | None) -> bool:
     try:
         row = json.loads(line)
-        return isinstance(row, dict) and (not keys or any(isinstance(row.get(key), str) for key in keys))
+        return isinstance(row, dict) and (options is None or has_text(row, options))
     except (ValueError, RecursionError):
         return False

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import Decoded, decode, unix_lines
+from context_agent.retrieval.loaders.decoding import Decoded, declared_encoding, decode, unix_lines
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES, LoadReport
 from context_agent.types import Document, MetadataValue, Section
@@ -141,7 +141,7 @@ def content(reading: Reading) -> bytes:
 
 def decoded(reading: Reading, data: bytes, declared: str | None = None) -> Decoded:
     """Return the bytes as text, with a notice if the encoding was guessed. If they are not text, raise `DataError`."""
-    text = decode(data, reading.options.encoding, declared)
+    text = decode(data, reading.options.encoding, declared or declared_encoding(data))
     if text.note:
         reading.note_once(text.note)
     return text

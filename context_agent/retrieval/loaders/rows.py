@@ -51,7 +51,7 @@ def check_columns(names: Iterable[str], options: LoadOptions, *, needs_text: boo
 
 def has_text_column(names: Iterable[str], options: LoadOptions) -> bool:
     """Return True if one of the columns is the text of a row."""
-    return options.text_key is not None or not set(TEXT_KEYS).isdisjoint(names)
+    return options.text_key is not None or not set(TEXT_KEYS).isdisjoint(map(str.lower, names))
 
 
 ALL_COLUMNS_NOTE = (
@@ -62,7 +62,7 @@ ALL_COLUMNS_NOTE = (
 
 def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:
     """Return True if the row has a field of text that is not empty."""
-    keys = (options.text_key,) if options.text_key else TEXT_KEYS
+    keys = (options.text_key,) if options.text_key else _spelled(row, TEXT_KEYS)
     return any(isinstance(text := row.get(key), str) and bool(text.strip()) for key in keys)
 
 
@@ -84,9 +84,9 @@ def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
 def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     """Return the document of a row, with an empty id if the row has none. If it has no text, raise `DataError`."""
     options = reading.options
-    text_key, text = _text(row, (options.text_key,) if options.text_key else TEXT_KEYS)
-    id_key, identifier = _identifier(row, (options.id_key,) if options.id_key else ID_KEYS)
-    title_key, title = _title(row, (options.title_key,) if options.title_key else TITLE_KEYS)
+    text_key, text = _text(row, (options.text_key,) if options.text_key else _spelled(row, TEXT_KEYS))
+    id_key, identifier = _identifier(row, (options.id_key,) if options.id_key else _spelled(row, ID_KEYS))
+    title_key, title = _title(row, (options.title_key,) if options.title_key else _spelled(row, TITLE_KEYS))
     if options.id_key and not identifier:
         reading.note_once(f"rows without field {options.id_key!r} get a digest of their content as id")
     metadata: dict[str, MetadataValue] = {}
@@ -107,6 +107,14 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     if id_key and (source_id := str(row[id_key])) != identifier:
         metadata.setdefault("source_id", storable(source_id)[:LARGEST_FIELD])
     return Document(identifier, storable(text), title, metadata)
+
+
+def _spelled(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys as the row spells them. Tables often write `Title` or `TEXT`."""
+    if any(key in row for key in keys):
+        return keys
+    names = {name.lower(): name for name in row}
+    return tuple(names.get(key, key) for key in keys)
 
 
 def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import declared_encoding, decode, utf_encoding
-from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, document
+from context_agent.retrieval.loaders.decoding import utf_encoding
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.types import Document
 
 HEAD_BYTES = 8_192
@@ -110,14 +110,11 @@ def check_written(reading: Reading, text: str) -> None:
 def read_other_text(reading: Reading) -> Iterator[Document]:
     """Yield the text of a file in no known format, titled by the file's name."""
     try:
-        data = content(reading)
-        decoded = decode(data, reading.options.encoding, declared_encoding(data))
+        text = decoded(reading, content(reading)).text
     except DataError as error:
         raise LeftOutError(str(error)) from error
-    if decoded.note:
-        reading.note_once(decoded.note)
-    check_written(reading, decoded.text)
-    yield document(reading, decoded.text, PurePath(reading.path).name)
+    check_written(reading, text)
+    yield document(reading, text, PurePath(reading.path).name)
 
 
 def is_generated(path: str, text: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,61 @@ def test_an_xml_file_is_decoded_as_it_declares(tmp_path: Path) -> None:
     (document,), reasons = read(tmp_path)
     assert document.text == text
     assert reasons == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "encoding"),
+    [
+        ("a.py", "#!/usr/bin/python\n# -*- coding: koi8-r -*-\n# Мельница на холме", "koi8-r"),
+        ("a.el", ";; -*- mode: lisp; coding: cp1251 -*-\n;; Мельница на холме", "cp1251"),
+        ("a.tex", "% vim: set fileencoding=euc-jp :\n灯台守は波止場を歩いた。", "euc-jp"),
+        ("a.css", '@charset "iso-8859-2";\n/* Młyn na wzgórzu, żółty */', "iso-8859-2"),
+        ("a.po", 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=KOI8-R\\n"\n\n"Мельница"', "koi8-r"),
+        ("a.txt", "灯台守は波止場を歩いた。", "iso-2022-jp"),
+        ("a.html", "灯台守は波止場を歩いた。", "iso-2022-jp"),
+    ],
+)
+def test_a_text_is_decoded_as_it_declares(tmp_path: Path, name: str, text: str, encoding: str) -> None:
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    (document,), reasons = read(tmp_path)
+    assert (document.text, [reason for reason in reasons if "text was" in reason]) == (text, [])
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding", "text"),
+    [
+        ("iso-8859-1", "cp1252", "The “mill” – 5 €"),
+        ("gb2312", "gb18030", "朱镕基走过码头"),
+        ("shift_jis", "cp932", "①髙橋は歩いた"),
+        ("euc-kr", "cp949", "똠방각하"),
+        ("iso-8859-1", "latin-1", "Caf\u00e9 \x81"),
+    ],
+)
+def test_an_encoding_means_what_browsers_take_it_for(tmp_path: Path, declared: str, encoding: str, text: str) -> None:
+    (tmp_path / "a.html").write_bytes(f"<meta charset={declared}><p>{text} ".encode(encoding))
+    mail = f"From: ann@example.com\nContent-Type: text/plain; charset={declared}\n\n{text} "
+    (tmp_path / "a.eml").write_bytes(mail.encode(encoding))
+    assert [document.text.rpartition("\n")[2].strip() for document in read(tmp_path)[0]] == [text, text]
+
+
+def test_a_page_that_declares_utf_16_in_single_bytes_is_not_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_bytes("<meta charset=utf-16><p>The mill’s café, ".encode("cp1252") + b" " * 9)
+    (document,), _ = read(tmp_path)
+    assert document.text == "The mill’s café,"
+
+
+def test_an_encoded_subject_is_decoded_as_a_text_is(tmp_path: Path) -> None:
+    def word(text: str, encoding: str, declared: str) -> str:
+        return f"=?{declared}?b?{b64encode(text.encode(encoding)).decode()}?="
+
+    subjects = {
+        f"Re: {word('朱镕基', 'gb18030', 'gb2312')} today": "Re: 朱镕基 today",
+        f"{word('“mill”', 'cp1252', 'iso-8859-1')} C:\\users": "“mill” C:\\users",
+        f"{word('mill', 'ascii', 'x-unknown')} über": "mill über",
+    }
+    for number, subject in enumerate(subjects):
+        (tmp_path / f"{number}.eml").write_text(f"From: ann@example.com\nSubject: {subject}\n\nThe mill.\n", "utf-8")
+    assert [document.title for document in read(tmp_path)[0]] == list(subjects.values())
 
 
 @pytest.mark.parametrize("first", ["sep=;\n", '"sep=;"\r\n'])

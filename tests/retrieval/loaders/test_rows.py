@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from context_agent.retrieval.document_checks import MOST_ENTRIES
-from context_agent.retrieval.loaders import LoadOptions, LoadReport
+from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import LARGEST_METADATA, LONGEST_ID, from_row
 from context_agent.types import Document
@@ -75,3 +77,21 @@ def test_a_field_that_is_nested_too_deeply_costs_its_row_alone() -> None:
     documents, (reason,) = read({"text": "t", "deep": deep})
     assert documents == []
     assert "nested too deep" in reason
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.log"])
+def test_the_case_of_a_name_does_not_matter_unless_the_options_name_it(tmp_path: Path, name: str) -> None:
+    table = "ID,Title,TEXT,Body\n7,Weir,The mill stood.,no\n"
+    row = json.dumps({"ID": "7", "Title": "Weir", "TEXT": "The mill stood.", "Body": "no"})
+    (tmp_path / name).write_text(table if name == "a.csv" else f"{row}\n")
+    (document,) = load(tmp_path)
+    assert (document.id, document.title, document.text) == ("7", "Weir", "The mill stood.")
+    assert document.metadata["Body"] == "no"
+    (other,) = load(tmp_path, options=LoadOptions(text_key="Body"))
+    assert (other.text, other.metadata["TEXT"]) == ("no", "The mill stood.")
+
+
+def test_a_name_in_lower_case_comes_before_others(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("TEXT,content\nno,The mill stood.\n")
+    (document,) = load(tmp_path)
+    assert document.text == "The mill stood."
