@@ -20,6 +20,7 @@ from context_agent.pruning.blocks import LARGEST, LONGEST_LABEL, Passage, Sizes,
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.records import Value, Values, value_runs
 from context_agent.pruning.tables import Table, tables
+from context_agent.pruning.terminal import PlainText, without_escapes
 
 __all__ = ["LARGEST", "Passage", "cut", "runs", "without"]
 
@@ -58,6 +59,23 @@ class _Cutter:
 
     def of_text(self) -> list[Passage]:
         """Return the passages of any text.
+
+        The escape sequences of a terminal are in the spans of the passages, but not in their texts.
+        """
+        if "\x1b" not in self._text:
+            return self.of_visible()
+        plain = PlainText(self._text)
+        passages: list[Passage] = []
+        position = 0
+        for passage in _Cutter(plain.text, self._sizes, self._groups, self._depth).of_visible():
+            start, end = plain.span(passage.start, passage.end)
+            # The sequences at the end of a line are in the passage before.
+            passages.append(replace(passage, start=max(position, start), end=end))
+            position = end
+        return passages
+
+    def of_visible(self) -> list[Passage]:
+        """Return the passages of a text without escape sequences.
 
         They come from its values, elements and tables, and from the text between these.
         """
@@ -254,7 +272,7 @@ class _Cutter:
         )
 
     def _value(self, value: Value, label: str, text: str | None = None, *, binary: bool = False) -> Passage:
-        own = self._text[value.start : value.end] if text is None else text
+        own = self._text[value.start : value.end] if text is None else without_escapes(text)
         return Passage(own, value.start, value.end, label, "value", next(self._groups), binary=binary)
 
     def _is_record(self, run: Values, value: Value) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from context_agent.pruning.contents import Path, ResultText
 from context_agent.pruning.passage_ids import id_ranges
 from context_agent.pruning.passages import Passage, cut, without
+from context_agent.pruning.terminal import has_escapes
 from context_agent.tokens import TokenCounter
 
 NUMBER_BYTES, ID_BYTES, DIGEST_BYTES, LIST_BYTES = 32, 96, 49, 88
@@ -67,7 +68,11 @@ class ResultRecord:
         if source.form == "image":
             return [Passage(source.text, 0, len(source.text), tokens=source.tokens)]
         passages = cut(source.text, as_json=source.form != "text")
-        return [replace(passage, tokens=self.counter.count(passage.text)) for passage in passages]
+        if has_escapes(source.text):
+            written = [source.text[passage.start : passage.end] for passage in passages]
+        else:
+            written = [passage.text for passage in passages]
+        return [replace(it, tokens=self.counter.count(text)) for it, text in zip(passages, written, strict=True)]
 
     @property
     def memory(self) -> int:

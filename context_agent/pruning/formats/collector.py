@@ -10,6 +10,7 @@ from typing import Any
 from context_agent.pruning.contents import OWN_RESULT, Call, Form, MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.formats.fields import json_text, written
 from context_agent.pruning.formats.marks import writes_calls
+from context_agent.pruning.terminal import without_escapes
 
 LONGEST_ERROR = 2_000
 """The most characters of a result whose text can mark it as an error.
@@ -109,6 +110,7 @@ def _is_error(text: str) -> bool:
     """Return True if a short result reads like the message of a tool that failed."""
     if len(text) > LONGEST_ERROR:
         return False
+    text = without_escapes(text)
     if field := _ERROR_FIELD.match(text):
         return field["none"] is None
     return _ERROR.match(text) is not None
