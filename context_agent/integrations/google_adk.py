@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_agent._support.extras import extra
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners, changed_texts
 from context_agent.pruning.pruner import DEFAULT_BUDGET
 
 with extra("google-adk"):
@@ -21,7 +21,7 @@ Message = dict[str, Any]
 
 
 class ContentPruningFilter:
-    """A filter that prunes the function responses in each model request. The session keeps all of them.
+    """A filter that prunes function responses and large arguments in each model request. The session keeps all of them.
 
     Any number of agents and sessions can share one filter. The filter blocks the event loop while it judges passages.
 
@@ -41,24 +41,22 @@ class ContentPruningFilter:
         self._pruners = ConversationPruners.of(budget, **options)
 
     def __call__(self, contents: list[Content]) -> list[Content]:
-        """Return the contents with pruned function responses. Contents that do not change are the same objects."""
-        sources: list[tuple[int, int]] = []
-        messages: list[Message] = []
-        for message, source in _chat(contents):
-            messages.append(message)
-            sources.append(source)
-        pruned = self._pruners.prune(messages).messages
+        """Return the contents with pruned responses and arguments. Contents that do not change are the same objects."""
+        chat = [*_chat(contents)]
+        pruned = self._pruners.prune([message for message, _, _ in chat]).messages
         changed: dict[int, dict[int, str]] = {}
-        for before, after, (content, part) in zip(messages, pruned, sources, strict=True):
-            if after is not before:
-                changed.setdefault(content, {})[part] = after["content"]
+        for (before, row, numbers), after in zip(chat, pruned, strict=True):
+            for place, text in changed_texts(before, after).items():
+                changed.setdefault(row, {})[numbers[place]] = text
         return [
             _rewritten(content, changed[row]) if row in changed else content for row, content in enumerate(contents)
         ]
 
 
-def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int]]]:
-    """Yield the contents as chat messages, each with the number of its content and the number of its part.
+def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, int, list[int]]]:
+    """Yield the contents as chat messages, each with the number of its content and the numbers of its parts.
+
+    The parts are the calls of the message, or the response.
 
     The kit removes the ids of calls that it made itself from a request. A response without an id answers the first open
     call of its function.
@@ -67,20 +65,27 @@ def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int
     for row, content in enumerate(contents):
         parts = content.parts or []
         calls: list[Message] = []
+        numbers: list[int] = []
+        texts = [part.text for part in parts if part.text]
         for number, part in enumerate(parts):
             if (call := part.function_call) is not None:
                 call_id = f"{row}.{number}"
                 open_calls.setdefault(call.name or "", deque()).append(call_id)
-                function = {"name": call.name, "arguments": json.dumps(call.args, default=str)}
+                arguments = _json(call.args)
+                if part.thought_signature:
+                    # The model's server checks the call, so it must stay. It counts as words of the agent.
+                    texts.append(f"{call.name} {arguments}")
+                    arguments = ""
+                function = {"name": call.name, "arguments": arguments}
                 calls.append({"id": call_id, "type": "function", "function": function})
+                numbers.append(number)
             elif (response := part.function_response) is not None:
                 waiting = open_calls.get(response.name or "")
                 call_id = waiting.popleft() if waiting else f"{row}.{number}"
-                yield {"role": "tool", "tool_call_id": call_id, "content": _text_of(response)}, (row, number)
-        text = "\n".join(part.text for part in parts if part.text)
-        if text or calls:
+                yield {"role": "tool", "tool_call_id": call_id, "content": _text_of(response)}, row, [number]
+        if texts or calls:
             role = "assistant" if content.role == "model" else "user"
-            yield {"role": role, "content": text, **({"tool_calls": calls} if calls else {})}, (row, -1)
+            yield {"role": role, "content": "\n".join(texts), **({"tool_calls": calls} if calls else {})}, row, numbers
 
 
 def _text_of(response: FunctionResponse) -> str:
@@ -88,6 +93,10 @@ def _text_of(response: FunctionResponse) -> str:
     value = response.response
     if _is_text(value):
         return str(value["result"])
+    return _json(value)
+
+
+def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -103,11 +112,13 @@ def _rewritten(content: Content, texts: Mapping[int, str]) -> Content:
     """
     parts = list(content.parts or [])
     for number, text in texts.items():
-        response = parts[number].function_response
-        value = _value_of(text, is_text=_is_text(response.response))
-        parts[number] = parts[number].model_copy(
-            update={"function_response": response.model_copy(update={"response": value})}
-        )
+        if (call := parts[number].function_call) is not None:
+            changed = {"function_call": call.model_copy(update={"args": json.loads(text)})}
+        else:
+            response = parts[number].function_response
+            value = _value_of(text, is_text=_is_text(response.response))
+            changed = {"function_response": response.model_copy(update={"response": value})}
+        parts[number] = parts[number].model_copy(update=changed)
     return content.model_copy(update={"parts": parts})
 
 

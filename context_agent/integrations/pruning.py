@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from hashlib import blake2b
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.bridge import BridgePolicy
@@ -66,13 +67,13 @@ def prune(
         policy: The policy that scores. Defaults to the shipped `BridgePolicy`.
 
     Raises:
-        ConfigError: If `threshold` is outside [0, 1], or if `tokens` or `k` is below 1.
+        ConfigError: If `threshold` is outside [0, 1], or if `tokens` or `k` is not a whole number of at least 1.
     """
-    if not 0 <= threshold <= 1 or (tokens is not None and tokens < 1) or (k is not None and k < 1):
-        raise ConfigError(
-            f"threshold must be from 0 to 1, and tokens and k must be at least 1; got threshold = {threshold}, tokens "
-            f"= {tokens}, k = {k}"
-        )
+    if not 0 <= real_number(threshold, "threshold") <= 1:
+        raise ConfigError(f"`threshold` must be from 0 to 1; got {threshold}")
+    for name, number in (("tokens", tokens), ("k", k)):
+        if number is not None:
+            whole_number(number, name, least=1)
     if not passages or not question.strip():
         return []
     chunks = _chunks(passages, counted=tokens is not None)
@@ -311,6 +312,20 @@ class ConversationPruners:
 
     def _key(self, messages: Sequence[Any], scope: bytes) -> bytes:
         return conversation_digest(messages, scope, self._secret)
+
+
+def changed_texts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[int, str]:
+    """Return the texts of a chat message that pruning changed, by their numbers.
+
+    The texts of a message are the arguments of its calls, or its content if it has no calls.
+    """
+    texts = zip(_prunable_texts(before), _prunable_texts(after), strict=True)
+    return {number: new for number, (old, new) in enumerate(texts) if new != old}
+
+
+def _prunable_texts(message: Mapping[str, Any]) -> list[str]:
+    calls = message.get("tool_calls")
+    return [call["function"]["arguments"] for call in calls] if calls else [message["content"]]
 
 
 def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes = b"") -> bytes:

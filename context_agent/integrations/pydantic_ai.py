@@ -6,14 +6,15 @@ Needs the extra `pydantic-ai`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, TOOL_NAME, SearchTool
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners, changed_texts
 from context_agent.pruning.pruner import DEFAULT_BUDGET
 from context_agent.retrieval.filters import Where
 
@@ -22,7 +23,6 @@ with extra("pydantic-ai"):
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import (
         ModelMessage,
-        ModelRequest,
         ModelResponse,
         RetryPromptPart,
         TextPart,
@@ -31,9 +31,6 @@ with extra("pydantic-ai"):
         UserPromptPart,
     )
     from pydantic_ai.models import ModelRequestContext
-
-Position = tuple[int, int]
-"""The index of a message, and of a part in it."""
 
 
 class HistoryPruner:
@@ -54,13 +51,15 @@ class HistoryPruner:
     def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         """Return the pruned messages. Messages that change are copied. The others are the same objects."""
         rows = [*_rows(messages)]
-        pruned = self._pruners.prune([row for _, row in rows]).messages
-        texts = {
-            position: after["content"]
-            for (position, before), after in zip(rows, pruned, strict=True)
-            if after["content"] != before["content"]
-        }
-        return [_with_texts(message, index, texts) for index, message in enumerate(messages)]
+        pruned = self._pruners.prune([row for row, _, _ in rows]).messages
+        changed: dict[int, dict[int, str]] = {}
+        for (before, index, numbers), after in zip(rows, pruned, strict=True):
+            for place, text in changed_texts(before, after).items():
+                changed.setdefault(index, {})[numbers[place]] = text
+        return [
+            _with_texts(message, changed[index]) if index in changed else message
+            for index, message in enumerate(messages)
+        ]
 
 
 class ContextPruning(AbstractCapability[Any]):  # type: ignore[misc]
@@ -116,23 +115,31 @@ def search_tool(
     return Tool.from_schema(run, tool.name, tool.description, schema)
 
 
-def _rows(messages: Sequence[ModelMessage]) -> Iterator[tuple[Position, dict[str, Any]]]:
-    """Yield each response and each part of a request as a chat message, with its position."""
+def _rows(messages: Sequence[ModelMessage]) -> Iterator[tuple[dict[str, Any], int, list[int]]]:
+    """Yield each response and each part of a request as a chat message.
+
+    With it come the number of its message, and the numbers of its calls or of the part.
+    """
     for index, message in enumerate(messages):
         if isinstance(message, ModelResponse):
-            yield (index, 0), _answered(message)
+            calls = [number for number, part in enumerate(message.parts) if isinstance(part, ToolCallPart)]
+            yield _answered(message), index, calls
         else:
-            yield from (((index, number), _part(part)) for number, part in enumerate(message.parts))
+            yield from ((_part(part), index, [number]) for number, part in enumerate(message.parts))
 
 
 def _answered(message: ModelResponse) -> dict[str, Any]:
-    calls = [
-        {"id": part.tool_call_id, "function": {"name": part.tool_name, "arguments": part.args_as_json_str()}}
-        for part in message.parts
-        if isinstance(part, ToolCallPart)
-    ]
-    text = "\n".join(part.content for part in message.parts if isinstance(part, TextPart))
-    return {"role": "assistant", "content": text, "tool_calls": calls}
+    texts = [part.content for part in message.parts if isinstance(part, TextPart)]
+    calls: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            arguments = part.args_as_json_str()
+            if "thought_signature" in (part.provider_details or {}):
+                # Google checks the call, so it must stay. It counts as words of the agent.
+                texts.append(f"{part.tool_name} {arguments}")
+                arguments = ""
+            calls.append({"id": part.tool_call_id, "function": {"name": part.tool_name, "arguments": arguments}})
+    return {"role": "assistant", "content": "\n".join(texts), "tool_calls": calls}
 
 
 def _part(part: Any) -> dict[str, Any]:
@@ -153,12 +160,15 @@ def _part(part: Any) -> dict[str, Any]:
     return {"role": "system", "content": str(getattr(part, "content", ""))}
 
 
-def _with_texts(message: ModelMessage, index: int, texts: dict[Position, str]) -> ModelMessage:
-    """Return the message, or a copy with new texts in some of its tool results."""
-    if not isinstance(message, ModelRequest) or not any(position[0] == index for position in texts):
-        return message
-    parts = [
-        replace(part, content=texts[index, number]) if (index, number) in texts else part
-        for number, part in enumerate(message.parts)
-    ]
+def _with_texts(message: ModelMessage, texts: Mapping[int, str]) -> ModelMessage:
+    """Return a copy of the message with new texts in some tool results, or in the arguments of some calls.
+
+    `texts` are the new texts, by the number of the part.
+    """
+    parts: list[Any] = list(message.parts)
+    for number, text in texts.items():
+        if isinstance(part := parts[number], ToolCallPart):
+            parts[number] = replace(part, args=text if isinstance(part.args, str) else json.loads(text))
+        else:
+            parts[number] = replace(part, content=text)
     return replace(message, parts=parts)

@@ -66,3 +66,22 @@ def test_a_response_without_a_call_passes_with_everything_else() -> None:
         Content(role="model", parts=None),
     ]
     assert ContentPruningFilter(1)(contents) == contents
+
+
+@pytest.mark.parametrize("signature", [None, b"signed"])
+def test_large_arguments_are_pruned_unless_the_call_is_signed(signature: bytes | None) -> None:
+    contents = [Content(role="user", parts=[Part(text=tool_results.QUESTION)])]
+    for topic in tool_results.TOPICS:
+        call = FunctionCall(name="save", args={"rows": tool_results.search(topic).split("\n\n"), "count": 4})
+        response = FunctionResponse(name="save", response={"result": tool_results.search(topic)})
+        parts = [Part(text="Now:"), Part(function_call=call, thought_signature=signature)]
+        contents.append(Content(role="model", parts=parts))
+        contents.append(Content(role="user", parts=[Part(function_response=response)]))
+    contents.append(Content(role="model", parts=[Part(text="At six.")]))
+    pruned = ContentPruningFilter(tool_results.BUDGET, **tool_results.OPTIONS)(contents)
+    calls = [content.parts[1].function_call for content in pruned[1:-1:2]]
+    whole = [content.parts[1].function_call for content in contents[1:-1:2]]
+    assert [call.args.keys() for call in calls] == [call.args.keys() for call in whole]
+    assert all(call.args["count"] == 4 for call in calls)
+    assert (calls == whole) == bool(signature)
+    assert len(str(calls)) < len(str(whole)) / 2 or signature

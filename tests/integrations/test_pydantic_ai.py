@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -89,10 +90,28 @@ def test_only_texts_of_results_change() -> None:
     assert repr(messages) == before
     first, second, _ = results(pruned)
     assert isinstance(first, str)
-    assert "restore: p" in first
+    assert "pruned]" in first
     assert second == image
     assert pruned[2].parts[0].metadata == "kept"
     assert [after is message for after, message in zip(pruned, messages, strict=True)].count(False) <= 2
+
+
+@pytest.mark.parametrize("details", [None, {"thought_signature": "signed"}])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_large_arguments_are_pruned_unless_the_call_is_signed(details: dict[str, Any] | None, as_text: bool) -> None:
+    messages: list[ModelMessage] = [ModelRequest([UserPromptPart(tool_results.QUESTION)])]
+    for number, topic in enumerate(tool_results.TOPICS):
+        args: Any = {"rows": tool_results.search(topic).split("\n\n"), "count": 4}
+        call = ToolCallPart("save", json.dumps(args) if as_text else args, f"c{number}", provider_details=details)
+        messages.append(ModelResponse([TextPart("Now:"), call]))
+        messages.append(ModelRequest([ToolReturnPart("save", tool_results.search(topic), f"c{number}")]))
+    messages.append(ModelResponse([TextPart("At six.")]))
+    pruned = HistoryPruner(tool_results.BUDGET, **tool_results.OPTIONS)(messages)
+    calls, whole = ([message.parts[1] for message in it[1:-1:2]] for it in (pruned, messages))
+    assert [type(call.args) for call in calls] == [type(call.args) for call in whole]
+    assert all(call.args_as_dict()["count"] == 4 for call in calls)
+    assert (calls == whole) == bool(details)
+    assert len(str(calls)) < len(str(whole)) / 2 or details
 
 
 async def test_the_search_agent_as_a_tool(agent: SearchAgent) -> None:
