@@ -7,7 +7,7 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, Form, MessageContent, MessageKind, Path, ResultText, Section
 from context_agent.pruning.formats.collector import ContentCollector, written_form
-from context_agent.pruning.formats.fields import get_field, items, text_field
+from context_agent.pruning.formats.fields import get_field, is_signed, items, text_field
 from context_agent.pruning.formats.marks import (
     announces_result,
     is_of_tool,
@@ -149,5 +149,6 @@ def add_tool_call(reading: ContentCollector, call: Any, path: Path) -> None:
     arguments = get_field(body, name)
     form = written_form(name, is_text=isinstance(arguments, str))
     own_path = (*path, *((holder,) if holder else ()), name)
-    reading.add_call(Call(text_field(call, "id"), text_field(body, "name")), arguments, own_path, form)
+    own = Call(text_field(call, "id"), text_field(body, "name"))
+    reading.add_call(own, arguments, own_path, form, fixed=is_signed(call))
     reading.kind = reading.kind or "openai"

@@ -9,6 +9,12 @@ from typing import Any
 MOST_LEVELS = 500
 """The most levels of a JSON value that is read. Python's own limit for reading and writing JSON is about 1,000."""
 
+_PROVIDER_FIELDS = (
+    "provider_details", "providerOptions", "providerMetadata", "callProviderMetadata", "extra_content",
+    "provider_specific_fields",
+)  # fmt: skip
+"""The fields of a call with what the model's server added: of Pydantic AI, the Vercel AI SDK, Gemini and LiteLLM."""
+
 
 def json_like(value: Any) -> bool:
     """Return True if a value consists only of JSON types, in at most `MOST_LEVELS` levels.
@@ -63,6 +69,14 @@ def first_value(value: Any, *names: str) -> Any:
 def first_field(value: Any, *names: str) -> tuple[str, Any]:
     """Return the name and the value of the first field that is present."""
     return next(((name, field) for name in names if (field := get_field(value, name)) is not None), ("", None))
+
+
+def is_signed(call: Any) -> bool:
+    """Return True if a framework noted a signature of the call, with which the model's server checks it.
+
+    Gemini signs the calls of models that think.
+    """
+    return any("signature" in written(get_field(call, name)).lower() for name in _PROVIDER_FIELDS)
 
 
 def items(value: Any) -> Sequence[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.formats.collector import ContentCollector, written_form
-from context_agent.pruning.formats.fields import first_field, first_value, get_field, items, text_field
+from context_agent.pruning.formats.fields import first_field, first_value, get_field, is_signed, items, text_field
 from context_agent.pruning.formats.parts import result_text, result_texts, value_texts
 
 _WORDS = frozenset(("text", "reasoning", "thinking", "user-prompt", "system-prompt"))
@@ -114,7 +114,7 @@ def read_typed_parts(message: Any, index: int, role: str) -> MessageContent:
                 reading.add_words(call.name, arguments)
             else:
                 form = written_form("arguments", is_text=isinstance(arguments, str))
-                reading.add_call(call, arguments, (*path, field), form)
+                reading.add_call(call, arguments, (*path, field), form, fixed=is_signed(part))
         elif name in names.results and (call.name or name != "retry-prompt"):
             if not is_own:
                 _add_result(reading, part, call, path, names)

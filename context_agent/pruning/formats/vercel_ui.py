@@ -6,7 +6,7 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, MessageContent, Path
 from context_agent.pruning.formats.collector import ContentCollector
-from context_agent.pruning.formats.fields import first_field, get_field, items, text_field
+from context_agent.pruning.formats.fields import first_field, get_field, is_signed, items, text_field
 from context_agent.pruning.formats.parts import result_text, value_texts
 
 _INVOCATION = "tool-invocation"
@@ -59,7 +59,10 @@ def _add_tool(reading: ContentCollector, tool: Any, name: str, path: Path) -> No
     field, arguments = first_field(tool, "input", "args")
     if field:
         call = Call(text_field(tool, "toolCallId"), text_field(tool, "toolName") or name)
-        reading.add_own_call(call, arguments, (*path, field))
+        if is_signed(tool):
+            reading.add_words(call.name, arguments)
+        else:
+            reading.add_own_call(call, arguments, (*path, field))
     field, output = first_field(tool, "output", "result", "errorText")
     # The provider runs this tool. Its results are often signed.
     if not field or get_field(tool, "providerExecuted") is True:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from context_agent.pruning.formats import read_content
 from context_agent.pruning.messages import Transcript
 from tests.support.conversations import rendered
 from tests.support.framework_conversations import FRAMEWORKS
@@ -165,6 +167,43 @@ def test_a_signed_call_of_goose_and_its_resource_are_read() -> None:
     assert pruned.messages[:3] == messages[:3]
     assert pruned.messages[3] != messages[3]
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+SIGNATURE = {"google": {"thoughtSignature": "x"}}
+
+
+def _call_of_chat(arguments: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": "write", "arguments": json.dumps(arguments)}
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": function,
+        "extra_content": {"google": {"thought_signature": "x"}},
+    }
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _call_of_pydantic_ai(arguments: dict[str, Any]) -> dict[str, Any]:
+    details = {"thought_signature": "x"}
+    part = {"part_kind": "tool-call", "tool_call_id": "c", "tool_name": "w", "args": arguments}
+    return {"kind": "response", "parts": [{**part, "provider_details": details}]}
+
+
+def _call_of_vercel(arguments: dict[str, Any]) -> dict[str, Any]:
+    part = {"type": "tool-call", "toolCallId": "c", "toolName": "write", "input": arguments}
+    return {"role": "assistant", "content": [{**part, "providerOptions": SIGNATURE}]}
+
+
+def _call_of_vercel_ui(arguments: dict[str, Any]) -> dict[str, Any]:
+    part = {"type": "tool-write", "toolCallId": "c", "state": "output-available", "input": arguments, "output": "ok"}
+    return {"role": "assistant", "parts": [{**part, "callProviderMetadata": SIGNATURE}]}
+
+
+@pytest.mark.parametrize("call", [_call_of_chat, _call_of_pydantic_ai, _call_of_vercel, _call_of_vercel_ui])
+def test_the_arguments_of_a_signed_call_stay_and_are_words_of_the_agent(call: Any) -> None:
+    content = read_content(call({"text": noises(0, 40)}), 0)
+    assert content.arguments == ()
+    assert "The weather of region 0 brings rain" in content.text
 
 
 def test_results_that_gemini_cli_repeats_are_read() -> None:
