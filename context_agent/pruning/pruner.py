@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from context_agent._support.arguments import require_callable, require_members, require_type, whole_number
+from context_agent._support.arguments import items_of, require_callable, require_members, require_type, whole_number
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.adapted_reader import AdaptedReader
@@ -189,26 +189,30 @@ class ContextPruner:
             The messages with the passages. Messages that change are copied; the others are the same objects.
 
         Raises:
-            ConfigError: If `messages` is not a list, or if an id belongs to no passage that was removed from this
-                conversation.
+            ConfigError: If `messages` is not a list, if `ids` are not texts, or if an id belongs to no passage that was
+                removed from this conversation. Then nothing is restored.
         """
-        transcript, wanted, pruned_ids = Transcript(messages), set(ids), set[str]()
-        opening = _opening(transcript)
-        values: list[tuple[ResultText, Path, Any]] = []
-        records: list[ResultRecord] = []
-        for result, record, removed in self._results.find(transcript.texts, opening):
-            if record is None:
-                continue
-            pruned_ids |= {*removed.values(), *record.ids.values()}
-            self._record(transcript.task, record.restore(wanted, removed))
-            remaining = {index: name for index, name in removed.items() if name not in wanted}
-            records.append(record)
-            if (text := self._results.returned(result, record, remaining)) != result.text:
-                values.append((result, *record.value(result, text)))
-        self._results.count_memory(records)
+        wanted = set[str]()
+        for name in items_of(ids, "ids", "the ids of passages, such as ['p17']"):
+            require_type(name, "ids", str, "the ids of passages, such as ['p17']")
+            wanted.add(name)
+        transcript = Transcript(messages)
+        found = [
+            (result, record, removed)
+            for result, record, removed in self._results.find(transcript.texts, _opening(transcript))
+            if record is not None
+        ]
+        pruned_ids = {name for _, record, removed in found for name in (*removed.values(), *record.ids.values())}
         if unknown := sorted(wanted - pruned_ids):
             hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "No passage of it is pruned."
             raise ConfigError(f"no stub in this conversation names {unknown[0]!r}. {hint}")
+        values: list[tuple[ResultText, Path, Any]] = []
+        for result, record, removed in found:
+            self._record(transcript.task, record.restore(wanted, removed))
+            remaining = {index: name for index, name in removed.items() if name not in wanted}
+            if (text := self._results.returned(result, record, remaining)) != result.text:
+                values.append((result, *record.value(result, text)))
+        self._results.count_memory(record for _, record, _ in found)
         return transcript.rewritten(values)
 
 

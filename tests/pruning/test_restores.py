@@ -78,6 +78,25 @@ def test_an_id_that_no_stub_names_is_refused_with_the_nearest() -> None:
         pruner.restore(pruned.messages, [f"{wanted}x"])
 
 
+def test_a_restore_that_is_refused_restores_nothing() -> None:
+    restored: list[RestoredPassage] = []
+    pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25", on_restore=restored.append)
+    messages = rendered("openai", turns(1))
+    pruned = pruner.prune(messages)
+    with pytest.raises(ConfigError, match="names 'p999'"):
+        pruner.restore(pruned.messages, [pruned.report.removed[0].id, "p999"])
+    assert restored == []
+    assert pruner.prune(messages).messages == pruned.messages
+
+
+@pytest.mark.parametrize("ids", ["p1", None, 3, [3], ["p1", 3], [["p1"]]])
+def test_ids_of_other_types_are_refused(ids: Any) -> None:
+    pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25")
+    pruned = pruner.prune(rendered("openai", turns(1)))
+    with pytest.raises(ConfigError, match="`ids` must be the ids of passages"):
+        pruner.restore(pruned.messages, ids)
+
+
 def test_a_prune_after_a_restore_is_repeatable() -> None:
     pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25")
     pruned = pruner.prune(rendered("openai", turns(1)))
