@@ -6,9 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from numbers import Integral, Real
 
-from context_agent._support.arguments import whole_number
+from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import ConfigError
 
 WINDOW = 32_768
@@ -141,7 +140,7 @@ class PruneBudget:
         number = _number(value)
         if isinstance(number, float) and 0 < number < 1:
             return cls(share=number)
-        if number is not None and number >= 1 and number == int(number):
+        if number is not None and 1 <= number < math.inf and number == int(number):
             return cls(count=int(number))
         raise ConfigError(
             "the budget must be a number of tokens of at least 1, such as 8000, or a share of the tokens of tool "
@@ -168,6 +167,7 @@ def _number(value: object) -> int | float | None:
         if _COUNT.fullmatch(text):
             return int(text.replace(",", "").replace("_", ""))
         return float(text) if _FRACTION.fullmatch(text) else None
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    try:
+        return real_number(value, "budget")
+    except ConfigError:
         return None
-    return int(value) if isinstance(value, Integral) else float(value)

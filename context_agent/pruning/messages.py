@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, reduce
 from itertools import islice
@@ -214,11 +214,13 @@ def _with_values(value: Any, values: Mapping[Path, Any]) -> Any:
     for (key, *rest), new in values.items():
         inner.setdefault(key, {})[tuple(rest)] = new
     replaced = {key: _with_values(_at(value, key), by_path) for key, by_path in inner.items()}
+    if hasattr(value, "_replace"):
+        return value._replace(**{str(key): item for key, item in replaced.items()})
     if isinstance(value, tuple):
         return tuple(replaced.get(index, item) for index, item in enumerate(value))
     if hasattr(value, "model_copy"):
         return value.model_copy(update=replaced)
-    copied = copy.copy(value)
+    copied = copy.copy(value) if isinstance(value, MutableMapping) or not isinstance(value, Mapping) else dict(value)
     for key, item in replaced.items():
         if isinstance(value, Mapping | list):
             copied[key] = item

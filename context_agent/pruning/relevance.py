@@ -15,13 +15,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.arguments import items_of
 from context_agent._support.onnx import PairModel, shipped_minilm, shipped_reader
 from context_agent._support.text_cache import TextCache
+from context_agent.errors import ConfigError
 from context_agent.pruning import reading
 from context_agent.pruning.blocks import Passage
 from context_agent.pruning.features import QuickFeatures, matrix, odds_columns, similarity_columns, standard
@@ -452,6 +455,10 @@ def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Jud
     """Return the judge that calls a function (passages, task) -> scores."""
 
     def judge(passages: Sequence[Passage], goal: Goal) -> Scores:
-        return np.asarray([float(score) for score in strategy(passages, goal.task)], dtype=np.float64)
+        scores = [*items_of(strategy(passages, goal.task), "strategy", "a function that returns a list of numbers")]
+        try:
+            return np.array([*map(float, scores)], dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ConfigError(f"the strategy must return a number for each passage; got {brief(scores)}") from error
 
     return judge

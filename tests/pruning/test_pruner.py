@@ -6,7 +6,8 @@ import copy
 import json
 import re
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -514,6 +515,33 @@ def test_a_strategy_may_be_a_function() -> None:
         pruner(strategy=lambda passages, task: [1.0]).prune(rendered("openai", LONG))
     with pytest.raises(ConfigError, match=r"a number for each of .*, [1-9]\d* of them NaN"):
         pruner(strategy=lambda passages, task: [float("nan")] * len(passages)).prune(rendered("openai", LONG))
+
+
+@pytest.mark.parametrize("score", ["high", None, 10**400, [1.0]])
+def test_scores_that_are_no_numbers_are_refused(score: Any) -> None:
+    with pytest.raises(ConfigError, match="must return a number for each passage"):
+        pruner(strategy=lambda passages, task: [score] * len(passages)).prune(rendered("openai", LONG))
+    with pytest.raises(ConfigError, match="a function that returns a list of numbers; got None"):
+        pruner(strategy=lambda passages, task: None).prune(rendered("openai", LONG))
+
+
+class _Row(NamedTuple):
+    """A message that nothing can change."""
+
+    role: str
+    content: Any
+    tool_calls: Any
+    tool_call_id: Any
+
+
+def test_messages_that_cannot_be_changed_are_copied() -> None:
+    messages = rendered("openai", LONG)
+    expected = pruner().prune(messages).messages
+    assert pruner().prune([MappingProxyType(message) for message in messages]).messages == expected
+    rows = [_Row(*map(message.get, _Row._fields)) for message in messages]
+    pruned = pruner().prune(rows).messages
+    assert [row.content for row in pruned] == [message["content"] for message in expected]
+    assert all(isinstance(row, _Row) for row in pruned)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import base64
 import copy
 import json
 import struct
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -495,7 +496,25 @@ def test_a_budget_may_be_a_share(budget: Any) -> None:
     assert keeper.prune(messages).report.outcome == "within budget"
 
 
-@pytest.mark.parametrize("budget", ["100%", "much", "", 1.5, True, None, float("nan"), -3, "0%", "-5", "1e9"])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        "100%",
+        "much",
+        "",
+        1.5,
+        True,
+        None,
+        float("nan"),
+        float("inf"),
+        10**400,
+        Fraction(10**400, 3),
+        -3,
+        "0%",
+        "-5",
+        "1e9",
+    ],
+)
 def test_other_budgets_are_refused_with_what_is_expected(budget: Any) -> None:
     with pytest.raises(ConfigError, match=r"a number of tokens of at least 1, such as 8000, or a share"):
         ContextPruner(budget)
