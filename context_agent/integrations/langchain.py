@@ -112,7 +112,7 @@ class PruningCompressor(BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
         """Return the documents that matter for the question."""
-        passages = [(str(document.metadata.get(self.title_key, "")), document.page_content) for document in documents]
+        passages = [(str(document.metadata.get(self.title_key) or ""), document.page_content) for document in documents]
         scores = prune(query, passages, threshold=self.threshold, tokens=self.tokens, k=self.k, policy=self.policy)
         return [_scored(documents[index], score) for index, score in scores]
 

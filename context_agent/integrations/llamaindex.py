@@ -122,7 +122,7 @@ class PruningPostprocessor(BaseNodePostprocessor):
     ) -> list[NodeWithScore]:
         if query_bundle is None:
             raise ConfigError("pruning needs the question. Pass query_str or query_bundle.")
-        passages = [(str(node.metadata.get(self.title_key, "")), node.get_content()) for node in nodes]
+        passages = [(str(node.metadata.get(self.title_key) or ""), node.get_content()) for node in nodes]
         scores = prune(query_bundle.query_str, passages, threshold=self.threshold, tokens=self.tokens, k=self.k)
         return [NodeWithScore(node=nodes[index].node, score=score) for index, score in scores]
 

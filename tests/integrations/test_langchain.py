@@ -219,8 +219,17 @@ def test_pruning_keeps_to_its_budget() -> None:
     ] == ["own-0"]
     assert PruningCompressor(threshold=1).compress_documents(DOCUMENTS, QUESTION) == []
     assert PruningCompressor().compress_documents([], QUESTION) == []
-    with pytest.raises(ConfigError, match="threshold = 2"):
+    with pytest.raises(ConfigError, match="`threshold` must be from 0 to 1; got 2"):
         PruningCompressor(threshold=2).compress_documents(DOCUMENTS, QUESTION)
+
+
+def test_a_document_without_a_title_has_no_title_to_match() -> None:
+    def score(metadata: dict[str, Any]) -> float:
+        document = Document(page_content="It opened in 1948.", metadata=metadata)
+        (scored,) = PruningCompressor(threshold=0).compress_documents([document], "What is None?")
+        return float(scored.metadata["ctx1_score"])
+
+    assert score({"title": None}) == score({})
 
 
 async def test_pruning_behind_another_retriever() -> None:
