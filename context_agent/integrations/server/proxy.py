@@ -1,9 +1,10 @@
 """A proxy before a model server that prunes conversations on their way, for `ctx1 proxy`.
 
 The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Cohere's `/v1/chat` and
-`/v2/chat`, Gemini's `generateContent` and Bedrock's `converse`. In a pruned body, only the texts that changed differ.
-Everything else passes through byte for byte. Answers are relayed as they arrive, including their headers. The proxy
-adds no key, follows no redirect and keeps no cookie. Keys in headers pass through, and are neither stored nor logged.
+`/v2/chat`, Ollama's `/api/chat`, Gemini's `generateContent`, Bedrock's `converse` and Vertex AI's `rawPredict`. In a
+pruned body, only the texts that changed differ. Everything else passes through byte for byte. Answers are relayed as
+they arrive, including their headers. The proxy adds no key, follows no redirect and keeps no cookie. Keys in headers
+pass through, and are neither stored nor logged.
 """
 
 from __future__ import annotations
@@ -77,21 +78,25 @@ CONVERSATION_FIELDS = {
     "/v1/messages": "messages",
     "/v2/chat": "messages",
     "/v1/chat": COHERE_HISTORY,
+    "/api/chat": "messages",
 }
-"""The paths whose requests are pruned, and the field that holds the conversation.
+"""The ends of paths whose requests are pruned, and the field that holds the conversation.
 
 Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. Cohere has `/v1/chat` and
-`/v2/chat`.
+`/v2/chat`. Ollama's own API has `/api/chat`. Gateways and clouds have more before these ends, such as
+`/openai/deployments/NAME`.
 """
-ANTHROPIC_PATH = "/v1/messages"
-MODEL_PATH_FIELDS = (
+_MODEL_PATHS = (
     (
         re.compile(r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:stream)?generateContent", re.I),
         "contents",
     ),
     (re.compile(r"/model/[^/]{1,400}/converse(?:-stream)?"), "messages"),
+    (re.compile(r"/v1/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:streamR|r)awPredict"), "messages"),
 )
-"""The paths that name a model, of Gemini's API and of Bedrock's Converse API, with the field of the conversation."""
+"""The paths that name a model, of Gemini's API, of Bedrock's Converse API, and of partners' models on Vertex AI."""
+_ANTHROPIC_PATHS = ("/v1/messages", "/publishers/anthropic/")
+"""Parts of the paths of Anthropic's API, of Anthropic itself and of Vertex AI."""
 SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction", "preamble")
 """Fields outside the conversation that contain the system text."""
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
@@ -238,9 +243,9 @@ def _system_message(value: Any) -> dict[str, Any]:
 
 def conversation_field(path: str) -> str | None:
     """Return the field that holds the conversation in requests to this path. For any other path, return None."""
-    if path in CONVERSATION_FIELDS:
-        return CONVERSATION_FIELDS[path]
-    return next((field for pattern, field in MODEL_PATH_FIELDS if pattern.fullmatch(path)), None)
+    by_end = (field for end, field in CONVERSATION_FIELDS.items() if path.endswith(end))
+    by_model = (field for pattern, field in _MODEL_PATHS if pattern.fullmatch(path))
+    return next(by_end, None) or next(by_model, None)
 
 
 def proxy_application(proxy: Proxy) -> ASGIApp:
@@ -391,7 +396,7 @@ class Proxy(LimitedService):
             self._bodies.prune,
             encodings=request.headers.get("content-encoding", ""),
             hint=request.headers.get(HINT_HEADER, "")[:HINT_CHARACTERS],
-            states_caching=request.scope["path"] == ANTHROPIC_PATH,
+            states_caching=any(part in request.scope["path"] for part in _ANTHROPIC_PATHS),
         )
         caller = caller_of(request.headers, request.scope["query_string"])
         pruned = await asyncio.to_thread(prune, body, field, caller)

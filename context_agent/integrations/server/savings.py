@@ -37,7 +37,7 @@ MILLION = 1_000_000
 _VERSION_SUFFIX = r"(?:[-@:](?:v?\d+(?:\.\d+)*|latest|preview|exp|thinking)|\[1m\])*"
 """What may follow a model's name without changing its price. Each text matches in one way, so matching is linear."""
 _MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
-_MODEL_IN_PATH = re.compile(r"/models?/([^/:]+)")
+_MODEL_IN_PATH = re.compile(r"/(?:models?|deployments)/([^/:]+)")
 
 
 class ModelPrice(BaseModel):

@@ -128,6 +128,7 @@ def test_every_name_of_the_table_has_its_own_price() -> None:
 def test_the_model_is_found_in_a_path() -> None:
     assert model_in_path("/v1beta/models/gemini-2.5-pro:generateContent") == "gemini-2.5-pro"
     assert model_in_path("/model/anthropic.claude-sonnet-4/converse") == "anthropic.claude-sonnet-4"
+    assert model_in_path("/openai/deployments/gpt-5/chat/completions") == "gpt-5"
     assert model_in_path(CHAT) == ""
 
 
