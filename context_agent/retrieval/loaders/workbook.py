@@ -31,6 +31,8 @@ _DURATIONS = frozenset({46})
 _LITERAL = re.compile(r'"[^"]*"|\[(?!hh?\]|mm?\]|ss?\])[^\[\]]*\]')
 _DURATION = re.compile(r"\[(?:hh?|mm?|ss?)\]")
 _DATE_LETTER = re.compile(r"(?<![_\\])[dmhysDMHYS]")
+_ESCAPE = re.compile(r"_x(?!0000|[dD][89a-fA-F])([\da-fA-F]{4})_", re.ASCII)
+"""The escape of a character, except NUL and surrogates, which no text has."""
 LONGEST_FORMAT = 255
 """The most characters of a number format, as in Excel."""
 
@@ -83,7 +85,7 @@ def _strings(package: Package, part: str) -> Iterator[str]:
         if event.kind is Kind.TEXT and event.name == "t":
             pieces.append(event.text)
         elif event.kind is Kind.END and event.name == "si":
-            yield "".join(pieces).replace("x005F_", "")
+            yield _unescaped("".join(pieces))
             pieces.clear()
 
 
@@ -179,14 +181,21 @@ def _value(text: str, cell: Attributes, formats: Formats) -> str:
     """Return the text that a cell shows, by its type and style."""
     kind = attribute(cell, "t") or "n"
     if kind == "s":
+        if text and not text.isdecimal():
+            raise ValueError(f"the number of a shared string must be a whole number of at least 0; got {text[:20]!r}")
         return formats.strings[int(text)] if text else ""
     if kind == "b":
         return {"1": "True", "0": "False"}.get(text, text)
     if kind != "n":
-        return text
+        return _unescaped(text)
     style = attribute(cell, "s")
     index = int(style) if style.isdecimal() and len(style) <= 9 else 0
     return _number(text, formats.kinds[index] if index < len(formats.kinds) else "", formats.epoch)
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with the characters that it has as escapes, such as `_x000D_` (ECMA-376 part 1, 22.9.2.19)."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _number(text: str, kind: str, epoch: datetime) -> str:

@@ -361,6 +361,53 @@ def test_the_values_of_cells_are_shown_by_their_formats(tmp_path: Path, epoch: i
     assert only(tmp_path / "a.xlsx").text.splitlines()[2:] == shown
 
 
+SHEETS = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+STRINGS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/sharedStrings"
+
+
+def _workbook_with(path: Path, *cells: str, shared: str = "") -> Path:
+    """A workbook with these cells as XML in its first row, and with one shared string."""
+    from openpyxl import Workbook
+
+    saved = path.with_suffix(".saved")
+    Workbook().save(saved)
+    with zipfile.ZipFile(saved) as before, zipfile.ZipFile(path, "w") as after:
+        for name in before.namelist():
+            xml = before.read(name).decode()
+            if name == "xl/worksheets/sheet1.xml":
+                xml = xml.replace("</sheetData>", f'<row r="1">{"".join(cells)}</row></sheetData>')
+            elif name == "xl/_rels/workbook.xml.rels":
+                link = f'<Relationship Id="strings" Type="{STRINGS}" Target="sharedStrings.xml"/>'
+                xml = xml.replace("</Relationships>", f"{link}</Relationships>")
+            after.writestr(name, xml)
+        after.writestr("xl/sharedStrings.xml", f'<sst xmlns="{SHEETS}"><si><t>{shared}</t></si></sst>')
+    saved.unlink()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("a_x000D_b", "a b"),
+        ("_x005F_x000D_", "_x000D_"),
+        ("box005F_y", "box005F_y"),
+        ("_x0000_ _xD83D_", "_x0000_ _xD83D_"),
+        ("caf_x00e9_", "caf\u00e9"),
+    ],
+)
+def test_escaped_characters_of_a_workbook_are_read(tmp_path: Path, written: str, text: str) -> None:
+    cells = ('<c t="s"><v>0</v></c>', f'<c t="inlineStr"><is><t>{written}</t></is></c>')
+    file = _workbook_with(tmp_path / "a.xlsx", *cells, shared=written)
+    assert only(file).text.splitlines()[2] == f"{text} | {text}"
+
+
+def test_a_cell_with_a_negative_string_number_is_refused(tmp_path: Path) -> None:
+    file = _workbook_with(tmp_path / "a.xlsx", '<c t="s"><v>-1</v></c>', shared="last")
+    documents, reasons = read(file)
+    assert documents == []
+    assert reasons[0].startswith("the xlsx file cannot be read")
+
+
 def test_rich_text_and_gaps_of_a_workbook_are_kept(tmp_path: Path) -> None:
     from openpyxl import Workbook
     from openpyxl.cell.rich_text import CellRichText, TextBlock
