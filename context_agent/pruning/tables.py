@@ -73,9 +73,10 @@ def tables(text: str, start: int, end: int) -> Iterator[Table]:
 def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """Return the spans of the lines, without their line ends."""
     lines = []
-    for line in text[start:end].splitlines(keepends=True):
-        lines.append((start, start + len(line.rstrip("\r\n"))))
-        start += len(line)
+    # `splitlines` would also split at characters such as U+2028, which cells may contain.
+    for line in text[start:end].removesuffix("\n").split("\n"):
+        lines.append((start, start + len(line.rstrip("\r"))))
+        start += len(line) + 1
     return lines
 
 

@@ -250,3 +250,18 @@ def test_in_a_tenth_of_the_tokens_the_asked_row_stays_below_its_header(form: str
     assert len({line.count("," if form == "csv" else "|") for line in kept}) == 1
     assert keeper.prune(messages).messages == pruned.messages
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x0b", "\x85"])
+@pytest.mark.parametrize("form", ["csv", "table"])
+def test_a_line_separator_in_a_cell_does_not_divide_its_row(form: str, separator: str) -> None:
+    lines = [f"{n},owner {n}{separator}of the eastern region,Porto" for n in range(30)]
+    text = "\n".join(["id,owner,city", *lines])
+    if form == "table":
+        text = "\n".join(f"| {line.replace(',', ' | ')} |" for line in text.split("\n"))
+        text = text.replace("\n", "\n|---|---|---|\n", 1)
+    passages = cut(text)
+    assert {passage.form for passage in passages} == {"cell" if form == "csv" else "row"}
+    assert [line for passage in passages for line in passage.text.split("\n")] == text.split("\n")[
+        1 if form == "csv" else 2 :
+    ]
