@@ -78,11 +78,19 @@ def parse_json(text: str | bytes) -> Any:
     Raises:
         ValueError: If the text is not JSON, or if it is nested more than `MAX_DEPTH` levels deep.
     """
-    if isinstance(text, bytes):
-        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    text = text if isinstance(text, str) else decoded_json(text)
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(_NOT_BRACKETS.sub("", text), MAX_DEPTH)
     return json.loads(text)
+
+
+def decoded_json(data: bytes) -> str:
+    """Return a JSON text in UTF-8, UTF-16 or UTF-32, without a byte order mark.
+
+    Raises:
+        ValueError: If the bytes are not in the encoding that their beginning shows.
+    """
+    return data.decode(json.detect_encoding(data), "surrogatepass")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from context_agent._support.small_files import parse_json
+from context_agent._support.small_files import decoded_json, parse_json
 from context_agent.cli import INTERRUPTED, output
 from context_agent.cli.confirm import TerminalConfirmation
 from context_agent.cli.options import PruneOptions, SavingsOptions
@@ -113,7 +113,7 @@ def _read(file: Path) -> tuple[Any, bool]:
         DataError: If the file is not JSON.
     """
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        text = decoded_json(sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > 1 and all(line.startswith("{") and line.rstrip().endswith("}") for line in lines):
             return [*map(parse_json, lines)], True
@@ -130,7 +130,9 @@ def _write(out: Path, value: Any, *, is_lines: bool) -> None:
     from context_agent._support.atomic_files import replace_file
 
     values, indent = (value, None) if is_lines else ([value], 2)
-    replace_file(out, "".join(json.dumps(item, ensure_ascii=False, indent=indent) + "\n" for item in values))
+    text = "".join(json.dumps(item, ensure_ascii=False, indent=indent) + "\n" for item in values)
+    # UTF-8 cannot encode a lone surrogate. The replacement is its escape in JSON.
+    replace_file(out, text.encode("utf-8", "backslashreplace"))
 
 
 def _lines(report: PruneReport, *, verbose: bool) -> Iterator[Text]:

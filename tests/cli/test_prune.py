@@ -106,6 +106,23 @@ def test_a_session_with_a_message_per_line_stays_one(inside, tmp_path):
     assert len("".join(written)) < len(text)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_file_of_another_program_may_have_another_encoding(inside, tmp_path, encoding):
+    (tmp_path / "body.json").write_bytes(json.dumps(rendered("openai", LONG)).encode(encoding))
+    process = inside("prune", "body.json", "--budget", 300, "--effort", "fast", "--json")
+    assert json.loads(process.stdout)["report"]["outcome"] == "pruned"
+
+
+def test_a_lone_surrogate_is_written_as_its_escape(inside, tmp_path):
+    messages = [{"role": "user", "content": "What \ud83d is this? é \U0001f600"}, *rendered("openai", LONG)[1:]]
+    (tmp_path / "body.json").write_text(json.dumps(messages), encoding="utf-8")
+    process = inside("prune", "body.json", "--budget", 300, "--effort", "fast", "--out", "new.json")
+    assert process.returncode == 0, process.stderr
+    written = (tmp_path / "new.json").read_text(encoding="utf-8")
+    assert "What \\ud83d is this? é \U0001f600" in written
+    assert json.loads(written)[0] == messages[0]
+
+
 def test_an_object_on_one_line_is_no_list_of_lines(inside, tmp_path):
     (tmp_path / "body.json").write_text(json.dumps({"messages": rendered("openai", LONG)}) + "\n", encoding="utf-8")
     output = json.loads(inside("prune", "body.json", "--budget", 300, "--effort", "fast", "--json").stdout)
