@@ -20,6 +20,8 @@ LEAST_LETTERS = 3.0
 """If word pieces have at least this many letters on average, the embedder fits."""
 MOST_WHOLE_WORDS = 0.75
 """If at least this share of the word pieces are whole words, the embedder fits."""
+FEWEST_LETTERS = 20
+"""The fewest letters by which an embedder is judged. In a few words, a rare one decides."""
 _UNKNOWN_PIECE = "[UNK]"
 _CAPITALIZED_WORD = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
 MISFIT_CHARACTERS = 1_000
@@ -42,7 +44,7 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
         return ""
     sample = [well_formed(text[:MISFIT_CHARACTERS]) for text in texts]
     encodings = _english_tokenizer().encode_batch(sample, add_special_tokens=False)
-    lengths, whole_words = [], 0
+    lengths, whole_words, judged = [], 0, 0
     for text, encoding in zip(sample, encodings, strict=True):
         named = {place for name in _CAPITALIZED_WORD.finditer(text) for place in range(*name.span())}
         for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
@@ -51,9 +53,12 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
             too_long = piece == _UNKNOWN_PIECE and spelling.isascii()
             if letters and start not in named and not too_long:
                 known = piece != _UNKNOWN_PIECE
+                judged += letters
                 lengths.append(letters if known else 0)
                 whole_words += known and not (text[start - 1 : start].isalpha() or text[end : end + 1].isalpha())
-    mean = sum(lengths) / len(lengths) if lengths else LEAST_LETTERS
+    if judged < FEWEST_LETTERS:
+        return ""
+    mean = sum(lengths) / len(lengths)
     if mean >= LEAST_LETTERS or whole_words >= MOST_WHOLE_WORDS * len(lengths):
         return ""
     return (

@@ -24,6 +24,11 @@ def test_only_known_models_and_texts_with_letters_are_judged() -> None:
     assert misfit("minilm-384@1a2b3c4d", ["def load(path): return json.loads(path.read_text())"]) == ""
 
 
+def test_a_few_words_are_not_judged() -> None:
+    assert misfit("static-minilm-380@b832660a", ["# B readme\nThe mill of b."]) == ""
+    assert misfit("static-minilm-380@b832660a", ["第1号の浄水場は蛍川から原水を取っている。" * 3]) != ""
+
+
 def test_short_english_sentences_about_invented_names_fit() -> None:
     names = ("Ashford", "Belwick", "Corvale", "Dunmere")
     towns = [f"{name} is a town on the Lume. It is by the sea." for name in names]

@@ -9,7 +9,8 @@
 5. UTF-8 with a few damaged characters, which are replaced
 6. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
 
-Other bytes with a NUL, or with many control characters, are not text. Text in a legacy encoding of
+Other bytes with a NUL, or with many control characters, are not text. UTF-8 may have a few NULs, as
+logs that were cut while a program wrote to them do, and as GNU's info files do. Text in a legacy encoding of
 another script raises an error, because it would be read as gibberish.
 """
 
@@ -37,6 +38,8 @@ UTF16_SAMPLE = 8_192
 """The number of bytes at the beginning in which UTF-16 without a byte order mark is recognized."""
 FEWEST_LATIN = 4
 """The fewest Latin characters, digits and spaces by which UTF-16 without a byte order mark is recognized."""
+LARGEST_CONTROL_SHARE = 1 / 50
+"""The share of control characters, or of NUL bytes, above which bytes are not text."""
 LONGEST_ENCODING = 40
 """The most characters of an encoding's name."""
 _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
@@ -67,6 +70,7 @@ Windows would otherwise become control characters.
 WESTERN_NOTE = (
     "the text was read as Windows-1252, because it is not UTF-8. If it is in another encoding, pass its --encoding."
 )
+NUL_REASON = "the file contains NUL bytes, so it is not text"
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 
 
@@ -95,14 +99,17 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
             return Decoded(data.decode(encoding), encoding)
         except (UnicodeError, ValueError) as error:
             raise DataError(f"the file is not valid {encoding} text ({error}). Pass another --encoding.") from error
-    if b"\0" in data:
-        raise DataError("the file contains NUL bytes, so it is not text")
+    nuls = data.count(0)
+    if nuls > len(data) * LARGEST_CONTROL_SHARE:
+        raise DataError(NUL_REASON)
     try:
         decoded = _shifted(data) or Decoded(data.decode("utf-8"), "utf-8")
     except UnicodeDecodeError:
+        if nuls:
+            raise DataError(NUL_REASON) from None
         decoded = _declared(data, declared) or _damaged(data) or _western(data)
     sample = decoded.text[:BLOCK_BYTES]
-    if len(_CONTROL_CHARACTERS.findall(sample)) > len(sample) / 50:
+    if len(_CONTROL_CHARACTERS.findall(sample)) > len(sample) * LARGEST_CONTROL_SHARE:
         raise DataError("the file is full of control characters, so it is not text")
     return decoded
 
@@ -214,15 +221,19 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
         DataError: If the stream is not text.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
+    nuls = size = 0
     try:
         while block := stream.read(BLOCK_BYTES):
             if encoding or (encoding := utf_encoding(block) if stream.tell() == len(block) else None):
                 return encoding, ""
-            if b"\0" in block:
-                raise DataError("the file contains NUL bytes, so it is not text")
+            nuls, size = nuls + block.count(0), size + len(block)
+            if nuls > size * LARGEST_CONTROL_SHARE:
+                raise DataError(NUL_REASON)
             try:
                 decoder.decode(block)
             except UnicodeDecodeError:
+                if nuls:
+                    raise DataError(NUL_REASON) from None
                 decoded = decode(block)
                 return decoded.encoding, decoded.note
         return "utf-8", ""

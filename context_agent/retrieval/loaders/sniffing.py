@@ -6,19 +6,18 @@ was found in a folder. A file that the user names is read, unless it is binary.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import utf_encoding
+from context_agent.retrieval.loaders.decoding import LARGEST_CONTROL_SHARE, utf_encoding
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.types import Document
 
 HEAD_BYTES = 8_192
 """The number of bytes at the beginning of a file that are examined."""
-LARGEST_CONTROL_SHARE = 1 / 50
-"""The share of control characters above which a file is binary."""
 ALL_CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\x1b") + b"\x7f"
 GENERATED_REASON = "the file is generated. To read it, name it as a source."
 MINIFIED_REASON = "the file is minified. To read it, name it as a source."
@@ -58,6 +57,10 @@ LOCK_FILES = frozenset({"go.sum", "npm-shrinkwrap.json", "package-lock.json", "p
 """Names of files that package managers write. Files that end in `.lock` or `.lockfile` count too."""
 MARK_WITHIN = 1_000
 """The number of characters at the beginning of a file in which a generator's mark counts."""
+_CHANGELOGS = frozenset({"changelog", "changes"})
+"""The names of lists of changes. Programs write them from what people wrote."""
+_MANUAL_PAGE = re.compile(r"^\.(?:TH|Dd) ", re.MULTILINE)
+"""The first macro of a manual page. Programs write such pages from a documentation, for people to read."""
 _MAIL_INDEX = "// <!-- <mdb:mork:z"
 """The beginning of an index that Thunderbird keeps beside each mailbox."""
 _SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
@@ -75,12 +78,24 @@ def binary_kind(head: bytes) -> str:
     """Return the kind of binary file that begins with these bytes. If it may be text, return an empty string."""
     if utf_encoding(head):
         return ""
+    kind = next((kind for magic, kind in _BINARY.items() if head.startswith(magic)), "")
+    if head.startswith(b"ustar", _TAR_MAGIC_AT):
+        kind = ARCHIVE_REASON
+    has_nul = b"\0" in head
+    if head.startswith(_WITHOUT_NUL) or (kind and has_nul):
+        return kind
     controls = len(head) - len(head.translate(None, ALL_CONTROL))
-    if b"\0" in head or head.startswith(_WITHOUT_NUL) or controls > len(head) * LARGEST_CONTROL_SHARE:
-        if head.startswith(b"ustar", _TAR_MAGIC_AT):
-            return ARCHIVE_REASON
-        return next((kind for magic, kind in _BINARY.items() if head.startswith(magic)), "binary")
-    return ""
+    is_binary = controls > len(head) * LARGEST_CONTROL_SHARE or (has_nul and not _begins_utf8(head))
+    return (kind or "binary") if is_binary else ""
+
+
+def _begins_utf8(head: bytes) -> bool:
+    """Return True if the bytes are UTF-8. The last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def check_head(reading: Reading) -> None:
@@ -126,6 +141,8 @@ def is_generated(path: str, text: str) -> bool:
         return True
     if name.endswith(".map") and _SOURCE_MAP.match(text):
         return True
+    if PurePath(name).stem.lower() in _CHANGELOGS or _MANUAL_PAGE.search(text, 0, MARK_WITHIN):
+        return False
     lines = text[:MARK_WITHIN].lower().splitlines()
     return any(_has_mark(" ".join(lines[at : at + 2])) for at in range(len(lines)))
 

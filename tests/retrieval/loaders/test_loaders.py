@@ -190,7 +190,8 @@ def test_utf16_without_a_byte_order_mark_is_recognized(tmp_path: Path, name: str
         b"\0\1\0\2" * 50,
         b"a\0\0\0b\0\0\0" * 50,
         b"a\0b\0\0\xd8" * 50,
-        b"abcdefghijklmnop" * 50 + b"\0",
+        b"abcdefghijklmnop" * 3 + b"\0",
+        b"abcdefghijklmnop\xff" * 50 + b"\0",
     ],
 )
 def test_other_bytes_with_nul_are_no_utf16(tmp_path: Path, data: bytes) -> None:
@@ -198,6 +199,18 @@ def test_other_bytes_with_nul_are_no_utf16(tmp_path: Path, data: bytes) -> None:
     documents, report = drawn(tmp_path)
     assert documents == []
     assert said(report)[0][2] == "the file contains NUL bytes, so it is not text"
+
+
+@pytest.mark.parametrize("name", ["a.log", "a.txt", "a.info.gz", "a.csv", "a.md"])
+def test_a_few_nul_bytes_do_not_lose_a_text(tmp_path: Path, name: str) -> None:
+    text = "text\n" + "".join(f"In the year {n} the keeper wrote the höhe of the tide.\n" for n in range(5))
+    data = (text + "\0\x08[index\0\x08]\n" + text.replace("year", "month")).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    documents, report = drawn(tmp_path)
+    whole = "\n".join(document.text for document in documents)
+    assert whole.count("höhe of the tide") == 10
+    assert "\ufffd\x08[index\ufffd\x08]" in whole
+    assert said(report) == []
 
 
 def test_one_damaged_character_does_not_turn_utf8_into_gibberish(tmp_path: Path) -> None:
