@@ -34,10 +34,17 @@ Form = Literal["text", "json", "value", "image"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call, or the reference to a call in its result. A field is empty if the message does not have it."""
+    """A tool call, or the reference to a call in its result. A field is empty if the message does not have it.
+
+    Attributes:
+        id: The id.
+        name: The name of the tool.
+        is_of_program: True if a program of the model made the call. The result goes to the program.
+    """
 
     id: str = ""
     name: str = ""
+    is_of_program: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,7 @@ class MessageContent:
         unknown: The types of parts that are passed through without being read.
         writes_calls: True if the text contains calls, such as `<tool_call>`. Results without an id answer them.
         unmarked: The beginning of a result in the text whose marks are incomplete. It is passed through.
+        is_compaction: True if the message has a summary in place of all earlier messages, which the model does not see.
     """
 
     role: str
@@ -107,6 +115,7 @@ class MessageContent:
     unknown: tuple[str, ...] = ()
     writes_calls: bool = False
     unmarked: str = ""
+    is_compaction: bool = False
 
     @property
     def has_marked_results(self) -> bool:

@@ -6,7 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, reduce
 from itertools import islice
 from typing import Any
@@ -60,7 +60,7 @@ class Transcript:
             contents.append(content := read_content(message, index, follows_agent=follows_agent))
             follows_agent = content.role == "assistant" or (follows_agent and content.role == "tool")
         pairing = paired(contents, _last_turn(contents))
-        object.__setattr__(self, "contents", pairing.contents)
+        object.__setattr__(self, "contents", _without_compacted(pairing.contents))
         object.__setattr__(self, "faults", pairing.faults)
 
     @property
@@ -182,6 +182,13 @@ def checked_messages(messages: object) -> Sequence[Any]:
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise ConfigError(f"messages must be a list of messages; got {type(messages).__name__}")
     return messages
+
+
+def _without_compacted(contents: tuple[MessageContent, ...]) -> tuple[MessageContent, ...]:
+    """Return the contents without results and arguments before the last summary. The model does not see them."""
+    first = max((index for index, content in enumerate(contents) if content.is_compaction), default=0)
+    compacted = (replace(content, results=(), arguments=(), result_owner=()) for content in contents[:first])
+    return (*compacted, *contents[first:])
 
 
 def _last_turn(contents: Sequence[MessageContent]) -> int:

@@ -134,7 +134,11 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
 def _answer(
     answer: Call, index: int, by_id: dict[str, list[deque[_OpenCall]]], latest: _LatestTurn, faults: list[str]
 ) -> bool:
-    """Find the call that a result answers, and mark it as answered. Return True if there is one."""
+    """Find the call that a result answers, and mark it as answered.
+
+    Return True if there is one, and if the model sees the result. The result of a program's call goes to the program,
+    which would compute with a stub.
+    """
     # If several calls have the same id, those of the latest turn come first, in their order.
     turns = by_id.get(answer.id) if answer.id else None
     match = None
@@ -147,7 +151,7 @@ def _answer(
         faults.append(f"message {index} has {what} {answer.id or answer.name!r}; it stays as it is")
         return False
     match.answered = True
-    return True
+    return not match.call.is_of_program
 
 
 def _without_broken(content: MessageContent, sound: set[int]) -> MessageContent:

@@ -81,6 +81,10 @@ LEFT_ITEMS = {
     "no output yet": item("mcp_call", **MCP, output=None),
     "no outputs": item("code_interpreter_call", **CODE, outputs=None),
     "no results": item("file_search_call", queries=["q"], results=None),
+    "a program": item("program", call_id="p", code="await find()", fingerprint="f" * 99),
+    "a program's result": item("program_output", call_id="p", result=LONG_TEXT),
+    "an answer of the user": {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True},
+    "found tools": item("tool_search_output", execution="server", tools=[]),
 }  # fmt: skip
 LEFT_PARTS = {
     "web_search": result(
@@ -359,6 +363,76 @@ def test_tools_that_the_client_runs_have_results_of_their_own() -> None:
     assert all(new != old for new, old in zip(pruned.messages[1:9], history[1:9], strict=True)), "each is shortened"
     assert [it.get("call_id", it.get("id")) for it in pruned.messages[1:9]] == ["a", "b", "c", "d", "d", "c", "b", "a"]
     assert keeper.restore(pruned.messages, everything(pruned.report)) == history
+
+
+PROGRAM = {"type": "code_execution_20250825", "tool_id": "s1"}
+
+
+def called(caller: dict[str, Any] | None) -> dict[str, list[Any]]:
+    """A call with a large argument and a large result, by the model itself or by its program."""
+    fields = {} if caller is None else {"caller": caller}
+    use = {"type": "tool_use", "id": "t", "name": "find", "input": {"text": OTHER}, **fields}
+    answer = {"type": "tool_result", "tool_use_id": "t", "content": RECORDS}
+    code = {"type": "server_tool_use", "id": "s1", "name": "code_execution", "input": {"code": "await find()"}}
+    done = [executed("code_execution", stdout="4 films"), SAID]
+    call = {"type": "function_call", "call_id": "t", "name": "find", "arguments": json.dumps({"text": OTHER}), **fields}
+    return {
+        "anthropic": [
+            QUESTION,
+            {"role": "assistant", "content": [code, use]},
+            {"role": "user", "content": [answer]},
+            {"role": "assistant", "content": done},
+            QUESTION,
+        ],
+        "responses": of_items(call, {"type": "function_call_output", "call_id": "t", "output": RECORDS}),
+    }
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "responses"])
+def test_the_results_of_a_programs_calls_stay(kind: str) -> None:
+    """The program computes with them, and the model does not see them."""
+    history = called(PROGRAM if kind == "anthropic" else {"type": "program", "caller_id": "p"})[kind]
+    check(kind, history)
+    for part in (history, history[:3]):
+        pruned = pruner().prune(part)
+        assert pruned.messages == part
+        assert pruned.report.warnings == ()
+        assert pruned.report.tokens_before < len(RECORDS)
+    for caller in (None, {"type": "direct"}):
+        own = called(caller)[kind]
+        changed = pruner().prune(own).messages
+        assert changed[1] != own[1]
+        assert changed[2] != own[2]
+
+
+def test_what_a_summary_replaced_stays_and_does_not_count() -> None:
+    def turn(name: str, text: str) -> list[Any]:
+        use = {"type": "tool_use", "id": name, "name": "find", "input": {"text": OTHER}}
+        answer = {"type": "tool_result", "tool_use_id": name, "content": text}
+        return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+
+    def history(summary: str | None) -> list[Any]:
+        block = {"type": "compaction", "content": summary}
+        compacted = {"role": "assistant", "content": [block, SAID]}
+        return [QUESTION, *turn("a", LONG_TEXT), compacted, QUESTION, *turn("b", OTHER), *turn("c", "done")]
+
+    before = history("So far: nothing was found.")
+    check("anthropic", before)
+    keeper = pruner()
+    pruned = keeper.prune(before)
+    assert pruned.messages[:4] == before[:4]
+    assert pruned.messages[6] != before[6]
+    assert pruned.report.tokens_before == pruner().prune(before[4:]).report.tokens_before
+    assert pruned.report.warnings == ()
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+    failed = history(None)
+    assert pruner().prune(failed).messages[2] != failed[2], "the compaction failed, so the model sees everything"
+
+
+@pytest.mark.parametrize("kind", ["fallback", "mcp_tool_listing", "tool_addition", "tool_removal"])
+def test_blocks_without_a_result_cause_no_warning(kind: str) -> None:
+    history = [QUESTION, {"role": "assistant", "content": [{"type": kind}, SAID]}, QUESTION]
+    assert pruner().prune(history).report.warnings == ()
 
 
 def test_deeply_nested_documents_end() -> None:

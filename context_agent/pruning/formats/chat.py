@@ -7,7 +7,7 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, Form, MessageContent, MessageKind, Path, ResultText, Section
 from context_agent.pruning.formats.collector import ContentCollector, written_form
-from context_agent.pruning.formats.fields import get_field, is_signed, items, text_field
+from context_agent.pruning.formats.fields import get_field, is_of_program, is_signed, items, text_field
 from context_agent.pruning.formats.marks import (
     announces_result,
     is_of_tool,
@@ -62,7 +62,7 @@ def read_authored(
         path: Path = ("content",) if isinstance(content, str) else ("content", number)
         name = "text" if isinstance(part, str) else text_field(part, "type")
         if name == "tool_use":
-            call = Call(text_field(part, "id"), text_field(part, "name"))
+            call = Call(text_field(part, "id"), text_field(part, "name"), is_of_program(part))
             if kind != "langchain":
                 reading.add_call(call, get_field(part, "input"), (*path, "input"), "value")
                 reading.kind = reading.kind or "anthropic"
@@ -81,6 +81,12 @@ def read_authored(
         elif role == "assistant" and (name in OWN_RESULTS or name in SERVER_CALLS):
             add_server_tool(reading, part, name, path)
             reading.kind = reading.kind or "anthropic"
+        elif name == "compaction":
+            summary = get_field(part, "content")
+            # Without a summary, the compaction failed.
+            if isinstance(summary, str):
+                reading.words.append(summary)
+                reading.is_compaction = True
         elif name not in OPAQUE_PARTS and not name.endswith("_tool_result"):
             reading.unknown.append(name)
     _add_marked_results(reading, texts)

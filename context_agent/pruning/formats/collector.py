@@ -37,11 +37,15 @@ class ContentCollector:
     owners: list[int] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     unmarked: str = ""
+    is_compaction: bool = False
 
     def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, fixed: bool = False) -> None:
-        """Add a call. Its arguments count as words of the agent. Pruning may shorten them unless they are `fixed`."""
+        """Add a call. Its arguments count as words of the agent.
+
+        Pruning may shorten them unless they are `fixed`, or a program made the call.
+        """
         self.calls.append(call)
-        self._add_arguments(call, arguments, path, form, fixed=fixed)
+        self._add_arguments(call, arguments, path, form, fixed=fixed or call.is_of_program)
 
     def add_own_call(self, call: Call, arguments: Any, path: Path) -> None:
         """Add a call whose result is in the same message. Pruning may shorten its arguments, a JSON value."""
@@ -93,6 +97,7 @@ class ContentCollector:
             unknown=tuple(self.unknown),
             writes_calls=role == "assistant" and any(map(writes_calls, self.words)),
             unmarked=self.unmarked,
+            is_compaction=self.is_compaction,
         )
 
 

@@ -49,6 +49,11 @@ def has_failed(code: Any) -> bool:
     return isinstance(code, int) and code != 0
 
 
+def is_of_program(call: Any) -> bool:
+    """Return True if a program of the model made a call, as in Anthropic's and OpenAI's programmatic tool calling."""
+    return text_field(get_field(call, "caller"), "type") not in ("", "direct")
+
+
 def get_field(value: Any, name: str) -> Any:
     """Return a key of a mapping or an attribute of an object. If it is missing, return None."""
     # Most messages are dicts. For other types, `isinstance` asks the abstract class, which takes longer.

@@ -17,7 +17,8 @@ _IMAGE_PARTS = frozenset(("image", "image_url", "input_image", "image-data", "im
 OPAQUE_PARTS = frozenset((
     *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
     "container_upload", "tool_reference", "tool_call", "search_result", "media", "file-data", "file-url", "file-id",
-    "image-file-id", "tool_file", "document_url", "resource_link",
+    "image-file-id", "tool_file", "document_url", "resource_link", "fallback", "mcp_tool_listing", "tool_addition",
+    "tool_removal",
 ))  # fmt: skip
 """Known parts without a text to judge, or without a text that pruning may change."""
 

@@ -7,11 +7,16 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, MessageContent
 from context_agent.pruning.formats.collector import ContentCollector, written_form
-from context_agent.pruning.formats.fields import get_field, has_failed, items, text_field
+from context_agent.pruning.formats.fields import get_field, has_failed, is_of_program, items, text_field
 from context_agent.pruning.formats.parts import result_texts
 from context_agent.pruning.formats.server_tools import OWN_RESULTS, add_server_tool
 
-OPAQUE_ITEMS = frozenset(("reasoning", "item_reference", "compaction", "mcp_list_tools", "mcp_approval_request"))
+_CLIENT_ITEMS = frozenset(("compaction_trigger", "mcp_approval_response"))
+OPAQUE_ITEMS = _CLIENT_ITEMS | {
+    "reasoning", "item_reference", "compaction", "compaction_summary", "mcp_list_tools", "mcp_approval_request",
+    "program", "program_output",
+}  # fmt: skip
+"""Items that are passed through. The client writes some of them itself."""
 
 
 def read_item(item: Any, kind: str, index: int) -> MessageContent:
@@ -25,14 +30,14 @@ def read_item(item: Any, kind: str, index: int) -> MessageContent:
             add_server_tool(reading, item, kind, ())
             return reading.content("assistant")
         name = next((name for name in ("arguments", "input", "action", "operation") if get_field(item, name)), "")
-        call = Call(call_id, text_field(item, "name") or kind)
+        call = Call(call_id, text_field(item, "name") or kind, is_of_program(item))
         is_text = isinstance(get_field(item, name), str) if name else False
         form = written_form(name, is_text=is_text)
         fixed = name == "action" and not _has_only_texts(get_field(item, name))
         reading.add_call(call, get_field(item, name) if name else "", (name,), form, fixed=fixed)
         return reading.content("assistant")
-    if not kind.endswith("_output"):
-        return MessageContent("assistant", "responses")
+    if kind in OPAQUE_ITEMS or (kind == "tool_search_output" and not call_id):
+        return MessageContent("user" if kind in _CLIENT_ITEMS else "assistant", "responses")
     output = get_field(item, "output")
     texts, reading.unknown = result_texts(output, ("output",), "responses")
     reading.add_results(Call(call_id, text_field(item, "name")), texts, flagged=_has_failed(item, output))
