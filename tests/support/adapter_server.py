@@ -33,7 +33,7 @@ class Fault(StrEnum):
 
 
 class AdapterServer(ThreadingHTTPServer):
-    """Serves each loaded adapter by its name; it loads all but the one called `refused`.
+    """Serves each loaded adapter by its name. It refuses names that end with `refused`, and names that it has loaded.
 
     One reply is sampled at a time, so a seed's reply does not depend on what else is asked.
     """
@@ -100,8 +100,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         match self.path:
-            case "/v1/load_lora_adapter" if body["lora_name"] == self.server.refused:
+            case "/v1/load_lora_adapter" if (end := self.server.refused) and body["lora_name"].endswith(end):
                 self._answer(500, {"error": "no room for adapters"})
+            case "/v1/load_lora_adapter" if body["lora_name"] in self.server.engines:
+                self._answer(400, {"error": "the adapter has already been loaded"})
             case "/v1/load_lora_adapter":
                 assert (Path(body["lora_path"]) / "adapter_model.safetensors").is_file()
                 self.server.load(body["lora_name"], body["lora_path"])

@@ -33,7 +33,7 @@ def local_engine(run: RunConfig, model: Any, *, version: str = "0") -> Transform
 
 
 ADAPTER_NAME = "policy"
-"""Name of the synced adapters on a model server. The number of the update follows it."""
+"""Start of the names of the synced adapters on a model server."""
 BATCH_WAIT = 0.05
 """Seconds that a batch waits for the calls of all sub-agents."""
 

@@ -6,6 +6,7 @@ weights. The vLLM paths are written for vLLM 0.31 and TRL 1.16. `docs/training.m
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +113,9 @@ class SharedModelSync:
 class AdapterSync(SeparateWeights):
     """A weight sync for a vLLM server that loads each version's LoRA adapter from a folder shared with the trainer.
 
-    Each version has a name of its own. A request, and the server's prefix cache, therefore never mix two versions. The
-    server needs `--enable-lora` and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`.
+    Each version of each process has a name of its own. A request, and the server's prefix cache, therefore never mix
+    two versions. A server refuses a name that it has loaded, so a resumed run may not use those of the killed process.
+    The server needs `--enable-lora` and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`.
     """
 
     def __init__(self, engine: VllmEngine, base_url: str, folder: Path, name: str, *, timeout: float = 600.0) -> None:
@@ -125,11 +127,16 @@ class AdapterSync(SeparateWeights):
         self._loaded: str | None = None
 
     def attach(self, trainer: Any) -> None:
-        """Raise `ConfigError` if the model has no adapters."""
+        """Choose the names of this process's versions. Raise `ConfigError` if the model has no adapters."""
+        from accelerate.utils import broadcast_object_list
+
         if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
             raise ConfigError(
                 'engine.sync = "adapter" needs [model.lora]. Add it, or set engine.sync = "nccl" to send all weights.'
             )
+        # All ranks use the first rank's names.
+        (token,) = broadcast_object_list([secrets.token_hex(4)])
+        self._name = f"{self._name}-{token}"
 
     def push(self, trainer: Any, step: int) -> SentWeights:
         """Write the adapter, make the server load it, and unload the previous one."""

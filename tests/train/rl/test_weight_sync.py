@@ -79,17 +79,29 @@ def test_each_version_is_loaded_under_its_own_name_and_the_last_one_taken_off(se
     fake_trainer = trainer(Model())
     weights.attach(fake_trainer)
     weights.push(fake_trainer, 0)
-    assert (engine.model, engine.version) == ("policy-0", "0")
+    prefix = engine.model.removesuffix("-0")
+    assert prefix.startswith("policy-")
+    assert (engine.model, engine.version) == (f"{prefix}-0", "0")
     sent = weights.push(fake_trainer, 4)
     assert (sent.sent, sent.full) == (len(b"weights"), 400)
     assert not weights.push(fake_trainer, 4).metrics, "an update is sent once"
-    assert (engine.model, engine.version) == ("policy-4", "4")
+    assert (engine.model, engine.version) == (f"{prefix}-4", "4")
     assert server.told == [
-        ("/v1/load_lora_adapter", "policy-0", True),
-        ("/v1/load_lora_adapter", "policy-4", True),
-        ("/v1/unload_lora_adapter", "policy-0", None),
+        ("/v1/load_lora_adapter", f"{prefix}-0", True),
+        ("/v1/load_lora_adapter", f"{prefix}-4", True),
+        ("/v1/unload_lora_adapter", f"{prefix}-0", None),
     ]
-    assert [path.name for path in tmp_path.iterdir()] == ["policy-4"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{prefix}-4"]
+
+
+def test_two_processes_use_different_names(server: Any, tmp_path: Path) -> None:
+    names = set()
+    for _ in range(2):
+        weights, engine = adapters(server, tmp_path)
+        weights.attach(trainer(Model()))
+        weights.push(trainer(Model()), 4)
+        names.add(engine.model)
+    assert len(names) == 2
 
 
 def test_a_server_that_refuses_or_is_gone_is_reported(server: Any, tmp_path: Path) -> None:
