@@ -192,11 +192,10 @@ class DataConfig:
     world: WorldConfig | None = None
 
     def __post_init__(self) -> None:
-        if self.world is not None and (self.questions or self.path or self.url or self.documents):
-            raise ConfigError(
-                "data.world has its own corpus and questions. Leave out data.questions, data.path, data.url and "
-                "data.documents."
-            )
+        if self.world is not None:
+            unused = ("questions", "dev", "path", "url", "documents", "embedder", "reranker")
+            if given := [f"data.{name}" for name in unused if getattr(self, name)]:
+                raise ConfigError(f"data.world has its own corpus and questions. Leave out {', '.join(given)}.")
         if self.documents and (self.path or self.url):
             raise ConfigError(
                 "data.documents cannot be combined with data.path or data.url, because it replaces the index. Leave "
