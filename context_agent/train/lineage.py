@@ -5,7 +5,8 @@ This module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,12 +98,11 @@ def _lessons_beside(out: Path) -> Iterator[TrainedModel]:
         about = run_settings(folder)
         trained = (folder / FINAL).is_dir() or (folder / BEST).is_dir()
         if about is not None and about.get("kind") == "sft" and trained and folder.resolve() != out.resolve():
-            yield trained_model(folder)
+            with suppress(ConfigError):  # a folder without weights, which nothing can start from
+                yield trained_model(folder)
 
 
 def _same_base(found: TrainedModel, run: RunConfig) -> bool:
     """Return True if the earlier run began with the same model as this run."""
-    before = run_settings(found.folder.parent) or {}
-    model: Mapping[str, Any] = before.get("model") or {}
-    now = run.plain()["model"]
-    return (model.get("name"), model.get("tiny")) == (now["name"], now["tiny"])
+    before, now = (run_settings(found.folder.parent) or {}).get("model"), run.plain()["model"]
+    return isinstance(before, dict) and all(before.get(key) == now[key] for key in ("name", "tiny"))
