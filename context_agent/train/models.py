@@ -298,8 +298,13 @@ def _check_words(folder: str, tokenizer: Any) -> None:
 
     A word's id is its index in the vocabulary of one environment. In another environment the same id is another word.
     """
-    check_model(folder)
-    saved = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    try:
+        check_model(folder)
+        saved = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except LOADING_ERRORS as error:
+        raise ConfigError(
+            f"the tokenizer of {folder!r} cannot be loaded ({error}). Name the folder of a trained model."
+        ) from error
     if saved.get_vocab() != tokenizer.get_vocab():
         raise ConfigError(f"{folder} was trained on another world. Set data.world to the world that it was trained on.")
 

@@ -17,7 +17,7 @@ from context_agent.testing import tiny_runs
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from context_agent.train.models import LoadedModel, load_model, load_renderer  # noqa: E402
+from context_agent.train.models import LoadedModel, load_frozen, load_model, load_renderer  # noqa: E402
 from context_agent.train.output_layer import Float32Head  # noqa: E402
 from context_agent.train.rl.samplers import local_engine, subagent_engine  # noqa: E402
 
@@ -158,6 +158,13 @@ def test_the_sampler_computes_in_the_type_of_training(adapters: dict[str, Any], 
     expected = torch.log_softmax(logits, -1)[len(prompt) - 1 :].gather(1, torch.tensor(sample.ids)[:, None])[:, 0]
     assert (torch.tensor(scored.logprobs[len(prompt) - 1 :]) - expected).abs().max() < 1e-6
     assert (torch.tensor(sample.logprobs) - expected).abs().mean() < 0.05, "a prompt read at once and token by token"
+
+
+def test_frozen_sub_agents_without_a_tokenizer_are_refused(student: Path, tmp_path: Path) -> None:
+    run = tiny_runs.rewards(student, tmp_path)
+    tokenizer, _ = load_renderer(run)
+    with pytest.raises(ConfigError, match=r"the tokenizer of .* cannot be loaded"):
+        load_frozen(run.model, str(tmp_path / "missing"), tokenizer)
 
 
 def test_frozen_sub_agents_are_where_the_trainer_is(student: Path, tmp_path: Path) -> None:
