@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from context_agent._support.atomic_files import replace_file
 from context_agent.errors import DataError
@@ -29,6 +30,8 @@ PAGE_EPISODES = 20_000
 """Number of episodes on the page. They are the newest ones. The file has all of them."""
 ROUNDED_DIGITS = 6
 """Decimal places of the numbers in the table."""
+LONGEST_NAME = 150
+"""Number of characters of an episode's id in the name of its file."""
 STYLE = "body { max-width: none; } td { white-space: nowrap; }"
 """CSS of the page."""
 
@@ -88,10 +91,17 @@ def save_trajectories(folder: Path, episodes: Iterable[ScoredEpisode]) -> dict[s
     failed = 0
     for episode in episodes:
         try:
-            write(episode.trajectory, folder / f"{episode.id.replace('/', '_')}.jsonl")
+            write(episode.trajectory, folder / _file_name(episode.id))
         except OSError:
             failed += 1
     return {"trajectories_failed": float(failed)} if failed else {}
+
+
+def _file_name(episode: str) -> str:
+    """Return the name of an episode's file. The id may contain the id of a question, which may be any text."""
+    safe = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in episode)
+    digest = "" if safe == episode else f"-{crc32(episode.encode(errors='surrogatepass')):08x}"
+    return f"{safe[:LONGEST_NAME]}{digest}.jsonl"
 
 
 def write_page(out: Path) -> Path:

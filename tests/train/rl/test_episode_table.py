@@ -13,7 +13,8 @@ from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.metrics_log import MetricsLog, read_metrics
 from context_agent.train.outcome import Ending, EpisodeOutcome
 from context_agent.train.rewards import GAINS, PENALTIES, compute_reward
-from context_agent.train.rl.episode_table import table_path, table_row, write_page
+from context_agent.train.rl import episode_table
+from context_agent.train.rl.episode_table import save_trajectories, table_path, table_row, write_page
 from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.types import Question
 from tests.support.browser import Browser
@@ -49,6 +50,15 @@ def test_a_line_has_the_reward_its_terms_and_the_advantage(tmp_path: Path) -> No
     assert (good["advantage"], half["advantage"], cut["advantage"]) == (0.6, -0.6, None)
     assert (cut["ending"], cut["reward"]) == ("cut", -1.0)
     assert (half["question"], half["recall"], half["turns"], half["searches"]) == ("q1", 0.5, 2, 2)
+
+
+def test_any_id_of_a_question_gives_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episode_table, "write", lambda _, path: path.write_text("x"))
+    names = ("00000-0000-000", "greedy-a/b", "greedy-a_b", "greedy-\0", "greedy-\ud800", "greedy-" + "x" * 300)
+    assert not save_trajectories(tmp_path, [episode(name, "q", 1.0) for name in names])
+    files = {path.stem for path in tmp_path.iterdir()}
+    assert len(files) == len(names)
+    assert {"00000-0000-000", "greedy-a_b"} < files
 
 
 def test_a_resumed_run_repeats_no_line(tmp_path: Path) -> None:
