@@ -26,7 +26,7 @@ from context_agent.train.rl.canary import Canary
 from context_agent.train.rl.demonstrations import Demonstrations
 from context_agent.train.rl.episode_table import save_trajectories, table_row
 from context_agent.train.rl.evaluation import DevEvaluator
-from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, RolloutSource, played_together
+from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutSource, played_together
 from context_agent.train.rl.row_trainer import RowTrainer
 from context_agent.train.rl.scoring import EpisodeScorer, ScoredEpisode, ScoredEpisodes, episode_metrics
 from context_agent.train.rl.weight_sync import WeightSync
@@ -151,9 +151,10 @@ class ReinforcementLoop:
         Raises:
             PolicyError: If none of its episodes can be rewarded.
         """
-        played = self._play(step, self.rollouts.draw(step))
-        questions, refilled = len({request.question.id for request in played.requests}), 0
+        sampled = self.rollouts.play(step, self.rollouts.draw(step))
+        questions, refilled = len({request.question.id for request in sampled.requests}), 0
         for remaining in reversed(range(self.config.refill + 1)):
+            played = sampled if self.demonstrations is None else self.demonstrations.join(sampled)
             scored = self.scorer.score(step, played, step / self.config.steps)
             advantages = self.advantages(step, scored.episodes)
             missing = questions + len(advantages.equal) - len({episode.question.id for episode in scored.episodes})
@@ -161,7 +162,7 @@ class ReinforcementLoop:
             if not more:
                 break
             refilled += len({request.question.id for request in more})
-            played = played_together(played, self._play(step, more))
+            sampled = played_together(sampled, self.rollouts.play(step, more))
         rows = weighted_rows(scored.episodes, advantages, self.gamma, self._rows_of)
         metrics = step_metrics(played, scored, advantages, rows)
         if self.config.refill:
@@ -249,10 +250,6 @@ class ReinforcementLoop:
                 "same. Use easier questions, a policy that sometimes succeeds (`ctx1 train sft`), a larger "
                 "rollouts.rollouts, or demonstrations (rollouts.demonstrations)."
             )
-
-    def _play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
-        played = self.rollouts.play(step, requests)
-        return played if self.demonstrations is None else self.demonstrations.join(played)
 
     def _rows_of(self, episode: ScoredEpisode) -> list[TrainingRow]:
         if episode.demonstrated and self.demonstrations is not None:

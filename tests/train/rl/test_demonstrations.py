@@ -102,6 +102,10 @@ def test_a_group_whose_sampled_episodes_all_fail_still_teaches(
     metrics = step.metrics
     assert metrics["groups_equal"] == metrics["demonstrations/groups_without"] == 1
     assert metrics["demonstrations/episodes"] == metrics["demonstrations/trained"] == 3
+    refilled = mixed_loop(small, words, demonstrations, config=replace(MIXED, refill=2)).collect(0)
+    groups = {episode.question.id for episode in refilled.episodes}
+    assert len(groups) > 4
+    assert refilled.metrics["demonstrations/groups_without"] == len(groups) - 3
     assert metrics["demonstrations/recall"] == 1.0
     assert metrics["demonstrations/reward"] > metrics["reward"]
     assert metrics["recall"] == 0.0
