@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -37,6 +38,8 @@ OTHERS = 4
 """Number of passages from other tasks that are added for each needed passage, as passages that were not needed."""
 PENALTIES = (300.0, 100.0, 30.0, 10.0)
 """The weight penalties among which cross-validation chooses."""
+MAX_TRIES = 1_000
+"""Number of passages among which the `OTHERS` of a passage are looked for, if almost all are of one task."""
 MAX_PAIRS = 20_000
 """Largest number of pairs of a task and a passage that are trained on."""
 
@@ -169,20 +172,26 @@ def _fitted(rows: Rows, labels: Rows, group: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _with_others(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
-    """Return the record with passages of other tasks added as not needed. Return `MAX_PAIRS` passages at most."""
+    """Return the record with passages of other tasks added as not needed. Return about `MAX_PAIRS` passages at most.
+
+    The others of a passage follow it, so a record that is too long loses its last passages together with their others.
+    """
     needed = [example for example in record if example.is_needed]
-    examples = [*record]
-    for position, example in enumerate(needed):
-        added = 0
-        for step in range(1, len(needed)):
-            # The step shares no factor with most lengths, so the others are visited in a fixed, mixed order.
-            other = needed[(position + 7_919 * step) % len(needed)]
-            if other.task != example.task and other.passage.text != example.passage.text:
-                examples.append(LabeledPassage(example.task, other.passage, is_needed=False))
-                added += 1
-            if added == OTHERS:
-                break
-    return examples[:MAX_PAIRS]
+    # A prime that does not divide the length, so the others are visited in a fixed, mixed order.
+    stride = 7_919 if len(needed) % 7_919 else 7_907
+    examples: list[LabeledPassage] = []
+    position = -1
+    for example in record:
+        if len(examples) >= MAX_PAIRS:
+            break
+        examples.append(example)
+        if not example.is_needed:
+            continue
+        position += 1
+        visited = (needed[(position + stride * step) % len(needed)] for step in range(1, min(len(needed), MAX_TRIES)))
+        fitting = (it for it in visited if it.task != example.task and it.passage.text != example.passage.text)
+        examples += [LabeledPassage(example.task, it.passage, is_needed=False) for it in islice(fitting, OTHERS)]
+    return examples
 
 
 def _auc(rows: Rows, labels: Rows, correction: NDArray[np.float32] | None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,15 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import Passage
-from context_agent.train.pruner import MIN_PASSAGES, LabeledPassage, adapt, read_record
+from context_agent.train.pruner import (
+    MAX_PAIRS,
+    MIN_PASSAGES,
+    OTHERS,
+    LabeledPassage,
+    _with_others,
+    adapt,
+    read_record,
+)
 
 PREFIX = "the row of"
 
@@ -51,6 +60,20 @@ def record(tasks: int = 30, each: int = 3, *, is_learnable: bool = True) -> list
 def lines(examples: Sequence[LabeledPassage]) -> str:
     rows = ({"task": it.task, "text": it.passage.text, "needed": it.is_needed, "tokens": 9} for it in examples)
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_the_passages_of_other_tasks_are_found_at_once() -> None:
+    # Each step of 7,919 passages comes back to the same one, and almost all passages are of one task.
+    for size in (7_919, 30_000):
+        passages = [
+            LabeledPassage(f"t{min(number, 12)}", Passage(f"{number}", 0, len(f"{number}")), True)
+            for number in range(size)
+        ]
+        started = time.process_time()
+        examples = _with_others(passages)
+        assert time.process_time() - started < 5
+        assert abs(len(examples) - MAX_PAIRS) <= OTHERS or size < MAX_PAIRS
+        assert sum(not example.is_needed for example in examples) > len(examples) // 5
 
 
 def test_the_adapted_reader_orders_held_out_passages_better() -> None:
