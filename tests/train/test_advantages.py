@@ -87,10 +87,10 @@ def test_part_of_the_negative_episodes_can_be_left_out() -> None:
 
 def test_dropping_many_episodes_takes_linear_time() -> None:
     step = [EpisodeReward(f"e{number}", f"g{number // 8}", float(number % 8)) for number in range(40_000)]
-    started = time.perf_counter()
+    started = time.process_time()
     advantages = group_advantages(step, keep_negative=0.0)
     assert len(advantages.dropped) == len(advantages.by_episode) == 20_000
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_reward_that_is_no_number_names_its_episode() -> None:
