@@ -30,6 +30,7 @@ from context_agent.eval.benchmarks.registry import Benchmark
 from context_agent.eval.gold import Leaks, MissingGold, leaks, missing_gold
 from context_agent.eval.records import (
     QUESTIONS_FILE,
+    RUN_FILE,
     EvalRecord,
     RecordKey,
     TrajectoryStore,
@@ -345,15 +346,24 @@ def summarize_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
         ConfigError: If the reference has no records.
     """
     run = read_run(folder)
-    notes: Mapping[str, Mapping[str, Any]] = run["notes"]["benchmarks"]
     settings = {key: value for key, value in run["settings"].items() if value is not None}
+    try:
+        notes: Mapping[str, Mapping[str, Any]] = run["notes"]["benchmarks"]
+        settings["benchmarks"] = {name: _description(note) for name, note in notes.items()}
+        order, expected = tuple(settings["systems"]), _expected_keys(run)
+        problems = [problem for name, note in notes.items() for problem in _data_problems(name, note)]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise DataError(
+            f"{folder / RUN_FILE} is damaged ({type(error).__name__}: {error}). Restore the file from a backup, or "
+            "choose another --out."
+        ) from error
     return summarize(
         read_records(folder),
-        settings={**settings, "benchmarks": {name: _description(note) for name, note in notes.items()}},
-        order=settings["systems"],
+        settings=settings,
+        order=order,
         reference=reference,
-        expected=_expected_keys(run),
-        problems=[problem for name, note in notes.items() for problem in _data_problems(name, note)],
+        expected=expected,
+        problems=problems,
     )
 
 

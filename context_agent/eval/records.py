@@ -149,11 +149,13 @@ def record_from_json(row: object, location: str) -> EvalRecord:
             values[name] = tuple(str(item) for item in values.get(name, ()))
         scores = {str(name): _score(value) for name, value in dict(values.pop("scores", {})).items()}
         record = EvalRecord(**values, scores=scores, curve=curve)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _refusal(location, str(error)) from None
     for name, expected in _FIELD_TYPES.items():
         if not isinstance(getattr(record, name), expected):
             raise _refusal(location, f"field {name} is {getattr(record, name)!r}")
+    if not math.isfinite(record.seconds):
+        raise _refusal(location, f"field seconds is {record.seconds}")
     return record
 
 
@@ -163,9 +165,14 @@ def _refusal(location: str, reason: str) -> DataError:
     )
 
 
-def _turn_from_json(row: Mapping[str, Any]) -> TurnState:
-    names = {field.name for field in fields(TurnState)}
-    return TurnState(**{key: value for key, value in row.items() if key in names})
+def _turn_from_json(row: object) -> TurnState:
+    if not isinstance(row, dict):
+        raise TypeError(f"a turn of the curve must be an object; got {row!r:.80}")
+    values = {field.name: row[field.name] for field in fields(TurnState) if field.name in row}
+    for name, value in values.items():
+        if not (isinstance(value, int | float) and math.isfinite(value)):
+            raise ValueError(f"field {name} of a turn must be a finite number; got {value!r:.80}")
+    return TurnState(**values)
 
 
 def _score(value: float | None) -> float | None:
@@ -223,7 +230,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     try:
         run: dict[str, Any] = read_json(path)
-        schema = run["schema"]
+        is_newer = run["schema"] > SCHEMA
+        if not is_newer:
+            run |= {"settings": dict(run["settings"]), "notes": dict(run["notes"])}
     except OSError as error:
         raise DataError(
             f"{folder} has no evaluation, because {path} cannot be read ({error.strerror}). Pass the --out folder of "
@@ -233,8 +242,10 @@ def read_run(folder: Path) -> dict[str, Any]:
         raise DataError(
             f"{path} is damaged ({error}). Restore the file from a backup, or choose another --out."
         ) from error
-    if schema > SCHEMA:
-        raise DataError(f"{path} has schema {schema}, but this version reads up to {SCHEMA}. Update context-agent.")
+    if is_newer:
+        raise DataError(
+            f"{path} has schema {run['schema']}, but this version reads up to {SCHEMA}. Update context-agent."
+        )
     return run
 
 

@@ -51,7 +51,12 @@ def test_fields_of_a_newer_version_are_passed_over() -> None:
         {"scores": {"recall": "high"}},
         {"scores": {"recall": float("nan")}},
         {"scores": 5},
+        {"scores": {"recall": 10**400}},
         {"curve": [{"turn": 1}]},
+        {"curve": [[1]]},
+        {"curve": [{"turn": 1, "tokens": "x", "view": 0, "seen": 0.0, "held": 0.0}]},
+        {"curve": [{"turn": 1, "tokens": 10**400, "view": 0, "seen": 0.0, "held": 0.0}]},
+        {"seconds": float("inf")},
         {"error": 3},
     ],
 )
@@ -64,6 +69,23 @@ def test_a_row_that_is_no_object_or_lacks_a_field() -> None:
     for row in ([], None, {"benchmark": "b"}):
         with pytest.raises(DataError, match="not a record"):
             record_from_json(row, "here")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"schema": 1},
+        {"schema": "1", "settings": {}, "notes": {}},
+        {"schema": 1, "settings": [], "notes": {}},
+        {"schema": 1, "settings": {}, "notes": {}},
+        {"schema": 1, "settings": {"systems": ["bm25"]}, "notes": {"benchmarks": {"b": {}}}},
+        {"schema": 1, "settings": {"systems": 5}, "notes": {"benchmarks": {}}},
+    ],
+)
+def test_a_damaged_run_file_is_refused_by_its_name(tmp_path: Path, run: dict[str, object]) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    with pytest.raises(DataError, match=r"run\.json is damaged .*Restore the file"):
+        summarize_run(tmp_path)
 
 
 OLD_RUN = Path(__file__).parent / "old_run"
