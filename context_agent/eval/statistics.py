@@ -234,9 +234,11 @@ def measure_interval(measure: Measure, probabilities: ArrayLike, outcomes: Array
         groups: The group of each prediction, for example its question. Predictions of a group are drawn together.
 
     Raises:
-        DataError: If the shapes differ, there are no predictions, or a probability is outside [0, 1].
+        DataError: If the shapes differ, there are no predictions, or a probability is outside [0, 1]. Also if the
+            measure is not defined for all predictions.
     """
     predicted, happened = _checked(probabilities, outcomes)
+    whole = measure(predicted, happened)
     rows_of: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
         rows_of.setdefault(group, []).append(row)
@@ -246,8 +248,8 @@ def measure_interval(measure: Measure, probabilities: ArrayLike, outcomes: Array
         rows = np.concatenate([parts[number] for number in draw.integers(0, len(parts), len(parts))])
         with suppress(DataError):
             values.append(measure(predicted[rows], happened[rows]))
-    low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Figure(measure(predicted, happened), float(low), float(high))
+    low, high = np.quantile(values or [whole], ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return Figure(whole, float(low), float(high))
 
 
 def _checked(probabilities: ArrayLike, outcomes: ArrayLike) -> tuple[Floats, Floats]:

@@ -87,3 +87,5 @@ def test_what_are_no_probabilities_is_refused(probabilities: list[float], outcom
 def test_one_outcome_alone_has_no_area() -> None:
     with pytest.raises(DataError, match="both outcomes; got 2 of 2 positive"):
         roc_auc([0.1, 0.2], [1, 1])
+    with pytest.raises(DataError, match="both outcomes; got 2 of 2 positive"):
+        measure_interval(roc_auc, [0.1, 0.2], [1, 1], ["a", "b"])
