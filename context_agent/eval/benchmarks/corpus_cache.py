@@ -125,6 +125,8 @@ def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
         for part in (document.id, document.title, document.text, repr(sorted(document.metadata.items()))):
             data = part.encode("utf-8", "surrogatepass")
             state.update(len(data).to_bytes(8, "big") + data)
+        if document.sections:
+            state.update(repr(document.sections).encode())
     return state.hexdigest()[:32]
 
 

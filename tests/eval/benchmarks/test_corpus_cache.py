@@ -16,6 +16,7 @@ from context_agent.eval.benchmarks import corpus_cache
 from context_agent.eval.benchmarks.corpus_cache import cached_corpus
 from context_agent.retrieval.embedders.static import StaticEmbedder
 from context_agent.testing.documents import linked_documents
+from context_agent.types import Section
 
 
 @pytest.fixture
@@ -67,9 +68,10 @@ def test_other_content_makes_another_folder(tmp_path: Path) -> None:
             [replace(documents[0], text="other"), *documents[1:]],
             [replace(documents[0], title="other"), *documents[1:]],
             [replace(documents[0], metadata={"a": 1}), *documents[1:]],
+            [replace(documents[0], sections=(Section(0, 9, "part"),)), *documents[1:]],
         )
     }
-    assert len(folders) == 5
+    assert len(folders) == 6
 
 
 def test_an_interrupted_run_resumes_with_the_part_where_it_stopped(
