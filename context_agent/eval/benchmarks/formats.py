@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from context_agent._support.small_files import parse_json
+from context_agent._support.small_files import MAX_EXPANSION, parse_json, read_lines
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.types import Document, Metadata, Question
 
@@ -153,21 +153,23 @@ def read_rows(path: Path, problems: list[str]) -> Iterator[LocatedRow]:
         if suffix == "parquet":
             yield from _parquet(path)
             return
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            yield from _READERS[suffix](path, cast("IO[bytes]", stream), problems)
-    except KeyError:
-        formats = ", ".join([*_READERS, "parquet"])
-        raise DataError(f"{path} has the unknown file format {suffix!r}. Convert it to one of {formats}.") from None
+        if suffix not in _READERS:
+            formats = ", ".join([*_READERS, "parquet"])
+            raise DataError(f"{path} has the unknown file format {suffix!r}. Convert it to one of {formats}.")
+        is_packed = path.suffix == ".gz"
+        limit = MAX_EXPANSION * max(path.stat().st_size, 5_000) if is_packed else None
+        with gzip.open(path) if is_packed else path.open("rb") as stream:
+            yield from _READERS[suffix](path, cast("IO[bytes]", stream), limit, problems)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}). Convert the file to UTF-8.") from error
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
         raise DataError(
             f"{path} cannot be read ({getattr(error, 'strerror', None) or error}). Download the file again."
         ) from error
 
 
-def _jsonl(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[LocatedRow]:
-    for number, line in enumerate(stream, 1):
+def _jsonl(path: Path, stream: IO[bytes], limit: int | None, problems: list[str]) -> Iterator[LocatedRow]:
+    for number, line in enumerate(read_lines(stream, total=limit), 1):
         if line.strip():
             try:
                 row = parse_json(line)
@@ -177,9 +179,12 @@ def _jsonl(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[Locat
             yield from _mapping(f"{path}:{number}", row, problems)
 
 
-def _json(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[LocatedRow]:
+def _json(path: Path, stream: IO[bytes], limit: int | None, problems: list[str]) -> Iterator[LocatedRow]:
+    text = stream.read(-1 if limit is None else limit + 1)
+    if limit is not None and len(text) > limit:
+        raise ValueError(f"the file unpacks to more than {limit:,} bytes, {MAX_EXPANSION} times its size")
     try:
-        rows = json.load(stream)
+        rows = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON ({error}). Download the file again.") from error
     if not isinstance(rows, list):
@@ -188,9 +193,10 @@ def _json(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[Locate
         yield from _mapping(f"{path}[{number}]", row, problems)
 
 
-def _tabbed(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[LocatedRow]:
+def _tabbed(path: Path, stream: IO[bytes], limit: int | None, problems: list[str]) -> Iterator[LocatedRow]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_SIZE))
-    lines = (line.decode("utf-8-sig" if first == 0 else "utf-8") for first, line in enumerate(stream))
+    numbered = enumerate(read_lines(stream, total=limit))
+    lines = (line.decode("utf-8-sig" if number == 0 else "utf-8") for number, line in numbered)
     table = csv.DictReader(lines, delimiter="," if ".csv" in path.name else "\t")
     for row in table:
         if None in row:
@@ -222,7 +228,7 @@ def _mapping(location: str, row: object, problems: list[str]) -> Iterator[Locate
         problems.append(f"{location}: the row must be an object; got {type(row).__name__}")
 
 
-_READERS: dict[str, Callable[[Path, IO[bytes], list[str]], Iterator[LocatedRow]]] = {
+_READERS: dict[str, Callable[[Path, IO[bytes], int | None, list[str]], Iterator[LocatedRow]]] = {
     "jsonl": _jsonl,
     "json": _json,
     "tsv": _tabbed,
@@ -437,6 +443,7 @@ def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], A
     A row without the fields of its format becomes a problem.
     """
     rows: Iterable[LocatedRow] = tables.rows(role)
+    question_ids: set[str] = set()
     for number, (location, row) in enumerate(rows, 1):
         try:
             value = make(row, number)
@@ -449,6 +456,11 @@ def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], A
         if problem := _unreadable(value):
             tables.problems.append(f"{location}: {problem}")
             continue
+        if isinstance(value, Question):
+            if value.id in question_ids:
+                tables.problems.append(f"{location}: an earlier question already has the id {value.id!r}")
+                continue
+            question_ids.add(value.id)
         yield location, value
 
 
@@ -491,7 +503,10 @@ def _links(row: SourceRow) -> Iterator[str]:
     """
     links = row.get("wiki_links")
     if isinstance(links, str) and links.strip().startswith("["):
-        links = ast.literal_eval(links)
+        try:
+            links = ast.literal_eval(links)
+        except (SyntaxError, MemoryError, RecursionError) as error:
+            raise ValueError(f"wiki_links is not a list ({error})") from None
     cells = links if isinstance(links, list) else [row[key] for key in row if str(key).startswith("wikipedia_link")]
     for cell in cells:
         yield from (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -190,6 +191,30 @@ def test_frames_matches_links_with_the_articles_of_the_user(tmp_path: Path) -> N
     assert (benchmark.questions[0].id, benchmark.questions[0].type) == ("0", "Multiple constraints")
 
 
+@pytest.mark.parametrize("links", ["[broken 'x", "[" * 500])
+def test_links_that_are_no_list_are_a_problem_of_their_row(tmp_path: Path, links: str) -> None:
+    write(tmp_path / "corpus.jsonl", [{"id": "a", "title": "A", "text": "text"}])
+    (tmp_path / "test.tsv").write_text(f"Prompt\tAnswer\twiki_links\nWho?\tme\t['A']\nWho?\tme\t{links}\n")
+    benchmark = load_benchmark(f"frames={tmp_path}", data=NOWHERE)
+    assert [question.gold for question in benchmark.questions] == [("a",)]
+    assert "wiki_links is not a list" in benchmark.problems[0]
+
+
+def test_a_table_with_lines_that_end_twice_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "corpus.jsonl", [{"id": "a", "title": "A", "text": "text"}])
+    (tmp_path / "test.tsv").write_bytes(b"Prompt\tAnswer\twiki_links\nWho\ris it?\tme\t['A']\n")
+    with pytest.raises(DataError, match=r"test\.tsv cannot be read \(new-line character"):
+        load_benchmark(f"frames={tmp_path}", data=NOWHERE)
+
+
+def test_a_question_s_id_counts_once(tmp_path: Path) -> None:
+    second = {**hotpot_row(), "question": "another?"}
+    write(tmp_path / "hotpot_dev_distractor_v1.json", [hotpot_row(), second])
+    benchmark = load_benchmark(f"hotpotqa-distractor={tmp_path}", data=NOWHERE)
+    assert [question.question for question in benchmark.questions] == [QUESTION]
+    assert benchmark.problems[0].endswith("an earlier question already has the id 'h1'")
+
+
 def test_frames_without_a_folder_says_which_files_it_needs() -> None:
     with pytest.raises(DataError, match=r"frames=FOLDER, where FOLDER has the Wikipedia articles"):
         load_benchmark("frames", data=NOWHERE)
@@ -241,6 +266,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "s")
     (folder / "corpus.jsonl").unlink()
     with pytest.raises(DataError, match=r"has no corpus file. Add corpus.jsonl or corpus.jsonl.gz"):
+        load_benchmark(f"beir/scifact={folder}", data=NOWHERE)
+
+
+@pytest.mark.parametrize("file", ["queries.jsonl.gz", "corpus.jsonl.gz"])
+def test_a_packed_file_that_unpacks_to_far_more_is_refused(tmp_path: Path, file: str) -> None:
+    folder = write_beir(tmp_path / "s")
+    (folder / file.removesuffix(".gz")).unlink()
+    (folder / file).write_bytes(gzip.compress(b'{"_id": "a", "text": "' + b"a" * 60_000_000 + b'"}'))
+    with pytest.raises(DataError, match=rf"{file} cannot be read \(the file unpacks to more than"):
         load_benchmark(f"beir/scifact={folder}", data=NOWHERE)
 
 
