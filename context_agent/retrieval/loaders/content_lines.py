@@ -71,7 +71,8 @@ def entries_document(reading: Reading, entries: Iterable[Entry], title: str) -> 
     sections: list[Section] = []
     position = 0
     for entry in entries:
-        if not (text := storable(entry.text).strip()):
+        # A quoted-printable value may have other line ends, which would shift the sections.
+        if not (text := storable(unix_lines(entry.text)).strip()):
             continue
         part = f"{text}\n\n"
         label = one_line(storable(entry.label))[:MAX_LABEL]

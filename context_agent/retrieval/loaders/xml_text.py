@@ -12,6 +12,7 @@ from pathlib import PurePath
 from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
+from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import page_text
 from context_agent.retrieval.loaders.reading import Reading, content, document, one_line, storable
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
@@ -99,7 +100,7 @@ class _Lines:
     def _end_line(self, name: str) -> None:
         text = "".join(self._line)
         is_page = any(mark in text for mark in _PAGE_MARKS)
-        text = page_text(text)[1] if is_page else " ".join(text.split())
+        text = page_text(unix_lines(text))[1] if is_page else " ".join(text.split())
         if text or self._label.endswith(")"):  # it has attributes
             self.done.append(f"{self._label}: {text}" if self._label and text else text or self._label)
             self._size += len(self.done[-1]) + 1
@@ -113,6 +114,6 @@ class _Lines:
 
 def _label(name: str, attributes: Attributes) -> str:
     """Return the name of an element with its attributes in parentheses, without namespace declarations."""
-    values = (f"{key}={value}" for key, value in attributes.items() if not key.startswith("xmlns"))
+    values = (f"{key}={' '.join(value.split())}" for key, value in attributes.items() if not key.startswith("xmlns"))
     listed = ", ".join(values)
     return f"{name} ({listed})" if listed else name

@@ -115,6 +115,13 @@ def test_a_person_has_the_fields_that_people_ask_for(tmp_path: Path) -> None:
     assert [section.title for section in document.sections] == ["people: Lena Ortiz", "people: Jørgensen, Paul"]
 
 
+def test_quoted_lines_of_windows_do_not_shift_the_entries_after_them(tmp_path: Path) -> None:
+    note = "NOTE;ENCODING=QUOTED-PRINTABLE:one=0D=0Atwo=0Dthree"
+    document = read(tmp_path, "a.vcf", f"BEGIN:VCARD\nFN:Ada\n{note}\nEND:VCARD\nBEGIN:VCARD\nFN:Bob\nEND:VCARD\n")
+    parts = [document.text[section.start : section.end] for section in document.sections]
+    assert parts == ["Ada\nNote: one\ntwo\nthree\n\n", "Bob\n\n"]
+
+
 @pytest.mark.parametrize("name", ["a.ics", "a.vcf"])
 def test_a_file_without_entries_is_left_out_with_a_reason(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("BEGIN:VCALENDAR\nEND:VCALENDAR\n", encoding="utf-8")

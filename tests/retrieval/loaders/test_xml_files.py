@@ -29,6 +29,13 @@ def test_each_element_with_text_or_attributes_has_a_line(tmp_path: Path) -> None
     assert document.text == "title: Storms\nitem (id=1)\np: A big storm.\nbody: One\n\nTwo"
 
 
+def test_line_ends_in_attributes_do_not_shift_the_notes_after_them(tmp_path: Path) -> None:
+    notes = '<note a="x&#13;&#10;y"><title>One</title></note><note><title>Two</title>&lt;p>a&#13;&lt;/p></note>'
+    (document,), _ = read(tmp_path / "a.enex", f"<en-export>{notes}</en-export>")
+    parts = [document.text[section.start : section.end] for section in document.sections]
+    assert parts == ["note (a=x y)\ntitle: One", "title: Two\na"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
