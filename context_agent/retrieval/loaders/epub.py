@@ -23,7 +23,7 @@ def read_epub(reading: Reading) -> Iterator[Document]:
     """Yield the chapters of a book. A page that the book names several times is read once."""
     with opened_package(reading) as package:
         main = _package_document(package)
-        text = package.joined(_page(package, name) for name in _pages(package, main))
+        text = package.joined(_page(package, name) for name in package.present(_pages(package, main), "page"))
         fields = first_texts(package.events(main, _METADATA))
     metadata: dict[str, MetadataValue] = {name: value for name, value in fields.items() if name != "title"}
     yield document(reading, text, fields.get("title", ""), metadata)

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
-from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, named, storable
+from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, named, one_line, storable
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
 from context_agent.types import MetadataValue
@@ -47,6 +47,7 @@ class Package:
 
     def __init__(self, archive: zipfile.ZipFile, reading: Reading) -> None:
         self._archive = archive
+        self._reading = reading
         self._options = reading.options
         self._packed = sum(member.compress_size for member in archive.infolist())
         self._read: set[str] = set()
@@ -58,6 +59,17 @@ class Package:
         self._count(part)
         with self._archive.open(part) as stream:
             yield from xml_events(stream, elements)
+
+    def __contains__(self, part: str) -> bool:
+        return part in self._archive.NameToInfo
+
+    def present(self, parts: Iterable[str], kind: str) -> Iterator[str]:
+        """Yield the parts that are in the package, and report the others. `kind` is the noun for such a part."""
+        for part in parts:
+            if part in self:
+                yield part
+            else:
+                self._reading.skip(f"the {kind} {one_line(storable(part))} is missing in the file")
 
     def data(self, part: str) -> bytes:
         """Return the bytes of a part. Raise `KeyError` if the part is missing."""
@@ -79,11 +91,12 @@ class Package:
         """
         folder, name = posixpath.split(part)
         file = posixpath.join(folder, "_rels", f"{name}.rels")
-        if file not in self._archive.NameToInfo:
+        if file not in self:
             return {}
         links = {}
         for event in self.events(file, _RELATIONSHIPS):
-            if event.name == "Relationship" and event.kind is Kind.START and "TargetMode" not in event.attributes:
+            is_external = event.attributes.get("TargetMode", "Internal") != "Internal"
+            if event.name == "Relationship" and event.kind is Kind.START and not is_external:
                 target = resolved(folder, event.attributes.get("Target", ""))
                 kind = event.attributes.get("Type", "").rpartition("/")[2]
                 links[event.attributes.get("Id", "")] = Relationship(kind, target)
@@ -98,7 +111,7 @@ class Package:
     def linked(self, links: dict[str, Relationship], kind: str) -> str:
         """Return the first part of that kind that is in the package. If there is none, return an empty string."""
         targets = (link.target for link in links.values() if link.kind == kind)
-        return next((target for target in targets if target in self._archive.NameToInfo), "")
+        return next((target for target in targets if target in self), "")
 
     def properties(self) -> dict[str, MetadataValue]:
         """Return title, author and dates of an Office file."""

@@ -54,7 +54,7 @@ def _slides(package: Package, main: str) -> Iterator[str]:
         and (identifier := reference(event.attributes, "id")) in links
     )
     read: set[str] = set()
-    for name in dict.fromkeys(names):
+    for name in package.present(dict.fromkeys(names), "slide"):
         title, texts = _shapes(package, name)
         yield f"## {' '.join(title.split())}" if title.strip() else ""
         yield from texts

@@ -72,10 +72,10 @@ def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:
     if part := package.linked(links, "styles"):
         formats.kinds = _kinds(package, part)
     size = _Size(package, options)
-    for part, name in names.items():
+    for part in package.present(names, "sheet"):
         rows = _rows(package.events(part, _ROWS), formats, size)
         text = "\n".join(line for row in rows if (line := table([row])))
-        yield f"## {name}\n\n{text}" if text else ""
+        yield f"## {names[part]}\n\n{text}" if text else ""
 
 
 def _strings(package: Package, part: str) -> Iterator[str]:

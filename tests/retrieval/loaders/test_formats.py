@@ -218,6 +218,47 @@ def test_damaged_and_encrypted_files_are_reported(tmp_path: Path, kind: str) -> 
         assert reasons[0].startswith(f"the {kind} file cannot be read"), number
 
 
+def rewritten(source: Path, target: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+    """The archive with changed parts. A part for which `change` returns None is left out."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            if (data := change(name, old.read(name))) is not None:
+                new.writestr(name, data)
+    return target
+
+
+@pytest.mark.parametrize("kind", LIBRARIES)
+def test_a_link_may_say_that_it_stays_in_the_file(tmp_path: Path, kind: str) -> None:
+    source = MAKERS[kind](tmp_path / f"source.{kind}")
+
+    def stated(name: str, data: bytes) -> bytes:
+        return data.replace(b"<Relationship ", b'<Relationship TargetMode="Internal" ') if ".rels" in name else data
+
+    assert only(rewritten(source, tmp_path / f"a.{kind}", stated)).text == only(source).text
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "noun"),
+    [
+        ("pptx", "ppt/slides/slide2.xml", "slide"),
+        ("xlsx", "xl/worksheets/sheet2.xml", "sheet"),
+        ("epub", "book/two b.xhtml", "page"),
+    ],
+)
+def test_a_part_that_is_missing_costs_no_other_part(tmp_path: Path, kind: str, part: str, noun: str) -> None:
+    source = MAKERS[kind](tmp_path / f"source.{kind}")
+    if kind == "pptx":
+        from pptx import Presentation
+
+        deck = Presentation(str(source))
+        deck.slides.add_slide(deck.slide_layouts[1])
+        deck.save(str(source))
+    lacking = rewritten(source, tmp_path / f"a.{kind}", lambda name, data: None if name == part else data)
+    (document,), reasons = read(lacking)
+    assert document.text == only(source).text.removesuffix("\n\n# Two\n\nSecond.")
+    assert reasons == [f"the {noun} {part} is missing in the file"]
+
+
 @pytest.mark.parametrize("kind", ["docx", "pptx", "xlsx"])
 def test_an_office_file_with_a_password_is_reported(tmp_path: Path, kind: str) -> None:
     name = "EncryptedPackage".encode("utf-16-le")
