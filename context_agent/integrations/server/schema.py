@@ -19,7 +19,8 @@ MAX_DOCUMENTS = 100
 MAX_MESSAGES = 10_000
 MAX_PARTS = 1_000
 """Parts of one message."""
-Text = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_CHARACTERS, pattern=r"\S")]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_CHARACTERS, pattern=r"[^\s\x1c-\x1f]")]
+"""A text that is not empty. For Python, the separators U+001C to U+001F are white space too."""
 DocumentCount = Annotated[int, Field(ge=1, le=MAX_DOCUMENTS, description="The number of documents to return.")]
 Filter = Annotated[
     dict[str, JsonValue],
