@@ -148,7 +148,7 @@ class RequestMiddleware:
         if self._token is None or path == HEALTH_PATH or is_public(path):
             return self._scope_problem(scope)
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(credentials.strip().encode("latin-1"), self._token):
+        if scheme.lower() == "bearer" and hmac.compare_digest(credentials.strip(" \t").encode("latin-1"), self._token):
             return self._scope_problem(scope)
         reason = (
             "the bearer token is wrong. Send the server's token in the header Authorization."

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
+from starlette.testclient import TestClient
 
-from context_agent import Document, MemoryCorpus, ScriptedPolicy
+from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import CorpusCorruptError, PolicyError
+from context_agent.integrations.server.app import application
 from context_agent.integrations.server.bodies import read_body
 from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.logs import SERVER_LOGGER, JsonLines
 from context_agent.integrations.server.schema import RetrieveAnswer
+from context_agent.integrations.server.settings import Settings
 from context_agent.pruning.view import View
 from context_agent.testing.actions import call, search
 from context_agent.types import Action
@@ -92,6 +95,15 @@ def test_a_token_is_asked_for(serve: Serve, header: str | None, said: str) -> No
         server.expect('ctx1_errors_total{code="invalid_api_key"}', 4)
 
 
+def test_a_token_may_end_with_any_letter() -> None:
+    # In UTF-8, the last byte of this letter is a no-break space in Latin-1.
+    agent = SearchAgent(MemoryCorpus([Document("d", "comets")]), ScriptedPolicy([]))
+    with TestClient(application(agent, Settings(token="voil\xe0"))) as client:
+        headers = {"Authorization": "Bearer  voil\xe0 ".encode()}
+        assert client.get("/v1/models", headers=headers).status_code == 200
+        assert client.get("/v1/models", headers={"Authorization": b"Bearer voil"}).status_code == 401
+
+
 def test_only_names_that_are_its_own_are_answered(serve: Serve) -> None:
     with serve(hosts=("127.0.0.1", "[::1]", "Search.example")) as server:
         for name in ("127.0.0.1:80", "search.example", "SEARCH.example:8321", "[::1]:80", "[::1]"):
@@ -109,6 +121,7 @@ def test_only_names_that_are_its_own_are_answered(serve: Serve) -> None:
         (b"[1]", 422, "invalid_request", "body"),
         (b"{}", 422, "invalid_request", "question: Field required"),
         (b'{"question": "  "}', 422, "invalid_request", "question"),
+        (b'{"question": "\\u001c \\u001f"}', 422, "invalid_request", "question"),
         (b'{"question": "x", "k": 0}', 422, "invalid_request", "k: "),
         (b'{"question": "x", "k": "3"}', 422, "invalid_request", "k: "),
         (b'{"question": "x", "deadline": 0}', 422, "invalid_request", "deadline: "),
