@@ -137,6 +137,9 @@ class LiveIndex:
         except ContextAgentError as error:
             log("index", logging.ERROR, reason=str(error))
             return None
+        except Exception as error:  # noqa: BLE001 (the index must still be followed after it)
+            log("unexpected", logging.ERROR, error=error)
+            return None
         self.stale, self.checked = False, time.time()
         log("index", corpus=self.name, chunks=self.chunks)
         return True

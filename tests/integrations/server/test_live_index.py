@@ -85,9 +85,10 @@ async def test_an_index_that_cannot_be_opened_beside_leaves_the_old_one() -> Non
     assert await index.follow() is None
     assert index.stale
     assert await top_document(index) == "v1"
-    corpora[0].changed = CorpusNotFoundError("/secret/server does not answer")
-    assert await index.follow() is None
-    assert await top_document(index) == "v1"
+    for error in (CorpusNotFoundError("/secret/server does not answer"), OSError("the disk is gone")):
+        corpora[0].changed = error
+        assert await index.follow() is None
+        assert await top_document(index) == "v1"
 
 
 async def test_a_folder_that_is_gone_and_comes_back() -> None:
