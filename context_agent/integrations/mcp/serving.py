@@ -13,6 +13,7 @@ from context_agent.integrations.mcp.server import server_on
 from context_agent.integrations.server.origins import (
     LOOPBACK_NAMES,
     allowed_host,
+    check_origins,
     host_name,
     is_foreign_page,
     is_loopback,
@@ -97,7 +98,7 @@ def serve_http(
         True if the signal was SIGINT (Ctrl-C).
 
     Raises:
-        ConfigError: If the address cannot be used.
+        ConfigError: If the address cannot be used, or for a name or an origin that `application` refuses.
     """
     app = application(service, host, hosts=hosts, origins=origins)
     return serve(service, app, host, port, lambda url: on_ready(url + MCP_PATH))
@@ -117,7 +118,11 @@ def application(
         hosts: Names that the Host header may have besides those of the loopback. If there are neither `hosts` nor
             `origins`, a server on another address than the loopback's accepts any name.
         origins: Origins of web pages that may call, such as `https://app.example`.
+
+    Raises:
+        ConfigError: If no Host header can have one of the names, or if no browser sends one of the origins.
     """
+    check_origins(origins)
     names = [*LOOPBACK_NAMES, *map(allowed_host, hosts)]
     pages = [*(f"http://{name}:*" for name in LOOPBACK_NAMES), *(origin.lower() for origin in origins)]
     security = TransportSecuritySettings(

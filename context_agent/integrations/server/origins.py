@@ -73,6 +73,17 @@ def check_hosts(names: Iterable[str]) -> None:
         allowed_host(name)
 
 
+def check_origins(origins: Iterable[str]) -> None:
+    """Raise `ConfigError` for an origin that no browser sends, such as one with a path or without a scheme."""
+    for origin in (origin for origin in origins if origin != "null"):
+        scheme, _, address = origin.partition("://")
+        if not (scheme and address) or any(letter in "/?#@" or letter.isspace() for letter in scheme + address):
+            raise ConfigError(
+                "an allowed origin must be a scheme and a host, with a port if it is not the scheme's own, such as "
+                f"https://app.example; got {origin!r}"
+            )
+
+
 def allowed_host(name: str) -> str:
     """Return a name in the form that `host_name` gives to the Host header of a request to it.
 

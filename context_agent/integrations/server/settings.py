@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.origins import check_hosts
+from context_agent.integrations.server.origins import check_hosts, check_origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class Settings:
             corpus.
 
     Raises:
-        ConfigError: If a limit is too small to serve a request, or if no Host header can have one of the names.
+        ConfigError: If a limit is too small to serve a request, if no Host header can have one of the names, or if no
+            browser sends one of the origins.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -56,3 +57,4 @@ class Settings:
         if self.deadline <= 0:
             raise ConfigError(f"deadline must be more than 0 seconds; got {self.deadline:g}")
         check_hosts(self.hosts)
+        check_origins(self.origins)

@@ -5,6 +5,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import allowed_host, check_hosts, host_name
 from context_agent.integrations.server.process import bind_socket
+from context_agent.integrations.server.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,15 @@ def test_a_name_that_no_header_has_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="without scheme and port") as caught:
         check_hosts([name])
     assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "origin", ["", "*", "app.example", "https://", "https://app.example/", "http://a@b", "http://a b"]
+)
+def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
+    with pytest.raises(ConfigError, match="must be a scheme and a host") as caught:
+        Settings(origins=("https://App.example:8443", "http://localhost:*", "http://[::1]:80", origin))
+    assert repr(origin) in str(caught.value)
 
 
 @pytest.mark.parametrize("port", [70_000, 65_536, -1, 2**70, "http", "80", None, True, 80.0])
