@@ -23,6 +23,7 @@ from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.readers import READERS
 from context_agent.retrieval.loaders.reading import Reading, decoded, identifier, storable
+from context_agent.retrieval.loaders.unpacking import LARGEST_FILE
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
@@ -71,7 +72,9 @@ def read_filing(reading: Reading) -> Iterator[Document]:
     Raises:
         DataError: If the file has no text.
     """
-    data = reading.stream.read()
+    data = reading.stream.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise DataError(f"the file is larger than {LARGEST_FILE // 2**20} MB. Split it.")
     text = unix_lines(decoded(reading, data, declared_charset(data)).text)
     if not text.strip():
         raise DataError("the file has no text")

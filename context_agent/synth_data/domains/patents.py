@@ -19,10 +19,12 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.readers import READERS
-from context_agent.retrieval.loaders.reading import Reading, decoded, document, storable
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, storable
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
+BLOCK_BYTES = 2**20
+"""The number of bytes of a file that are read at a time."""
 CITATIONS = 200
 """The largest number of cited patents in the metadata, which are stored with every chunk."""
 _DECLARATION = re.compile(r"(?=<\?xml\b)")
@@ -49,27 +51,50 @@ _STATUTE = re.compile(r"35\s+U\.?\s?S\.?\s?C\.?\s*(?:§\s*)?(10[1-3]|112)", re.I
 
 
 def read_xml(reading: Reading) -> Iterator[Document]:
-    """Yield the patents of an XML file, which may contain one or many."""
-    text = decoded(reading, reading.stream.read()).text
-    patents = 0
-    for number, part in enumerate((xml for xml in _DECLARATION.split(text) if xml.strip()), start=1):
+    """Yield the patents of an XML file, which may contain one or many. Only one of them is in memory."""
+    patents = number = 0
+    for data in _xml_parts(reading):
         try:
-            root = ET.fromstring(_DOCTYPE.sub("", _undeclared(part)).encode())  # noqa: S314 (no DTD is left to expand)
-        except ET.ParseError as error:
-            reading.skip(f"patent {number}: no well-formed XML ({error})")
+            # Bytes of an encoding without ASCII, such as UTF-16, were not divided.
+            texts = [xml for xml in _DECLARATION.split(decoded(reading, data).text) if xml.strip()]
+        except DataError as error:
+            number += 1
+            reading.skip(f"patent {number}: {error}")
             continue
-        if root.tag not in _ROOTS:
-            reading.note_once(f"<{root.tag}> is not a patent, so it is skipped")
-            continue
-        patents += 1
-        yield _patent(root, f"{reading.path}-{number}")
+        for text in texts:
+            number += 1
+            try:
+                root = ET.fromstring(_DOCTYPE.sub("", _undeclared(text)).encode())  # noqa: S314 (no DTD to expand)
+            except ET.ParseError as error:
+                reading.skip(f"patent {number}: no well-formed XML ({error})")
+                continue
+            if root.tag not in _ROOTS:
+                reading.note_once(f"<{root.tag}> is not a patent, so it is skipped")
+                continue
+            patents += 1
+            yield _patent(root, f"{reading.path}-{number}")
     if not patents:
         raise DataError(f"the file must have a patent ({' or '.join(f'<{root}>' for root in _ROOTS)}), but has none")
 
 
+def _xml_parts(reading: Reading) -> Iterator[bytes]:
+    """Yield the bytes of each XML document of a file.
+
+    Raises:
+        DataError: If a document is larger than the options allow.
+    """
+    rest = b""
+    while block := reading.stream.read(BLOCK_BYTES):
+        *parts, rest = re.split(rb"(?=<\?xml\b)", rest + block)
+        yield from parts
+        if len(rest) > reading.options.max_size:
+            raise DataError(reading.options.too_large("a patent"))
+    yield rest
+
+
 def read_patent_text(reading: Reading) -> Iterator[Document]:
     """Yield a patent or office action from plain text. Its metadata has the number, the kind and the cited patents."""
-    text = unix_lines(decoded(reading, reading.stream.read()).text)
+    text = unix_lines(decoded(reading, content(reading)).text)
     action = bool(_REJECTED.search(text))
     own_number = None if action else _OWN_NUMBER.search(text[:4000])
     application = _APPLICATION.search(text[:8000])
