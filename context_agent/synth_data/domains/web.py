@@ -17,7 +17,7 @@ from context_agent.retrieval.loaders import load
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import Tag, declared_charset, page_text, tags
 from context_agent.retrieval.loaders.readers import READERS
-from context_agent.retrieval.loaders.reading import Reading, decoded, document
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
@@ -29,6 +29,8 @@ CANDIDATES = 50
 """The number of main elements of a page that are compared."""
 LONGEST_MENU = 20_000
 """The largest length of a list that is examined as a menu, in characters of HTML."""
+MENU_BUDGET = 10
+"""The number of characters that are examined for menus, for each character of the page. Lists may be nested."""
 LINKED_SHARE = 0.7
 """The smallest share of link text for which a list counts as a menu."""
 _BOILERPLATE = frozenset("nav aside footer form button dialog select menu".split())
@@ -59,7 +61,7 @@ def read_page(reading: Reading) -> Iterator[Document]:
 
     If the page has them, the metadata contains `url`, `date` and `links` (a JSON list of addresses).
     """
-    data = reading.stream.read()
+    data = content(reading)
     page = unix_lines(decoded(reading, data, declared_charset(data)).text)
     page_tags = list(tags(page))
     main = _main(page, page_tags)
@@ -82,12 +84,19 @@ def _main(page: str, page_tags: list[Tag]) -> str:
     if best is not None and len(page_text(page[best[0].start : best[1]])[1]) >= MAIN_SHARE * size:
         start, end = best[0].start, best[1]
     inside = best is not None and (start, end) != (0, len(page))
-    dropped = [
-        (tag.start, after)
-        for tag, after in _elements(page_tags)
-        if start <= tag.start and after <= end and (_is_boilerplate(tag) or (not inside and _is_menu(tag, after, page)))
-    ]
-    return _cut_spans(page[start:end], [(a - start, b - start) for a, b in dropped])
+    dropped: list[tuple[int, int]] = []
+    room, dropped_until = MENU_BUDGET * len(page), 0
+    for tag, after in _elements(page_tags):
+        if tag.start < start or after > end or after <= dropped_until:
+            continue
+        is_dropped = _is_boilerplate(tag)
+        if not (is_dropped or inside) and tag.name in ("ul", "ol") and after - tag.start <= min(LONGEST_MENU, room):
+            room -= after - tag.start
+            is_dropped = _is_menu(page[tag.start : after])
+        if is_dropped:
+            dropped.append((tag.start - start, after - start))
+            dropped_until = max(dropped_until, after)
+    return _cut_spans(page[start:end], dropped)
 
 
 def _elements(page_tags: list[Tag]) -> list[tuple[Tag, int]]:
@@ -118,14 +127,15 @@ def _is_boilerplate(tag: Tag) -> bool:
     return bool(_BOILERPLATE_NAMES.search(f"{tag.get('class')} {tag.get('id')}"))
 
 
-def _is_menu(tag: Tag, end: int, page: str) -> bool:
-    """Return True if the element is a list that consists mostly of links."""
-    if tag.name not in ("ul", "ol") or end - tag.start > LONGEST_MENU:
-        return False
-    inside = page[tag.start : end]
-    linked = [page_text(inside[a.start : after])[1] for a, after in _elements(list(tags(inside))) if a.name == "a"]
-    text = page_text(inside)[1]
-    return len(linked) >= 3 and sum(map(len, linked)) >= LINKED_SHARE * len(text)
+def _is_menu(inside: str) -> bool:
+    """Return True if the HTML of a list consists mostly of links."""
+    linked: list[int] = []
+    position = 0
+    for a, after in _elements(list(tags(inside))):
+        if a.name == "a" and a.start >= position:  # Browsers allow no link inside a link.
+            linked.append(len(page_text(inside[a.start : after])[1]))
+            position = after
+    return len(linked) >= 3 and sum(linked) >= LINKED_SHARE * len(page_text(inside)[1])
 
 
 def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -148,7 +158,15 @@ def _url(page: str, page_tags: Iterable[Tag]) -> str:
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())
     saved = _SAVED_FROM.search(page[:4096])
     candidates = (*canonical, _meta(tagged, ("og:url",)), saved[1] if saved else "")
-    return next((address for address in candidates if urlsplit(address).scheme in ("http", "https")), "")
+    return next((address for address in candidates if _scheme(address) in ("http", "https")), "")
+
+
+def _scheme(address: str) -> str:
+    """Return the scheme of an address. If the address is broken, as with half of an IPv6 address, return ""."""
+    try:
+        return urlsplit(address).scheme
+    except ValueError:
+        return ""
 
 
 def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport
 from context_agent.retrieval.loaders.quoted_replies import without_quoted_replies
-from context_agent.synth_data.domains import domain_names, load_domain
+from context_agent.synth_data.domains import domain_names, filings, load_domain, patents
 from context_agent.synth_data.domains.filings import split_items
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -258,6 +258,59 @@ def test_a_huge_file_is_read_in_time(tmp_path, name, file, unit):
     documents, _ = load_bytes(name, tmp_path / file, unit * (500_000 // len(unit)))
     assert documents
     assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize("unit", ["<ul>{}</ul>", "<ul><li><a href=/x>{}</a></ul>"])
+def test_nested_lists_are_examined_in_time(tmp_path, unit):
+    before, after = unit.split("{}")
+    started = time.process_time()
+    (page,), notices = load_bytes("web", tmp_path / "p.html", f"<p>Words</p>{before * 900}x{after * 900}".encode())
+    assert time.process_time() - started < 1
+    assert page.text.startswith("Words")
+    assert notices == []
+
+
+def test_a_broken_address_of_a_page_is_left_out(tmp_path):
+    html = b"<link rel=canonical href='http://[x'><meta property=og:url content='https://a.example/'><p>Words</p>"
+    (page,), notices = load_bytes("web", tmp_path / "p.html", html)
+    assert (page.metadata["url"], notices) == ("https://a.example/", [])
+
+
+PATENT = (
+    "<?xml version='1.0'?><us-patent-grant><us-bibliographic-data-grant><invention-title>{}</invention-title>"
+    "</us-bibliographic-data-grant><abstract><p>{}</p></abstract></us-patent-grant>"
+)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_bulk_file_is_read_patent_by_patent(tmp_path, monkeypatch, encoding):
+    monkeypatch.setattr(patents, "BLOCK_BYTES", 100)
+    bulk = "\n".join(PATENT.format(f"t{number}", "word " * 30) for number in range(5))
+    documents, notices = load_bytes("patents", tmp_path / "p.xml", bulk.encode(encoding))
+    assert [document.title for document in documents] == [f"t{number}" for number in range(5)]
+    assert notices == []
+
+
+def test_a_patent_that_is_not_text_costs_no_other_patent(tmp_path):
+    bulk = "".join(PATENT.format(title, body) for title, body in (("a", "x"), ("b", "\0"), ("c", "y")))
+    documents, notices = load_bytes("patents", tmp_path / "p.xml", bulk.encode())
+    assert [document.title for document in documents] == ["a", "c"]
+    assert "patent 2: the file contains NUL bytes" in notices[0]
+
+
+@pytest.mark.parametrize(("name", "file"), [("patents", "p.xml"), ("patents", "p.txt"), ("web", "p.html")])
+def test_a_document_above_the_limit_is_refused(tmp_path, name, file):
+    (tmp_path / file).write_bytes(b"<?xml version='1.0'?><us-patent-grant><p>" + b"word " * 300_000)
+    report = LoadReport()
+    assert list(load_domain(name).load(tmp_path / file, options=LoadOptions(max_mb=1), report=report)) == []
+    assert "is larger than 1 MB" in str(report.notices[0])
+
+
+def test_a_submission_above_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(filings, "LARGEST_FILE", 2**20)
+    documents, notices = load_bytes("filings", tmp_path / "s.txt", b"ITEM 1. Business\nwords\n" * 50_000)
+    assert documents == []
+    assert "the file is larger than 1 MB. Split it." in notices[0]
 
 
 @pytest.mark.parametrize("name", sorted(set(domain_names()) - {"patents"}))
