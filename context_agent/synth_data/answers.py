@@ -129,7 +129,7 @@ def _canonical(text: str) -> str:
 
 def _scaled(number: str, scale: str) -> str:
     value = float(number) * SCALES[scale.lower()]
-    return str(int(value)) if value == int(value) else f"{number} {scale}"
+    return str(int(value)) if value.is_integer() else f"{number} {scale}"
 
 
 def _without_article(form: str) -> Iterator[str]:

@@ -24,8 +24,8 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace the file with this object, completely or not at all."""
-    replace_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    """Replace the file with this object, completely or not at all. Its text is escaped as in `encode_row`."""
+    replace_file(path, _encoded(data, indent=2) + "\n")
 
 
 def encode_row(row: Mapping[str, Any]) -> str:
@@ -33,9 +33,13 @@ def encode_row(row: Mapping[str, Any]) -> str:
 
     If UTF-8 cannot encode its text, as with a lone surrogate, the text is escaped.
     """
-    line = json.dumps(row, ensure_ascii=False)
+    return _encoded(row)
+
+
+def _encoded(data: Mapping[str, Any], indent: int | None = None) -> str:
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
     try:
-        line.encode()
+        text.encode()
     except UnicodeEncodeError:
-        return json.dumps(row)
-    return line
+        return json.dumps(data, indent=indent)
+    return text

@@ -141,7 +141,7 @@ def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
             split=str(row.get("split") or ""),
             labels=dict(row.get("labels") or {}),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{location}: the row is not a task ({error}). Correct the row, or delete it.") from None
 
 

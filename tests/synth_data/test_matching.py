@@ -166,6 +166,10 @@ def test_aliases_count():
     assert not states_answer("the river Odra", "Oder")
 
 
+def test_a_number_of_hundreds_of_digits_is_no_number_of_millions():
+    assert states_answer(f"It sold {'9' * 400} million copies in Brasko.", "Brasko")
+
+
 REVENUE = "Revenue was $48.2 million in fiscal 2023."
 
 

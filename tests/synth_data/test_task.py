@@ -6,6 +6,7 @@ import pytest
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
+from context_agent.synth_data.row_files import write_json
 from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.support.tasks import FULL, task
 
@@ -38,6 +39,8 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
 
 
 def test_a_lone_surrogate_survives(tmp_path):
+    write_json(tmp_path / "report.json", {"question": "What is \ud800?"})
+    assert json.loads((tmp_path / "report.json").read_text()) == {"question": "What is \ud800?"}
     path = tmp_path / "tasks.jsonl"
     surrogate = task("a", "d1", question="What is \ud800?")
     write_tasks(path, [surrogate])
@@ -45,6 +48,7 @@ def test_a_lone_surrogate_survives(tmp_path):
 
 
 BAD = {
+    '{"id": "x", "question": "q", "level": 1e999}': "not a task",
     "[1]": "must be an object with fields; got a list",
     '{"id": "x"': "not valid JSON",
     '{"id": "x"}': "no field question",
