@@ -9,11 +9,12 @@ is added for these parts. A gigabyte is 10^9 bytes, as GPU makers count.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, DataError
+from context_agent.policies.tokens.model_files import check_adapter
 from context_agent.train.config import LoraConfig, RunConfig, RunKind
 from context_agent.train.lessons import stored_trajectories
 from context_agent.train.model_shape import ModelShape, shape_of
@@ -234,14 +235,34 @@ def estimate_run(run: RunConfig, config: str | Path | None = None, *, kind: RunK
         The estimate.
 
     Raises:
-        ConfigError: If the model's shape is unknown.
+        ConfigError: If the model's shape is unknown, if the folder of `model.adapter` has no adapters, or if
+            `model.lora.first_layer` leaves no layer.
     """
     shape = shape_of(run, config)
+    if run.model.adapter and run.model.lora is None:
+        run = replace(run, model=replace(run.model, lora=_stored_adapters(run.model.adapter)))
+    if run.model.lora is not None and run.model.lora.first_layer >= shape.layers:
+        raise ConfigError(
+            f"model.lora.first_layer must be one of the model's layers, 0 to {shape.layers - 1}; got "
+            f"{run.model.lora.first_layer}"
+        )
     needs = memory_needs(run, shape, kind=kind, ranks=max(1, run.expected.gpus), sharded=run.expected.sharded)
     room = None if run.expected.gpu_memory is None else run.expected.gpu_memory * GB
     cost = step_cost(run, shape) if kind == "rl" else lessons_cost(run, shape)
     sent = adapter_parameters(shape, run.model.lora) * TRAINED_BYTES if run.model.lora and kind == "rl" else None
     return RunEstimate(shape, needs, cost, run.rollouts.steps, room, sent)
+
+
+def _stored_adapters(folder: str) -> LoraConfig:
+    """Return the description of the adapters in a folder, which are trained further."""
+    stored = check_adapter(folder)
+    layers = stored.get("layers_to_transform") or 0
+    return LoraConfig(
+        rank=int(stored.get("r", 8)),
+        modules=tuple(stored.get("target_modules") or ()),
+        parameters=tuple(stored.get("target_parameters") or ()),
+        first_layer=min(layers) if isinstance(layers, list) else layers,
+    )
 
 
 def memory_needs(

@@ -136,6 +136,24 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
             estimate_run(other, path)
 
 
+def test_adapters_that_are_trained_further_count_as_adapters(tmp_path: Path) -> None:
+    lora = LoraConfig(rank=4, modules=("q_proj", "v_proj"), first_layer=20)
+    stored = {
+        "peft_type": "LORA",
+        "r": 4,
+        "target_modules": ["q_proj", "v_proj"],
+        "layers_to_transform": [20, 21, 22, 23],
+    }
+    (tmp_path / "adapter_config.json").write_text(json.dumps(stored))
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    model = {"name": "openai/gpt-oss-20b"}
+    further = estimate_run(run(model={**model, "adapter": str(tmp_path)}))
+    assert further == estimate_run(run(model={**model, "lora": asdict(lora)}))
+    assert further.memory.parts["optimizer"] == adapter_parameters(OSS, lora) * MOMENT_BYTES
+    with pytest.raises(ConfigError, match="must be one of the model's layers, 0 to 23; got 24"):
+        estimate_run(run(model={**model, "lora": {"first_layer": 24}}))
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_tiny_model_counts_as_transformers_counts_it(tied: bool) -> None:
     transformers = pytest.importorskip("transformers")
