@@ -150,7 +150,7 @@ def collect(
 
 def fold_of(question_id: str) -> int:
     """Return the part of the cross-validation that a question belongs to. It depends only on the question's id."""
-    return crc32(question_id.encode()) % FOLDS
+    return crc32(question_id.encode(errors="surrogatepass")) % FOLDS
 
 
 async def _play_episode(

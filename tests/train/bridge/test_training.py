@@ -115,6 +115,7 @@ def test_gold_of_another_corpus_is_refused_with_the_question_s_id(source):
 
 def test_a_question_stays_in_its_fold():
     folds = [fold_of(str(number)) for number in range(200)]
+    assert fold_of("a lone surrogate \ud800") in range(FOLDS)
     assert folds == [fold_of(str(number)) for number in range(200)]
     assert set(folds) == set(range(FOLDS))
 
