@@ -88,7 +88,8 @@ class RequestMiddleware:
         self._app, self._service, self._scope_problem = app, service, scope_problem
         self._paths = {route.path for route in app.routes if isinstance(route, Route)}
         token = service.settings.token
-        self._token = None if token is None else token.encode()
+        # An environment variable may have bytes that are not UTF-8.
+        self._token = None if token is None else token.encode(errors="surrogateescape")
         self._hosts = frozenset(map(allowed_host, service.settings.hosts))
         self._origins = frozenset(origin.lower() for origin in service.settings.origins)
 

@@ -8,9 +8,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.requests import Request
-from starlette.testclient import TestClient
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import CorpusCorruptError, PolicyError
@@ -95,13 +95,22 @@ def test_a_token_is_asked_for(serve: Serve, header: str | None, said: str) -> No
         server.expect('ctx1_errors_total{code="invalid_api_key"}', 4)
 
 
-def test_a_token_may_end_with_any_letter() -> None:
-    # In UTF-8, the last byte of this letter is a no-break space in Latin-1.
+@pytest.mark.parametrize(
+    ("token", "sent"),
+    [
+        # In UTF-8, the last byte of this letter is a no-break space in Latin-1.
+        ("voil\xe0", b" voil\xc3\xa0 "),
+        # An environment variable may have bytes that are not UTF-8.
+        ("a\udcff", b"a\xff"),
+    ],
+)
+async def test_a_token_may_have_any_letter(token: str, sent: bytes) -> None:
     agent = SearchAgent(MemoryCorpus([Document("d", "comets")]), ScriptedPolicy([]))
-    with TestClient(application(agent, Settings(token="voil\xe0"))) as client:
-        headers = {"Authorization": "Bearer  voil\xe0 ".encode()}
-        assert client.get("/v1/models", headers=headers).status_code == 200
-        assert client.get("/v1/models", headers={"Authorization": b"Bearer voil"}).status_code == 401
+    app = httpx.ASGITransport(application(agent, Settings(token=token)))
+    async with httpx.AsyncClient(transport=app, base_url="http://localhost") as client:
+        accepted = await client.get("/v1/models", headers={"Authorization": b"Bearer " + sent})
+        refused = await client.get("/v1/models", headers={"Authorization": b"Bearer " + sent.strip()[:-1]})
+    assert (accepted.status_code, refused.status_code) == (200, 401)
 
 
 def test_only_names_that_are_its_own_are_answered(serve: Serve) -> None:
