@@ -6,12 +6,12 @@ McpEngine("http://localhost:8000/mcp", "search_wiki")
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from context_agent._support.extras import extra
 from context_agent._support.http import BACKGROUND
+from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
 
     Raise `ConfigError` if no argument takes a query.
     """
-    declared: dict[str, Any] = tool.input_schema.get("properties", {})
-    required = [name for name in tool.input_schema.get("required", ()) if name in declared]
+    declared: dict[str, Any] = tool.input_schema.get("properties") or {}
+    required = [name for name in tool.input_schema.get("required") or () if name in declared]
     query_name = next((name for name in QUERY_NAMES if name in declared), required[0] if len(required) == 1 else None)
     if query_name is None:
         raise ConfigError(
@@ -135,13 +135,20 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
     limit_name = next((name for name in LIMIT_NAMES if name in declared and name != query_name), None)
     if limit_name is None:
         return {query_name: query, **detail}
-    return {query_name: query, **detail, limit_name: min(limit, declared[limit_name].get("maximum", limit))}
+    return {query_name: query, **detail, limit_name: int(min([limit, *_maxima(declared[limit_name])]))}
+
+
+def _maxima(schema: Any) -> list[float]:
+    """Return the maxima in the schema of a number. An optional number has its own under `anyOf`."""
+    schemas = [schema, *(schema.get("anyOf") or ())] if isinstance(schema, Mapping) else []
+    maxima = (part.get("maximum") for part in schemas if isinstance(part, Mapping))
+    return [maximum for maximum in maxima if isinstance(maximum, int | float)]
 
 
 def hits_of_result(result: CallToolResult) -> Any:
     """Return the structured result.
 
-    If there is none, parse the texts as JSON. If they are not JSON, return them as passages.
+    If there is none, parse the texts as JSON. If they are not lists or objects of JSON, return them as passages.
 
     Raise `CorpusError` if the tool failed.
     """
@@ -153,7 +160,10 @@ def hits_of_result(result: CallToolResult) -> Any:
     if any(isinstance(value, Mapping | list) for value in (result.structured_content or {}).values()):
         return result.structured_content
     try:
-        values = [json.loads(text) for text in texts]
+        values = [parse_json(text) for text in texts]
     except ValueError:
+        return texts
+    # A number or a word such as true may be the text of a passage.
+    if not all(isinstance(value, Mapping | list) for value in values):
         return texts
     return values[0] if len(values) == 1 else values

@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import pytest
 from mcp.server import MCPServer
+from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import Field
 
 from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.integrations.mcp.server import make_server
-from context_agent.retrieval.engines.mcp_engine import McpEngine, search_tool
+from context_agent.retrieval.engines.mcp_engine import McpEngine, call_arguments, hits_of_result, search_tool
 from context_agent.types import Document
 
 ROWS = [{"id": "a", "title": "Rope", "text": "A film of 1948."}, {"id": "b", "title": "Bread", "text": "Flour, water."}]
@@ -59,6 +60,26 @@ def test_a_tool_that_returns_plain_text_returns_one_passage() -> None:
     with McpEngine(server(), "ask") as engine:
         (hit,) = EngineCorpus(engine).search("Rope")
     assert "A text about Rope" in hit.chunk.text
+
+
+@pytest.mark.parametrize("text", ["1984", "true", "null", '"Rope"', "[" * 5_000])
+def test_a_text_that_is_no_list_of_json_is_a_passage(text: str) -> None:
+    assert hits_of_result(CallToolResult(content=[TextContent(type="text", text=text)])) == [text]
+
+
+@pytest.mark.parametrize(
+    ("schema", "limit"),
+    [
+        ({"type": "integer", "maximum": 3}, 3),
+        ({"anyOf": [{"type": "integer", "maximum": 3}, {"type": "null"}]}, 3),
+        ({"maximum": 3.5}, 3),
+        ({"maximum": None}, 5),
+        (True, 5),
+    ],
+)
+def test_the_limit_keeps_to_the_maximum_of_the_schema(schema: Any, limit: int) -> None:
+    tool = Tool(name="search", input_schema={"type": "object", "properties": {"query": True, "limit": schema}})
+    assert call_arguments(tool, "Rope", 5) == {"query": "Rope", "limit": limit}
 
 
 def test_an_error_of_the_tool_is_a_corpus_error() -> None:
