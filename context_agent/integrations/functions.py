@@ -254,10 +254,10 @@ class _MistakeError(Exception):
     """An error for arguments that cannot be used. The model reads its text."""
 
 
-def _parsed(arguments: Mapping[str, Any] | str) -> _Arguments:
+def _parsed(arguments: Any) -> _Arguments:
     try:
         if not isinstance(arguments, str):
-            return _Arguments.model_validate(dict(arguments))
+            return _Arguments.model_validate(dict(arguments) if isinstance(arguments, Mapping) else arguments)
         if len(arguments) > MAX_ARGUMENT_CHARACTERS:
             raise _MistakeError(
                 f"the arguments must have at most {MAX_ARGUMENT_CHARACTERS:,} characters; got {len(arguments):,}"

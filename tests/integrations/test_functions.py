@@ -96,6 +96,8 @@ def test_a_call_gives_numbered_passages_with_ids(agent: SearchAgent, written: An
         ({}, "question: Field required"),
         ({"question": "  "}, "at least 1 character"),
         ({"question": 3}, "valid string"),
+        (None, "arguments: Input should be"),
+        ([1], "arguments: Input should be"),
         ({"question": "a", "k": 0}, "greater than or equal to 1"),
         ({"question": "a", "k": MAX_DOCUMENTS + 1}, f"less than or equal to {MAX_DOCUMENTS}"),
         ({"question": "a", "limit": 3}, "limit: Extra inputs"),
