@@ -9,6 +9,7 @@ from pathlib import Path
 
 from context_agent._support.arguments import require_members, require_type, whole_number
 from context_agent._support.onnx import PairModel, shipped_reader
+from context_agent.errors import ConfigError
 from context_agent.harness.policy import SwarmRoles
 from context_agent.harness.profile import Profile
 from context_agent.policies.bridge.actor import BridgeActor
@@ -36,7 +37,8 @@ class BridgePolicy:
         remembered: The number of analyzed passages to keep in memory. If it is None, all are kept.
 
     Raises:
-        ConfigError: If there is no effort with that name, or another argument cannot be used.
+        ConfigError: If there is no effort with that name, if the weights were trained with another reader, or if
+            another argument cannot be used.
 
     Example:
         >>> policy = BridgePolicy(effort="fast")
@@ -65,6 +67,8 @@ class BridgePolicy:
         self.scorer = None if untrained else scorer or _shipped()
         self.effort = effort if isinstance(effort, Effort) else Effort() if effort is None else Effort.named(effort)
         self.reader = reader or shipped_reader()
+        if self.scorer is not None and (scorer is not None or reader is not None):
+            _check_width(self.scorer, self.reader)
         self.counter: TokenCounter | None = None
         """None, because the policy has no tokenizer of its own."""
 
@@ -118,6 +122,15 @@ class BridgePolicy:
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> BridgeActor:
         """Return an actor for one episode. The `seed` has no effect."""
         return BridgeActor(self, question, corpus)
+
+
+def _check_width(scorer: Scorer, reader: PairModel) -> None:
+    """Raise `ConfigError` if the correction of the reader in the weights does not fit the reader."""
+    if scorer.head is not None and scorer.head.shape != (reader.width + 1,):
+        raise ConfigError(
+            f"the weights correct a reader with rows of another length (shape {scorer.head.shape}, not "
+            f"({reader.width + 1},)). Train them again with this reader."
+        )
 
 
 @cache

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from context_agent.errors import ConfigError
 from context_agent.harness.policy import PartialRanker
 from context_agent.harness.profile import default
 from context_agent.policies.bridge import Effort
+from context_agent.policies.bridge.networks import Scorer
 from context_agent.pruning.view import ActionTaken, EditApplied, ToolResult
 from context_agent.testing.embedders import HashEmbedder
 from tests.support.two_hop_films import recall, world
@@ -24,6 +28,24 @@ def films():
 
 def run(corpus, question, window=None, policy=None, **options):
     return SearchAgent(corpus, policy or BridgePolicy(), budget=window, **options).search(question)
+
+
+class _NarrowReader:
+    """A reader whose rows have another length than those of the shipped one."""
+
+    width = 3
+
+    def encode_pairs(self, pairs):
+        return np.zeros((len(pairs), self.width), dtype=np.float32)
+
+
+def test_weights_that_correct_another_reader_are_refused():
+    weights = Scorer.shipped()
+    with pytest.raises(ConfigError, match="rows of another length"):
+        BridgePolicy(reader=_NarrowReader())
+    with pytest.raises(ConfigError, match="rows of another length"):
+        BridgePolicy(replace(weights, head=np.zeros(3, dtype=np.float32)))
+    assert BridgePolicy(replace(weights, head=None), reader=_NarrowReader()).reader.width == 3
 
 
 def test_it_follows_a_name_to_the_second_hop(films):
