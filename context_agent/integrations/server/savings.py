@@ -25,6 +25,7 @@ from context_agent._support.small_files import parse_toml, read_toml
 from context_agent._support.validation import explain, validate_plain
 from context_agent.errors import ConfigError
 from context_agent.pruning.report import PruneReport
+from context_agent.text.normalization import well_formed
 from context_agent.web.page import escape, page
 
 MAX_CONVERSATIONS = 1_000
@@ -133,7 +134,7 @@ class PrunedRequest:
         """Return the request with the numbers from a prune's report."""
         return cls(
             conversation,
-            model[:MODEL_CHARACTERS] if isinstance(model, str) else "",
+            well_formed(model[:MODEL_CHARACTERS]) if isinstance(model, str) else "",
             report.tokens_after,
             max(0, report.tokens_original - report.tokens_after),
             0 if report.outcome in ("does not pay", "declined") and not report.restored else report.cached_lost,

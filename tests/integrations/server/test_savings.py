@@ -177,6 +177,13 @@ def test_a_conversation_that_goes_on_stays_in_the_list_and_counts_once() -> None
     assert active["requests"] == MAX_CONVERSATIONS + 4
 
 
+def test_a_lone_surrogate_in_a_model_name_does_not_end_the_report(tmp_path: Path) -> None:
+    report = SavingsReport(PRICES)
+    report.add(PrunedRequest.of(1, "gpt\ud800", PRUNE_REPORT))
+    report.write(tmp_path / "report.json")
+    assert '"gpt?"' in (tmp_path / "report.json").read_text(encoding="utf-8")
+
+
 def test_a_hostile_model_name_is_text_in_the_page() -> None:
     report = SavingsReport(PRICES)
     report.add(PrunedRequest.of(1, "<script>alert(1)</script>\u202e" * 50, PRUNE_REPORT))
