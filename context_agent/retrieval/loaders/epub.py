@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from functools import partial
 
-from context_agent.retrieval.loaders.decoding import decode, unix_lines
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.decoding import declared_encoding, decode, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.packages import Package, first_texts, opened_package, resolved
 from context_agent.retrieval.loaders.reading import Reading, document
@@ -23,7 +25,7 @@ def read_epub(reading: Reading) -> Iterator[Document]:
     """Yield the chapters of a book. A page that the book names several times is read once."""
     with opened_package(reading) as package:
         main = _package_document(package)
-        text = package.joined(_page(package, name) for name in package.present(_pages(package, main), "page"))
+        text = package.joined(package.each(_pages(package, main), "page", partial(_page, package)))
         fields = first_texts(package.events(main, _METADATA))
     metadata: dict[str, MetadataValue] = {name: value for name, value in fields.items() if name != "title"}
     yield document(reading, text, fields.get("title", ""), metadata)
@@ -50,6 +52,10 @@ def _pages(package: Package, main: str) -> dict[str, None]:
     return dict.fromkeys(targets[name] for name in spine if name in targets)
 
 
-def _page(package: Package, name: str) -> str:
+def _page(package: Package, name: str) -> Iterator[str]:
     data = package.data(name)
-    return page_text(unix_lines(decode(data, None, declared_charset(data)).text))[1]
+    try:
+        text = decode(data, None, declared_charset(data) or declared_encoding(data)).text
+    except DataError as error:
+        raise ValueError(str(error)) from error
+    yield page_text(unix_lines(text))[1]

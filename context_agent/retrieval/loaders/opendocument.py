@@ -17,6 +17,9 @@ from context_agent.types import Document
 
 _CHARACTERS = {"s": " ", "tab": "\t", "line-break": "\n"}
 _DELETED = "tracked-changes"
+_PARAGRAPHS = frozenset({"p", "h"})
+_BLOCKS = _PARAGRAPHS | {"note", "annotation"}
+"""Paragraphs, and what has paragraphs of its own inside a paragraph. Its other text is numbers, names and dates."""
 _CELLS = frozenset({"table-cell", "covered-table-cell"})
 MOST_REPEATS = 10
 """The most times that an empty or a filled cell is repeated. A file may state millions of them in a few bytes."""
@@ -30,28 +33,39 @@ def read_odt(reading: Reading) -> Iterator[Document]:
 
 
 def _paragraphs(package: Package) -> Iterator[str]:
-    text: list[str] = []
-    mark, inside, deleted = "", 0, 0
+    """Yield each paragraph. The notes, comments and text boxes inside a paragraph follow it."""
+    unfinished: list[tuple[str, list[str]]] = []
+    """The mark and the text of each open paragraph or aside, the innermost one last."""
+    following: list[str] = []
+    deleted = 0
     for event in package.events("content.xml", None):
-        is_paragraph = event.name in {"p", "h"}
         if event.kind is Kind.TEXT:
-            if inside and not deleted:
-                text.append(event.text)
+            if unfinished and not deleted:
+                unfinished[-1][1].append(event.text)
         elif event.kind is Kind.START:
-            inside += is_paragraph
             deleted += event.name == _DELETED
-            if event.name == "h":
-                level = attribute(event.attributes, "outline-level")
-                mark = "#" * (min(int(level), 6) if len(level) == 1 and level in "123456789" else 1) + " "
-            elif inside:
-                text.append(_CHARACTERS.get(event.name, ""))
+            if event.name in _BLOCKS:
+                unfinished.append((_mark(event), []))
+            elif unfinished:
+                unfinished[-1][1].append(_CHARACTERS.get(event.name, ""))
         else:
-            inside -= is_paragraph
             deleted -= event.name == _DELETED
-            if is_paragraph and not inside:
-                words = "".join(text).strip()
-                yield mark + words if words else ""
-                text, mark = [], ""
+            if event.name not in _BLOCKS:
+                continue
+            mark, text = unfinished.pop()
+            words = "".join(text).strip() if event.name in _PARAGRAPHS else ""
+            following.insert(0 if not unfinished else len(following), mark + words if words else "")
+            if not unfinished:
+                yield from following
+                following = []
+
+
+def _mark(event: Event) -> str:
+    """Return the mark of a heading. For anything else, return an empty string."""
+    if event.name != "h":
+        return ""
+    level = attribute(event.attributes, "outline-level")
+    return "#" * (min(int(level), 6) if len(level) == 1 and level in "123456789" else 1) + " "
 
 
 def read_ods(reading: Reading) -> Iterator[Document]:

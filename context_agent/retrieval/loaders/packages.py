@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import posixpath
 import zipfile
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
+from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
@@ -62,14 +64,6 @@ class Package:
 
     def __contains__(self, part: str) -> bool:
         return part in self._archive.NameToInfo
-
-    def present(self, parts: Iterable[str], kind: str) -> Iterator[str]:
-        """Yield the parts that are in the package, and report the others. `kind` is the noun for such a part."""
-        for part in parts:
-            if part in self:
-                yield part
-            else:
-                self._reading.skip(f"the {kind} {one_line(storable(part))} is missing in the file")
 
     def data(self, part: str) -> bytes:
         """Return the bytes of a part. Raise `KeyError` if the part is missing."""
@@ -125,6 +119,31 @@ class Package:
         }
         return {name: value for name, value in fields.items() if value}
 
+    def each(self, parts: Iterable[str], kind: str, read: Callable[[str], Iterator[str]]) -> Iterator[str]:
+        """Yield the texts that `read` finds in each part. Parts that are missing or damaged are reported.
+
+        If parts are damaged and none can be read, raise the error of the first one.
+
+        Args:
+            parts: The names of the parts.
+            kind: The noun for such a part.
+            read: The function that yields the texts of a part.
+        """
+        count, failures = 0, dict[str, Exception]()
+        for part in parts:
+            if part not in self:
+                self._reading.skip(f"the {kind} {_shown(part)} is missing in the file")
+                continue
+            try:
+                yield from read(part)
+                count += 1
+            except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, ExpatError) as error:
+                failures[part] = error
+        for part, failure in failures.items():
+            if not count:
+                raise failure
+            self._reading.skip(f"the {kind} {_shown(part)} cannot be read ({named(failure)})")
+
     def joined(self, parts: Iterable[str]) -> str:
         """Return the nonempty parts, separated by blank lines. If they exceed the limit, raise `DataError`."""
         texts, size = [], 0
@@ -140,6 +159,10 @@ class Package:
         if characters > self._options.max_size:
             raise DataError(self._options.too_large("the text of the file"))
         check_unpacked(characters, self._packed)
+
+
+def _shown(part: str) -> str:
+    return one_line(storable(part))
 
 
 def resolved(folder: str, target: str) -> str:

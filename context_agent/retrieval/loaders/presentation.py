@@ -54,7 +54,8 @@ def _slides(package: Package, main: str) -> Iterator[str]:
         and (identifier := reference(event.attributes, "id")) in links
     )
     read: set[str] = set()
-    for name in package.present(dict.fromkeys(names), "slide"):
+
+    def slide(name: str) -> Iterator[str]:
         title, texts = _shapes(package, name)
         yield f"## {' '.join(title.split())}" if title.strip() else ""
         yield from texts
@@ -62,6 +63,8 @@ def _slides(package: Package, main: str) -> Iterator[str]:
         if notes and notes not in read:
             read.add(notes)
             yield _notes(package, notes)
+
+    yield from package.each(dict.fromkeys(names), "slide", slide)
 
 
 def _notes(package: Package, part: str) -> str:

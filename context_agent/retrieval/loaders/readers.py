@@ -43,6 +43,19 @@ from context_agent.types import Document
 
 Reader = Callable[[Reading], Iterator[Document]]
 _BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"{\\rtf": read_rtf}
+_OFFICE_PARTS = (b"[Content_Types].xml", b"_rels/", b"docProps/", b"word/", b"xl/", b"ppt/")
+"""The names of parts with which the archive of an Office file may begin."""
+_BY_PART: dict[bytes, Reader] = {
+    b"word/document": read_docx,
+    b"xl/workbook.xml": read_xlsx,
+    b"ppt/presentation.xml": read_pptx,
+}
+_BY_MIMETYPE: dict[bytes, Reader] = {
+    b"application/epub+zip": read_epub,
+    b"application/vnd.oasis.opendocument.spreadsheet": read_ods,
+    b"application/vnd.oasis.opendocument.text": read_odt,
+    b"application/vnd.oasis.opendocument.presentation": read_odt,
+}
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:<!doctype\s++html\b|<html\b)", re.IGNORECASE)
 """The beginning of an HTML page. Programs also give such pages the names of Office files, such as `report.xls`."""
 HEAD_BYTES = 2**16
@@ -56,8 +69,8 @@ SNIFFED_LINES = 5
 def read_any(reading: Reading) -> Iterator[Document]:
     """Yield the documents of a source whose name shows no format.
 
-    Its content shows whether it is PDF, parquet, rich text, HTML, mail or JSONL, or compressed. Otherwise it is read as
-    plain text.
+    Its content shows whether it is an Office file, a book, PDF, parquet, rich text, HTML, mail or JSONL, or compressed.
+    Otherwise it is read as plain text.
     """
     head = _head(reading.stream)
     yield from (_read_compressed if is_compressed(head) else _reader_of(reading, head))(reading)
@@ -65,7 +78,7 @@ def read_any(reading: Reading) -> Iterator[Document]:
 
 def _reader_of(reading: Reading, head: bytes) -> Reader:
     """Return the reader for a source that begins with these bytes."""
-    reader = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None)
+    reader = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None) or _packed(head)
     if reader is None and _PAGE.match(head):
         reader = read_html
     if reader is None and may_be_mail(reading.path):
@@ -75,6 +88,20 @@ def _reader_of(reading: Reading, head: bytes) -> Reader:
         holds_rows = _holds_rows(reading.stream, reading.options if reading.found else None)
         reader = read_jsonl if holds_rows else read_other_text
     return reader
+
+
+def _packed(head: bytes) -> Reader | None:
+    """Return the reader of the Office file or book whose archive begins with these bytes. Otherwise return None."""
+    if not head.startswith(b"PK\3\4"):
+        return None
+    name_length = int.from_bytes(head[26:28], "little")
+    first = head[30 : 30 + name_length]
+    if first == b"mimetype":
+        start = 30 + name_length + int.from_bytes(head[28:30], "little")
+        return next((reader for kind, reader in _BY_MIMETYPE.items() if head.startswith(kind, start)), None)
+    if not first.startswith(_OFFICE_PARTS):
+        return None
+    return next((reader for part, reader in _BY_PART.items() if part in head), None)
 
 
 def _read_compressed(reading: Reading) -> Iterator[Document]:

@@ -72,10 +72,13 @@ def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:
     if part := package.linked(links, "styles"):
         formats.kinds = _kinds(package, part)
     size = _Size(package, options)
-    for part in package.present(names, "sheet"):
+
+    def sheet(part: str) -> Iterator[str]:
         rows = _rows(package.events(part, _ROWS), formats, size)
         text = "\n".join(line for row in rows if (line := table([row])))
         yield f"## {names[part]}\n\n{text}" if text else ""
+
+    yield from package.each(names, "sheet", sheet)
 
 
 def _strings(package: Package, part: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import sys
 import zipfile
 from collections.abc import Callable
@@ -130,6 +131,53 @@ def test_a_book_gives_its_chapters_in_reading_order(tmp_path: Path) -> None:
     assert only(book(tmp_path / "a.epub")) == Document(
         "a.epub", "# One\n\nFirst.\n\n# Two\n\nSecond.", "The Weir", {"creator": "Ada", "path": "a.epub"}
     )
+
+
+@pytest.mark.parametrize("damage", ["no text", "damaged"])
+def test_the_other_chapters_of_a_damaged_book_are_read(tmp_path: Path, damage: str) -> None:
+    whole = book(tmp_path / "whole.zip")
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(tmp_path / "a.epub", "w") as new:
+        for name in old.namelist():
+            if name != "book/two b.xhtml":
+                new.writestr(name, old.read(name))
+            else:
+                new.writestr(name, bytes(99) if damage == "no text" else old.read(name))
+    if damage == "damaged":
+        data = (tmp_path / "a.epub").read_bytes()
+        (tmp_path / "a.epub").write_bytes(data.replace(b"Second.", b"Sekond."))
+    documents, (reason,) = read(tmp_path / "a.epub")
+    assert [document.text for document in documents] == ["# One\n\nFirst."]
+    assert reason.startswith("the page book/two b.xhtml ")
+
+
+@pytest.mark.parametrize(
+    ("make", "part"), [("slides", "ppt/slides/slide2.xml"), ("workbook", "xl/worksheets/sheet2.xml")]
+)
+def test_the_other_sheets_and_slides_of_a_damaged_file_are_read(tmp_path: Path, make: str, part: str) -> None:
+    import openpyxl
+    import pptx
+
+    stream = io.BytesIO()
+    if make == "slides":
+        presentation = pptx.Presentation()
+        for title in ("One", "Two", "Three"):
+            presentation.slides.add_slide(presentation.slide_layouts[5]).shapes.title.text = title
+        presentation.save(stream)
+    else:
+        table = openpyxl.Workbook()
+        table.active["A1"] = "One"
+        for title in ("Two", "Three"):
+            table.create_sheet()["A1"] = title
+        table.save(stream)
+    file = tmp_path / ("a.pptx" if make == "slides" else "a.xlsx")
+    with zipfile.ZipFile(stream) as old, zipfile.ZipFile(file, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, b"<a>" if name == part else old.read(name))
+    (document,), (reason,) = read(file)
+    assert "One" in document.text
+    assert "Two" not in document.text
+    assert "Three" in document.text
+    assert f"{part} cannot be read (ExpatError" in reason
 
 
 def test_a_message_gives_its_own_text_and_header(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from base64 import b64encode
@@ -15,6 +16,55 @@ from context_agent.types import Document
 HEADER = "From: ann@example.com\nDate: Fri, 2 Jan 2026 03:04:05 +0000\nSubject: Storms\n"
 PAGE = "<html><body><h1>Storms</h1><p>The <b>mill</b> stood.</p></body></html>"
 MULTIPART = 'Content-Type: multipart/related; boundary="b"\n\n--b\nContent-Type: text/html\n\n{}\n--b--\n'
+
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def _office(part: str, text: str) -> dict[str, str]:
+    link = f'<Relationship Id="a" Type="{OFFICE}/officeDocument" Target="{part}"/>'
+    return {"[Content_Types].xml": "<Types/>", "_rels/.rels": f"<Relationships>{link}</Relationships>", part: text}
+
+
+def _open_document(kind: str, body: str) -> dict[str, str]:
+    content = f'<o:c xmlns:o="urn:o" xmlns:t="urn:t">{body}</o:c>'
+    return {"mimetype": f"application/vnd.oasis.opendocument.{kind}", "content.xml": content}
+
+
+OFFICE_FILES = {
+    "docx": _office("word/document.xml", "<document><body><p><r><t>The mill stood.</t></r></p></body></document>"),
+    "xlsx": {
+        **_office("xl/workbook.xml", f'<workbook xmlns:r="{OFFICE}"><sheets><sheet r:id="b"/></sheets></workbook>'),
+        "xl/_rels/workbook.xml.rels": f'<Relationships><Relationship Id="b" Type="{OFFICE}/worksheet" Target="a.xml"/>'
+        "</Relationships>",
+        "xl/a.xml": '<worksheet><sheetData><row><c t="inlineStr"><is><t>The mill stood.</t></is></c></row></sheetData>'
+        "</worksheet>",
+    },
+    "pptx": {
+        **_office(
+            "ppt/presentation.xml",
+            f'<presentation xmlns:r="{OFFICE}"><sldIdLst><sldId r:id="b"/></sldIdLst></presentation>',
+        ),
+        "ppt/_rels/presentation.xml.rels": f'<Relationships><Relationship Id="b" Type="{OFFICE}/slide" Target="a.xml"/>'
+        "</Relationships>",
+        "ppt/a.xml": "<sld><cSld><spTree><sp><txBody><p><r><t>The mill stood.</t></r></p></txBody></sp></spTree></cSld>"
+        "</sld>",
+    },
+    "odt": _open_document("text", "<t:p>The mill stood.</t:p>"),
+    "odp": _open_document("presentation", "<t:p>The mill stood.</t:p>"),
+    "ods": _open_document(
+        "spreadsheet",
+        '<t:table t:name="A"><t:table-row><t:table-cell><t:p>The mill stood.</t:p></t:table-cell></t:table-row>'
+        "</t:table>",
+    ),
+    "epub": {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": '<container><rootfiles><rootfile full-path="a.opf"/></rootfiles></container>',
+        "a.opf": '<package><manifest><item id="b" href="b.html" media-type="text/html"/></manifest>'
+        '<spine><itemref idref="b"/></spine></package>',
+        "b.html": "<p>The mill stood.",
+    },
+}
+"""The parts of the smallest file of each kind, in the order in which programs write them."""
 
 
 def read(folder: Path) -> tuple[list[Document], list[str]]:
@@ -48,6 +98,29 @@ def test_the_content_decides_how_a_file_is_read(tmp_path: Path, name: str, data:
     assert "html" not in document.text
     assert "rtf" not in document.text
     assert reasons == []
+
+
+@pytest.mark.parametrize("name", ["report.doc", "report", "report.zip", "report.bak"])
+@pytest.mark.parametrize("kind", ["docx", "xlsx", "pptx", "odt", "odp", "ods", "epub"])
+def test_an_office_file_or_book_of_any_name_is_read(tmp_path: Path, name: str, kind: str) -> None:
+    parts = OFFICE_FILES[kind]
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        for part, text in parts.items():
+            archive.writestr(part, text)
+    (document,), reasons = read(tmp_path)
+    assert "The mill stood." in document.text
+    assert (document.id, document.title, reasons) == (name, Path(name).stem, [])
+
+
+def test_an_archive_with_an_office_file_is_an_archive(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for part, text in OFFICE_FILES["docx"].items():
+            archive.writestr(part, text)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.docx", stream.getvalue())
+    documents, reasons = read(tmp_path)
+    assert (documents, reasons) == ([], ["not text but an archive. To read its files, unpack it."])
 
 
 @pytest.mark.parametrize("name", ["Mail/Inbox", "Mail/cur/1767323045.M1P1.host", "1767323045.M1P1.host:2,S"])

@@ -70,6 +70,20 @@ def test_an_opendocument_text_has_headings_and_paragraphs(tmp_path: Path) -> Non
     assert (document.title, document.text, reasons) == ("Storms", "## Storms\n\nOne two\nthree", [])
 
 
+def test_notes_comments_and_boxes_inside_a_paragraph_follow_it(tmp_path: Path) -> None:
+    note = "<t:note><t:note-citation>1</t:note-citation><t:note-body><t:p>Built in 1901.</t:p></t:note-body></t:note>"
+    comment = "<o:annotation><t:creator>Ann</t:creator><t:date>2026-01-02</t:date><t:p>Sure?</t:p></o:annotation>"
+    box = "<t:frame><t:text-box><t:h>Height</t:h><t:p>4 m</t:p></t:text-box></t:frame>"
+    content = (
+        f'<o:c xmlns:o="urn:o" xmlns:t="urn:t"><t:p>The mill{note} stood{comment} on '
+        f"<t:date>Monday</t:date>{box}.</t:p>"
+        f"{comment}<t:p>The end.</t:p></o:c>"
+    )
+    (document,), reasons = read(tmp_path / "a.odt", odt(content))
+    texts = ["The mill stood on Monday.", "Built in 1901.", "Sure?", "# Height", "4 m", "Sure?", "The end."]
+    assert (document.text.split("\n\n"), reasons) == (texts, [])
+
+
 @pytest.mark.parametrize("data", [b"PK\3\4x", odt("<a>"), odt("<a>" * 2_000)])
 def test_a_broken_opendocument_text_is_reported(tmp_path: Path, data: bytes) -> None:
     documents, (reason,) = read(tmp_path / "a.odt", data)
