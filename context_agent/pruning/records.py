@@ -170,13 +170,14 @@ def value_runs(text: str, *, whole: bool = False) -> list[Values]:
         whole: If True, return a value only if it is the whole text.
     """
     runs: list[Values] = []
+    decoded = _TextWithoutLines(text)
     lead = _BLANK.match(text)
     position, patience = lead.end() if lead else 0, len(text) + TARGET
     while patience > 0 and (match := _START.search(text, position)) is not None:
         start = match.start()
         if whole and start != (lead.end() if lead else 0):
             break
-        end, is_json, read = _value_end(text, start)
+        end, is_json, read = _value_end(decoded, start)
         if end is None:
             patience -= read
             position = start + 1
@@ -198,6 +199,21 @@ def value_runs(text: str, *, whole: bool = False) -> list[Values]:
         if run.end - run.start == all_of_it
         or (run.end - run.start >= SMALL and _REST_OF_LINE.match(text, run.end) is not None)
     ]
+
+
+class _TextWithoutLines(str):
+    """A text whose lines `JSONDecodeError` does not count.
+
+    The error counts all lines before it. In a log whose lines begin with brackets, each line causes an error.
+    """
+
+    __slots__ = ()
+
+    def count(self, *_: object) -> int:
+        return 0
+
+    def rfind(self, *_: object) -> int:
+        return -1
 
 
 def _value_end(text: str, start: int) -> tuple[int | None, bool, int]:

@@ -130,7 +130,10 @@ def _value(passage: Passage, raw: str) -> str:
 
 @pytest.mark.parametrize(
     "text",
-    ["\n" * 200_000, " " * 200_000, "- " * 100_000, "1-" * 100_000, "```\n" * 50_000, "[" * 100_000, "a. " * 70_000],
+    [
+        *("\n" * 200_000, " " * 200_000, "- " * 100_000, "1-" * 100_000, "```\n" * 50_000, "[" * 100_000),
+        *("a. " * 70_000, "[a]\n" * 50_000, "[12:00:01] one\n" * 50_000),
+    ],
 )
 def test_cutting_is_linear(text: str) -> None:
     assert seconds(cut, text) < 2
