@@ -34,7 +34,7 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 
 LONGEST_NAME = 80
-"""The largest number of characters of a task's id in a file name."""
+"""The largest number of bytes of a task's id in a file name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,8 @@ def file_name(task: Task, rollout: int) -> str:
     It consists of the safe characters of the task's id, a digest of the task, and the rollout.
     """
     digest = blake2b(encode_row(task.to_json()).encode(), digest_size=6).hexdigest()
-    return f"{_UNSAFE.sub('-', task.id)[:LONGEST_NAME].strip('.')}-{digest}-{rollout}.jsonl"
+    start = _UNSAFE.sub("-", task.id).encode()[:LONGEST_NAME].decode(errors="ignore")
+    return f"{start.strip('.')}-{digest}-{rollout}.jsonl"
 
 
 def _without_timestamps(trajectory: Trajectory, name: str) -> Trajectory:

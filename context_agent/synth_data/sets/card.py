@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from context_agent._support.atomic_files import replace_file
 from context_agent._support.small_files import parse_json, read_json
 from context_agent.errors import DataError
 from context_agent.synth_data.attempts import ATTEMPTS_LABEL
@@ -125,7 +126,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
         raise DataError(f"{path} is not a report of `ctx1 synth split` ({error}). Delete it, or split again.") from None
     if report:
         write_json(path, {**report, "said": details.to_json()})
-    (folder / CARD).write_text(text, encoding="utf-8")
+    replace_file(folder / CARD, text.encode(errors="replace"))
     return folder / CARD
 
 

@@ -30,7 +30,7 @@ from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.budget import Budget
 from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
-from context_agent.synth_data.demonstrations.player import DemonstrationSettings
+from context_agent.synth_data.demonstrations.player import DemonstrationSettings, file_name
 from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
 from context_agent.synth_data.demonstrations.runs import make_demonstrations
 from context_agent.synth_data.demonstrations.selection import ReplayRow, write_selection
@@ -203,6 +203,14 @@ def test_a_task_that_changed_is_another(tmp_path, corpus):
     expert = Counting()
     play(tmp_path, corpus, asked=changed, expert=expert)
     assert expert.opened == 1
+
+
+@pytest.mark.parametrize("name", ["問" * 300, "../" * 100, "a\ud800\0b", "..", ""])
+def test_a_task_s_id_may_be_any_text(name):
+    file = file_name(task(name, "d1"), 12)
+    assert len(file.encode()) < 150
+    assert "/" not in file
+    assert file != file_name(task(name + "?", "d1"), 12)
 
 
 def test_a_folder_begun_otherwise_is_refused(tmp_path, corpus):

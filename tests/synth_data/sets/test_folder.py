@@ -12,7 +12,7 @@ from context_agent.errors import DataError
 from context_agent.eval.benchmarks.registry import load_benchmark
 from context_agent.retrieval.loaders import load
 from context_agent.synth_data.quality import filter_tasks
-from context_agent.synth_data.sets.card import ABOUT, data_card, stage_of
+from context_agent.synth_data.sets.card import ABOUT, CardDetails, data_card, stage_of, write_card
 from context_agent.synth_data.sets.folder import (
     check_folder,
     duplicate_documents,
@@ -158,6 +158,12 @@ def test_texts_of_the_data_end_no_table():
     card = data_card(splits, {})
     assert "| x \\| y \\| z &lt;b> | 1 |" in card
     assert "Origin not stated: how these questions were made is not known." in card
+
+
+def test_the_card_of_a_set_with_lone_surrogates_is_written(tmp_path):
+    write_folder(tmp_path / "set", split_tasks(chained(), "set"), SETTINGS)
+    path = write_card(tmp_path / "set", CardDetails(license="MIT\ud800"))
+    assert "MIT?" in path.read_text()
 
 
 def test_a_file_of_no_stage_is_refused(tmp_path):
