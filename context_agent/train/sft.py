@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from context_agent.errors import DataError, MissingExtraError
+from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.batches import order_by_length
-from context_agent.train.config import ADAPTER_LESSONS_RATE, Notify, OnUpdate, RunConfig
+from context_agent.train.config import ADAPTER_LESSONS_RATE, Notify, OnUpdate, RunConfig, SftConfig
 from context_agent.train.lessons import demonstration_rows
 from context_agent.train.models import load_model
 from context_agent.train.output_layer import only_positions
@@ -218,6 +218,7 @@ def train(
 
 def _train(session: TrainingRun) -> TrainingResult:
     run, note = session.config, session.note
+    passes = passes_per_update(run.sft, session.ranks)
     loaded = load_model(run)
     folder = prepare_rows(run, loaded.renderer, note, again=session.newest is None, main=session.main)
     note(
@@ -232,7 +233,7 @@ def _train(session: TrainingRun) -> TrainingResult:
         num_train_epochs=run.sft.epochs,
         per_device_train_batch_size=run.sft.rows_per_pass,
         per_device_eval_batch_size=run.sft.rows_per_pass,
-        gradient_accumulation_steps=run.sft.rows // (run.sft.rows_per_pass * session.ranks) or 1,
+        gradient_accumulation_steps=passes,
         **session.trainer_settings(),
     )
     trainer = RowSftTrainer(
@@ -249,6 +250,21 @@ def _train(session: TrainingRun) -> TrainingResult:
         evaluation.trainer = trainer
         trainer.add_callback(evaluation)
     return session.train(trainer)
+
+
+def passes_per_update(settings: SftConfig, ranks: int) -> int:
+    """Return the number of forward passes of an update on each rank.
+
+    Raises:
+        ConfigError: If the ranks cannot divide the rows of an update evenly.
+    """
+    passes, rest = divmod(settings.rows, settings.rows_per_pass * ranks)
+    if rest:
+        raise ConfigError(
+            f"sft.rows must be a multiple of sft.rows_per_pass = {settings.rows_per_pass} times {ranks} processes; "
+            f"got {settings.rows}"
+        )
+    return passes
 
 
 LOW_ADAPTER_RATE = 5e-5

@@ -11,6 +11,7 @@ import pytest
 from context_agent.errors import ConfigError, DataError
 from context_agent.testing import tiny_runs
 from context_agent.testing.actions import rank_all, search
+from context_agent.train.config import SftConfig
 from context_agent.train.row_files import open_folder, read_parquet
 
 pytest.importorskip("trl")
@@ -145,6 +146,15 @@ def test_a_thread_that_samples_meanwhile_gets_all_positions(student: Path) -> No
         assert model(input_ids=ids).logits.shape[1] == 1
         assert executor.submit(model, input_ids=ids).result().logits.shape[1] == 4
     assert model(input_ids=ids).logits.shape[1] == 4
+
+
+def test_processes_that_cannot_divide_an_update_are_refused() -> None:
+    from context_agent.train.sft import passes_per_update
+
+    assert passes_per_update(SftConfig(rows=16, rows_per_pass=2), 4) == 2
+    for ranks in (3, 16):
+        with pytest.raises(ConfigError, match="must be a multiple"):
+            passes_per_update(SftConfig(rows=16, rows_per_pass=2), ranks)
 
 
 def test_missing_or_empty_trajectories_are_refused(tmp_path: Path) -> None:
