@@ -405,6 +405,59 @@ def test_the_results_of_a_programs_calls_stay(kind: str) -> None:
         assert changed[2] != own[2]
 
 
+def test_frameworks_say_that_a_program_made_a_call() -> None:
+    """LangChain says it in the content, and the Vercel AI SDK with the call."""
+    caller: dict[str, Any] = {"caller": PROGRAM}
+    call = {"name": "find", "args": {"text": OTHER}, "id": "t", "type": "tool_call"}
+    use = {"type": "tool_use", "id": "t", "name": "find", "input": {"text": OTHER}}
+    part = {"type": "tool-call", "toolCallId": "t", "toolName": "find", "input": {"text": OTHER}}
+    output = {
+        "type": "tool-result",
+        "toolCallId": "t",
+        "toolName": "find",
+        "output": {"type": "text", "value": RECORDS},
+    }
+    shown = {
+        "type": "tool-find",
+        "toolCallId": "t",
+        "state": "output-available",
+        "input": {"a": OTHER},
+        "output": RECORDS,
+    }
+    answer = {"type": "tool", "content": RECORDS, "tool_call_id": "t"}
+    options = {"anthropic": caller}
+    said = {"role": "assistant", "content": "Done."}
+    histories: dict[str, tuple[list[Any], list[Any]]] = {
+        "langchain": (
+            [{"type": "ai", "content": [use], "tool_calls": [call]}, answer],
+            [{"type": "ai", "content": [use | caller], "tool_calls": [call]}, answer],
+        ),
+        "langchain, version 1": (
+            [{"type": "ai", "content": [call], "tool_calls": [call]}, answer],
+            [{"type": "ai", "content": [call | {"extras": caller}], "tool_calls": [call]}, answer],
+        ),
+        "vercel": (
+            [{"role": "assistant", "content": [part]}, {"role": "tool", "content": [output]}],
+            [
+                {"role": "assistant", "content": [part | {"providerOptions": options}]},
+                {"role": "tool", "content": [output]},
+            ],
+        ),
+        "vercel, shown": (
+            [{"role": "assistant", "parts": [shown]}],
+            [{"role": "assistant", "parts": [shown | {"callProviderMetadata": options}]}],
+        ),
+    }
+    for name, (own, programmed) in histories.items():
+        user = {"type": "human", "content": TASK} if name.startswith("langchain") else QUESTION
+        end = {"type": "ai", "content": "Done."} if name.startswith("langchain") else said
+        assert pruner().prune([user, *own, end, user]).messages[1:3] != [user, *own, end, user][1:3], name
+        pruned = pruner().prune([user, *programmed, end, user])
+        assert pruned.messages == [user, *programmed, end, user], name
+        assert pruned.report.tokens_before == 0, name
+        assert pruned.report.warnings == (), name
+
+
 def test_what_a_summary_replaced_stays_and_does_not_count() -> None:
     def turn(name: str, text: str) -> list[Any]:
         use = {"type": "tool_use", "id": name, "name": "find", "input": {"text": OTHER}}

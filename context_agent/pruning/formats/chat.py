@@ -61,6 +61,9 @@ def read_authored(
     for number, part in enumerate([content] if isinstance(content, str) else items(content)):
         path: Path = ("content",) if isinstance(content, str) else ("content", number)
         name = "text" if isinstance(part, str) else text_field(part, "type")
+        if kind == "langchain" and is_of_program(part):
+            # The call itself is outside the content.
+            reading.program_calls |= {text_field(part, "id"), text_field(part, "call_id")} - {""}
         if name == "tool_use":
             call = Call(text_field(part, "id"), text_field(part, "name"), is_of_program(part))
             if kind != "langchain":
@@ -155,6 +158,7 @@ def add_tool_call(reading: ContentCollector, call: Any, path: Path) -> None:
     arguments = get_field(body, name)
     form = written_form(name, is_text=isinstance(arguments, str))
     own_path = (*path, *((holder,) if holder else ()), name)
-    own = Call(text_field(call, "id"), text_field(body, "name"))
+    call_id = text_field(call, "id")
+    own = Call(call_id, text_field(body, "name"), call_id in reading.program_calls or is_of_program(call))
     reading.add_call(own, arguments, own_path, form, fixed=is_signed(call))
     reading.kind = reading.kind or "openai"

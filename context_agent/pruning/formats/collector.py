@@ -38,6 +38,7 @@ class ContentCollector:
     unknown: list[str] = field(default_factory=list)
     unmarked: str = ""
     is_compaction: bool = False
+    program_calls: set[str] = field(default_factory=set)
 
     def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, fixed: bool = False) -> None:
         """Add a call. Its arguments count as words of the agent.

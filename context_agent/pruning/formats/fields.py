@@ -11,9 +11,12 @@ MOST_LEVELS = 500
 
 _PROVIDER_FIELDS = (
     "provider_details", "providerOptions", "providerMetadata", "callProviderMetadata", "extra_content",
-    "provider_specific_fields",
+    "provider_specific_fields", "extras",
 )  # fmt: skip
-"""The fields of a call with what the model's server added: of Pydantic AI, the Vercel AI SDK, Gemini and LiteLLM."""
+"""The fields of a call with what the model's server added.
+
+They are of Pydantic AI, the Vercel AI SDK, Gemini, LiteLLM and LangChain.
+"""
 
 
 def json_like(value: Any) -> bool:
@@ -51,7 +54,9 @@ def has_failed(code: Any) -> bool:
 
 def is_of_program(call: Any) -> bool:
     """Return True if a program of the model made a call, as in Anthropic's and OpenAI's programmatic tool calling."""
-    return text_field(get_field(call, "caller"), "type") not in ("", "direct")
+    added = [get_field(call, name) for name in _PROVIDER_FIELDS]
+    holders = [call, *added, *(inner for field in added if isinstance(field, Mapping) for inner in field.values())]
+    return any(text_field(get_field(holder, "caller"), "type") not in ("", "direct") for holder in holders)
 
 
 def get_field(value: Any, name: str) -> Any:

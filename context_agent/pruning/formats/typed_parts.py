@@ -12,7 +12,15 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.formats.collector import ContentCollector, written_form
-from context_agent.pruning.formats.fields import first_field, first_value, get_field, is_signed, items, text_field
+from context_agent.pruning.formats.fields import (
+    first_field,
+    first_value,
+    get_field,
+    is_of_program,
+    is_signed,
+    items,
+    text_field,
+)
 from context_agent.pruning.formats.parts import result_text, result_texts, value_texts
 
 _WORDS = frozenset(("text", "reasoning", "thinking", "user-prompt", "system-prompt"))
@@ -107,7 +115,7 @@ def read_typed_parts(message: Any, index: int, role: str) -> MessageContent:
         path: Path = (names.parts, number)
         # A tool of the provider has its result in the message of its call. It is often signed.
         is_own = role == "assistant" and (name in names.results or get_field(part, "providerExecuted") is True)
-        call = Call(text_field(part, names.id), text_field(part, names.name))
+        call = Call(text_field(part, names.id), text_field(part, names.name), is_of_program(part))
         if name == names.call:
             field, arguments = first_field(part, *names.arguments)
             if is_own:

@@ -6,7 +6,7 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, MessageContent, Path
 from context_agent.pruning.formats.collector import ContentCollector
-from context_agent.pruning.formats.fields import first_field, get_field, is_signed, items, text_field
+from context_agent.pruning.formats.fields import first_field, get_field, is_of_program, is_signed, items, text_field
 from context_agent.pruning.formats.parts import result_text, value_texts
 
 _INVOCATION = "tool-invocation"
@@ -59,6 +59,9 @@ def _add_tool(reading: ContentCollector, tool: Any, name: str, path: Path) -> No
     field, arguments = first_field(tool, "input", "args")
     if field:
         call = Call(text_field(tool, "toolCallId"), text_field(tool, "toolName") or name)
+        if is_of_program(tool):
+            reading.add_words(call.name, arguments)
+            return
         if is_signed(tool):
             reading.add_words(call.name, arguments)
         else:
