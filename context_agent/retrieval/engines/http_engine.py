@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from context_agent._support.credentials import checked_address
 from context_agent._support.http import Endpoint
 from context_agent.errors import ConfigError, CorpusError, ServerError
+from context_agent.text.normalization import well_formed
 
 QUERY_PLACEHOLDER, LIMIT_PLACEHOLDER = "{query}", "{limit}"
 """The placeholders for the query and for the number of passages, in an address and in a body."""
@@ -64,15 +65,18 @@ class HttpEngine:
             )
         self._body = None if QUERY_PLACEHOLDER in url else dict(DEFAULT_BODY if body is None else body)
         checked_address(url)
+        url = url.strip()
         parts = urlsplit(url)
         base = f"{parts.scheme}://{parts.netloc}" if self._body is None else url
-        self._path = url.removeprefix(base)
+        # `urlsplit` may change the case of the scheme, but not its length.
+        self._path = url[len(base) :]
         self._endpoint = Endpoint(base, api_key_env=api_key_env, timeout=timeout, retries=retries)
         self.__name__ = f"{parts.hostname or ''}{parts.path}"
 
     def __call__(self, query: str, limit: int) -> Any:
         """Return the response's JSON. Raise `CorpusError` if the endpoint fails."""
-        path = self._path.replace(QUERY_PLACEHOLDER, quote(query, safe="")).replace(LIMIT_PLACEHOLDER, str(limit))
+        quoted = quote(well_formed(query), safe="")
+        path = self._path.replace(QUERY_PLACEHOLDER, quoted).replace(LIMIT_PLACEHOLDER, str(limit))
         body = None if self._body is None else _filled(self._body, query, limit)
         try:
             return self._endpoint.json_sync(path, body)

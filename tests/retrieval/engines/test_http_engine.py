@@ -29,6 +29,12 @@ def test_an_address_with_a_query_is_requested_with_get() -> None:
     assert server.requests[0]["path"] == "/s?q=a%20%26%20b%20%7Blimit%7D%3F&n=3&x=1"
 
 
+def test_an_address_may_have_capitals_and_blanks_and_a_query_a_lone_surrogate() -> None:
+    with http_server(Response(HITS)) as server:
+        EngineCorpus(f" {server.url().replace('http', 'HTTP', 1)}/s?q={{query}} ").search("a\ud800")
+    assert server.requests[0]["path"] == "/s?q=a%3F"
+
+
 def test_the_body_is_the_engines_own() -> None:
     body = {"size": "{limit}", "query": {"bool": {"should": [{"match": {"text": "{query}"}}]}}, "from": 0}
     with http_server(Response({"hits": {"hits": []}})) as server:
