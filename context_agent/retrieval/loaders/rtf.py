@@ -46,7 +46,7 @@ _SYMBOLS = {b"~": "\u00a0", b"_": "-", b"\n": "\n", b"\r": "\n", b"{": "{", b"}"
 _DATA = frozenset(
     "fonttbl colortbl stylesheet info pict object objdata fldinst header headerl headerr headerf footer footerl "
     "footerr footerf themedata datastore latentstyles generator listtable listoverridetable rsidtbl revtbl xmlnstbl "
-    "filetbl mmathPr nonshppict pntext bkmkstart bkmkend template private xe tc".split()
+    "filetbl mmathPr nonshppict pntext sp shprslt bkmkstart bkmkend template private xe tc".split()
 )
 """Control words that begin a group without text of the document."""
 _CHARACTER_SETS = {
@@ -116,15 +116,18 @@ class _Group:
 
     Attributes:
         target: The text to which characters are added: "text", "title", or "" for none.
-        encoding: The encoding of the group's font. If it is empty, the file's code page applies.
+        encoding: The encoding of the group's font. If it is empty, the file's code page applies. None means the default
+            font.
         replacements: The number of characters after `\u` that old readers show instead of the Unicode character.
         in_fonts: True inside the font table.
+        deleted: True in text that an editor marked as deleted.
     """
 
     target: str = "text"
-    encoding: str = ""
+    encoding: str | None = None
     replacements: int = 1
     in_fonts: bool = False
+    deleted: bool = False
 
 
 @dataclass(slots=True)
@@ -140,6 +143,9 @@ class _Parser:
     _page: str = WESTERN
     _fonts: dict[int, str] = field(default_factory=dict)
     _font: int = 0
+    _default_font: int = 0
+    _before: dict[str, int] = field(default_factory=dict)
+    r"""The number of parts before the last `\upr`, whose first group is replaced by its second."""
 
     def joined(self, target: str) -> str:
         """Return the text that was collected for a target. Each surrogate pair becomes one character."""
@@ -160,7 +166,7 @@ class _Parser:
         """Apply a control word."""
         self.end_bytes()
         if word in _CHARACTERS:
-            self._add(_CHARACTERS[word])
+            self._add(_CHARACTERS[word], replaceable=True)
         elif word == "u" and number is not None:
             unit = number % (MAX_CODE_UNIT + 1) if abs(number) <= MAX_CODE_UNIT else 0xFFFD
             self._add(chr(unit))
@@ -173,8 +179,28 @@ class _Parser:
             self._group = replace(self._group, target="", in_fonts=word == "fonttbl")
         elif word == "ansicpg" and number:
             self._page = f"cp{number}"
+        elif word == "deff" and number is not None:
+            self._default_font = number
         elif word in {"f", "fcharset"} and number is not None:
             self._choose_font(word, number)
+        elif word == "plain":
+            self._group = replace(self._group, encoding=None, deleted=False)
+        elif word == "deleted":
+            self._group = replace(self._group, deleted=number != 0)
+        else:
+            self._begin_group(word)
+
+    def _begin_group(self, word: str) -> None:
+        r"""Apply a control word that begins a group with text of the document. `\*` may precede it."""
+        if word == "upr":
+            self._before = {target: len(parts) for target, parts in self._parts.items()}
+        elif word in {"ud", "shpinst"} and self._outer:
+            self._group = replace(self._group, target=self._outer[-1].target)
+            if word == "ud":
+                for target, length in self._before.items():
+                    del self._parts[target][length:]
+        elif word == "shptxt":
+            self._add("\n")
 
     def symbol(self, symbol: bytes) -> None:
         """Apply a control symbol."""
@@ -182,13 +208,13 @@ class _Parser:
         if symbol == b"*":
             self._group = replace(self._group, target="")
         elif character := _SYMBOLS.get(symbol):
-            self._add(character)
+            self._add(character, replaceable=True)
 
     def bytes(self, data: bytes) -> None:
         """Buffer bytes in the encoding of the font. They are decoded later, because two bytes may be one character."""
         if self._skipped:
             data, self._skipped = data[self._skipped :], max(0, self._skipped - len(data))
-        if self._group.target:
+        if self._group.target and not self._group.deleted:
             self._bytes += data
 
     def end_bytes(self) -> None:
@@ -196,11 +222,16 @@ class _Parser:
         if self._bytes:
             data = bytes(self._bytes)
             self._bytes.clear()
-            text = decoded_as(data, self._group.encoding or self._page)
+            encoding = self._group.encoding
+            if encoding is None and self._group.target == "text":
+                encoding = self._fonts.get(self._default_font)
+            text = decoded_as(data, encoding or self._page)
             self._parts[self._group.target].append(data.decode(WESTERN, "replace") if text is None else text)
 
-    def _add(self, character: str) -> None:
-        if self._group.target:
+    def _add(self, character: str, *, replaceable: bool = False) -> None:
+        if replaceable and self._skipped and character not in "\n\t":
+            self._skipped -= 1
+        elif self._group.target and not self._group.deleted:
             self._parts[self._group.target].append(character)
 
     def _choose_font(self, word: str, number: int) -> None:

@@ -37,6 +37,15 @@ def test_text_and_title_without_fonts_styles_and_data(tmp_path: Path) -> None:
         (r"\uc2\u8364 EU5", "€5"),
         (r"{\uc0\u-10179\u-8704}", "\U0001f600"),
         (r"\f1\'c4\'e0", "Да"),
+        (r"\f1\'c4\'e0\plain caf\'e9", "Даcafé"),
+        (r"x\u8209\_y\u160\~z \u8212\emdash !\u8226?\tab a", "x\u2011y\u00a0z —!•\ta"),
+        (r"It is {\deleted\revauthdel1 not }true\deleted , no\deleted0 .", "It is true."),
+        (r"to {\upr{?a}{\*\ud{\u1044?a}}} end", "to Дa end"),
+        (
+            r"A{\shp{\*\shpinst{\sp{\sn a}{\sv 0}}{\shptxt Box\par}}{\shprslt{\dptxbxtext Box\par}}}\par B",
+            "A\nBox\n\nB",
+        ),
+        (r"{\header{\shp{\*\shpinst{\shptxt Address\par}}}}Body", "Body"),
         (r"a\tab b\cell c\row d", "a\tb\tc\nd"),
         (r"\lquote a\rquote\emdash b\~c\_d\-e", "‘a’—b\u00a0c-de"),
         (r"\{a\}\\b", r"{a}\b"),
@@ -49,6 +58,16 @@ def test_text_and_title_without_fonts_styles_and_data(tmp_path: Path) -> None:
 )
 def test_characters_and_groups(tmp_path: Path, body: str, text: str) -> None:
     assert read(tmp_path, body).text == text
+
+
+def test_text_without_a_font_has_the_default_font(tmp_path: Path) -> None:
+    fonts = rb"{\fonttbl{\f0 Arial;}{\f1\fcharset204 Arial Cyr;}}"
+    assert read(tmp_path, rb"{\rtf1\ansi\deff1" + fonts + rb"\'c4\'e0}").text == "Да"
+
+
+def test_a_title_in_two_encodings_is_read_once(tmp_path: Path) -> None:
+    title = rb"{\info{\upr{\title ?}{\*\ud\uc0{\title \u1044\u1072}}}}"
+    assert read(tmp_path, rb"{\rtf1\ansi" + title + rb"text}").title == "Да"
 
 
 def test_a_code_page_of_two_bytes_is_decoded_as_a_whole(tmp_path: Path) -> None:
