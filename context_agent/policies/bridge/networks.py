@@ -229,11 +229,14 @@ class Scorer:
         }
         tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         try:
+            _check_finite(tensors)
             networks = {name: _network(tensors, name, len(inputs)) for name, inputs in INPUTS.items()}
             calibration = _calibration(tensors) if CALIBRATED in stored else None
             ranker = Trees.of(trees, len(RANKING)) if RANKER in stored else None
         except (KeyError, ValueError) as error:
-            raise ConfigError(f"{origin} lacks weights ({error}). Train it again with `ctx1 train bridge`.") from error
+            raise ConfigError(
+                f"{origin} lacks weights, or has damaged ones ({error}). Train it again with `ctx1 train bridge`."
+            ) from error
         return cls(networks, _digest(tensors, ranker), calibration, tensors.get(HEAD), ranker)
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
@@ -259,6 +262,12 @@ class Scorer:
 def _metadata(data: bytes) -> dict[str, str]:
     size = int.from_bytes(data[:8], "little")
     return dict(parse_json(data[8 : 8 + size]).get("__metadata__") or {})
+
+
+def _check_finite(tensors: Mapping[str, Floats]) -> None:
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise ValueError(f"{name} has numbers that are not finite")
 
 
 def _calibration(tensors: Mapping[str, Floats]) -> ScoreCalibration:
@@ -311,6 +320,8 @@ def _check_shapes(name: str, inputs: int, scaling: Scaling, members: Sequence[La
     parts = (scaling.mean, scaling.spread, scaling.optional)
     if not members or any(part.shape != (inputs,) for part in parts):
         raise ValueError(f"the network {name!r} must have members with {inputs} inputs")
+    if not (scaling.spread > 0).all():
+        raise ValueError(f"a spread of the network {name!r} is not positive")
     for layers in members:
         width = inputs + int(np.count_nonzero(scaling.optional > 0))
         for weight, bias in layers:

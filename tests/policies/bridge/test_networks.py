@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
@@ -110,6 +111,23 @@ def test_what_is_no_weights_is_refused_with_its_name(tmp_path):
 def test_weights_of_another_format_are_refused(tmp_path: Path, notes: dict[str, str] | None) -> None:
     save_file({"a": np.zeros(2)}, tmp_path / "weights", notes)
     with pytest.raises(ConfigError, match="was trained on other features"):
+        Scorer.load(tmp_path / "weights")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("second.0.0.weight", np.nan, "second.0.0.weight has numbers that are not finite"),
+        ("calibration.evidence", np.inf, "calibration.evidence has numbers that are not finite"),
+        ("first.spread", 0, "a spread of the network 'first' is not positive"),
+    ],
+)
+def test_weights_that_give_no_scores_are_refused(tmp_path: Path, name: str, value: float, reason: str) -> None:
+    Scorer.shipped().save(tmp_path / "weights")
+    with safe_open(tmp_path / "weights", framework="numpy") as file:
+        notes, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    save_file(tensors | {name: np.full_like(tensors[name], value)}, tmp_path / "weights", notes)
+    with pytest.raises(ConfigError, match=reason):
         Scorer.load(tmp_path / "weights")
 
 
