@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.errors import ContextAgentError, CorpusError
+from context_agent.errors import ContextAgentError, CorpusEmptyError, CorpusError, CorpusNotFoundError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.testing.documents import people
@@ -157,6 +157,25 @@ def test_a_full_disk_loses_nothing(small_disk: Path, free: int) -> None:
     filler.unlink()
     assert bounded(index, small_disk, AFTER).require().value == AFTER
     assert bounded(ask, small_disk).require().value == AFTER
+
+
+def index_with_small_files(folder: Path, kilobytes: int) -> int:
+    """Index while no file may become larger than this."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1_024, kilobytes * 1_024))
+    return index(folder, AFTER)
+
+
+@pytest.mark.parametrize("kilobytes", [0, 4, 16, 40, 100, 200])
+def test_an_index_whose_first_run_finds_a_full_disk_is_made_by_the_next(tmp_path: Path, kilobytes: int) -> None:
+    folder = tmp_path / "index"
+    error = bounded(index_with_small_files, folder, kilobytes).error
+    assert isinstance(error, CorpusError), repr(error)
+    assert "disk is full" in str(error)
+    if (folder / "chroma.sqlite3").exists():
+        with pytest.raises((CorpusNotFoundError, CorpusEmptyError), match="To resume it, run it again"):
+            ChromaCorpus.open(folder, embedder=HashEmbedder())
+    assert bounded(index, folder, AFTER).require().value == AFTER
+    assert bounded(ask, folder).require().value == AFTER
 
 
 def test_a_writer_on_a_read_only_file_system_says_so(small_disk: Path) -> None:

@@ -29,6 +29,17 @@ MAX_VALUE_BYTES = 10_000_000
 """The maximum size of a value that is read from the database."""
 _COMPARED_LETTERS = 500
 """The characters of a metadata value that are compared when the keys of a collection are chosen."""
+_TABLES = (
+    "collection_metadata",
+    "collections",
+    "databases",
+    "embedding_metadata",
+    "embeddings",
+    "embeddings_queue",
+    "max_seq_id",
+    "segments",
+)
+"""The tables that are read. Chroma makes them one after the other when it first opens a folder."""
 _UNREADABLE = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"})
 
 
@@ -190,6 +201,7 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=timeout)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
             _require_tables(database, file)
+            _require_begun(database, folder)
             yield database
     except sqlite3.Error as error:
         name = str(getattr(error, "sqlite_errorname", ""))
@@ -217,6 +229,18 @@ def _require_tables(database: sqlite3.Connection, file: Path) -> None:
             f"{file} has views, triggers or computed columns, which Chroma does not make. Delete it, and index the "
             "documents again."
         )
+
+
+def _require_begun(database: sqlite3.Connection, folder: Path) -> None:
+    """Raise `CorpusNotFoundError` if Chroma has not made all tables. It makes the others when it opens the folder."""
+    query = "select count(*) from sqlite_master where type = 'table' and name in (select value from json_each(?))"
+    if database.execute(query, (json.dumps(_TABLES),)).fetchone()[0] == len(_TABLES):
+        return
+    is_chromas = (
+        "select not exists (select 1 from sqlite_master) or exists (select 1 from sqlite_master where name = ?)"
+    )
+    if database.execute(is_chromas, ("migrations",)).fetchone()[0]:
+        raise CorpusNotFoundError(f"the indexing into {folder} was never completed. To resume it, run it again.")
 
 
 def vector_files(folder: Path, segment: str) -> Path | None:
