@@ -178,6 +178,19 @@ def gemini(*texts: str, snake: bool = False) -> list[dict[str, Any]]:
     return messages
 
 
+def interactions(*texts: str) -> list[dict[str, Any]]:
+    """Steps of Gemini's Interactions API. A result is a text, a list of parts or an object."""
+    steps: list[dict[str, Any]] = [{"type": "user_input", "content": [{"type": "text", "text": TASK}]}]
+    for number, text in enumerate(texts):
+        outputs = (text, [{"type": "text", "text": text}], {"results": text.split("\n\n"), "total": 3.5})
+        steps += [
+            {"type": "thought", "signature": "c2ln", "summary": [{"type": "text", "text": "I search."}]},
+            {"type": "function_call", "id": f"f{number}", "name": "search", "arguments": {"query": "more " * 300}},
+            {"type": "function_result", "call_id": f"f{number}", "name": "search", "result": outputs[number % 3]},
+        ]
+    return steps
+
+
 def legacy(*texts: str) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = [{"role": "user", "content": TASK}]
     for text in texts:
@@ -197,6 +210,7 @@ TEXTS = (noises(0, 6), f"{noises(10, 3)}\n\n{FILM}\n\n{noises(20, 3)}", noises(3
         ("bedrock", bedrock(*TEXTS)),
         ("gemini", gemini(*TEXTS)),
         ("gemini", gemini(*TEXTS, snake=True)),
+        ("gemini", interactions(*TEXTS)),
         ("openai", legacy(*TEXTS)),
     ],
 )
@@ -212,6 +226,30 @@ def test_histories_of_other_providers_are_pruned(kind: str, messages: list[Any])
     assert messages == before
     assert keeper.prune(pruned.messages).messages == pruned.messages
     assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+
+
+def test_steps_of_an_interaction_keep_what_is_signed() -> None:
+    steps = interactions(*TEXTS)
+    own = [
+        {"type": "google_search_call", "id": "g", "arguments": {"queries": ["director"]}, "signature": "c2ln"},
+        {
+            "type": "google_search_result",
+            "call_id": "g",
+            "result": [{"search_suggestions": TEXTS[0]}],
+            "signature": "s",
+        },
+        {"type": "code_execution_call", "id": "e", "arguments": {"code": "print(1)", "language": "python"}},
+        {"type": "code_execution_result", "call_id": "e", "result": TEXTS[0], "signature": "c2ln"},
+        {"type": "model_output", "content": [{"type": "text", "text": "I looked."}, {"type": "image", "data": "a"}]},
+    ]
+    failed = {"type": "function_result", "call_id": "f0", "result": "nothing", "is_error": True}
+    history = [*steps[:3], failed, *own, *steps[4:]]
+    pruned = pruner().prune(history)
+    assert pruned.report.warnings == ()
+    changed = [step["type"] for step, new in zip(history, pruned.messages, strict=True) if step != new]
+    assert set(changed) == {"function_result"}
+    assert Transcript(history).results[0].is_error
+    assert "I looked." in Transcript(history).contents[8].text
 
 
 @pytest.mark.parametrize("history", [gemini, legacy])

@@ -1,10 +1,10 @@
 """A proxy before a model server that prunes conversations on their way, for `ctx1 proxy`.
 
 The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Cohere's `/v1/chat` and
-`/v2/chat`, Ollama's `/api/chat`, Gemini's `generateContent`, Bedrock's `converse` and Vertex AI's `rawPredict`. In a
-pruned body, only the texts that changed differ. Everything else passes through byte for byte. Answers are relayed as
-they arrive, including their headers. The proxy adds no key, follows no redirect and keeps no cookie. Keys in headers
-pass through, and are neither stored nor logged.
+`/v2/chat`, Ollama's `/api/chat`, Gemini's `generateContent` and `interactions`, Bedrock's `converse` and Vertex AI's
+`rawPredict`. In a pruned body, only the texts that changed differ. Everything else passes through byte for byte.
+Answers are relayed as they arrive, including their headers. The proxy adds no key, follows no redirect and keeps no
+cookie. Keys in headers pass through, and are neither stored nor logged.
 """
 
 from __future__ import annotations
@@ -79,12 +79,13 @@ CONVERSATION_FIELDS = {
     "/v2/chat": "messages",
     "/v1/chat": COHERE_HISTORY,
     "/api/chat": "messages",
+    "/interactions": "input",
 }
 """The ends of paths whose requests are pruned, and the field that holds the conversation.
 
 Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. Cohere has `/v1/chat` and
-`/v2/chat`. Ollama's own API has `/api/chat`. Gateways and clouds have more before these ends, such as
-`/openai/deployments/NAME`.
+`/v2/chat`. Ollama's own API has `/api/chat`, and Gemini's Interactions API has `/v1beta/interactions`. Gateways and
+clouds have more before these ends, such as `/openai/deployments/NAME`.
 """
 _MODEL_PATHS = (
     (

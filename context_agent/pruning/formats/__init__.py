@@ -26,6 +26,7 @@ from context_agent.pruning.formats.gemini import is_gemini, read_gemini
 from context_agent.pruning.formats.gemini_cli import is_gemini_cli, read_gemini_cli
 from context_agent.pruning.formats.goose import is_goose, read_goose
 from context_agent.pruning.formats.haystack import is_haystack, read_haystack
+from context_agent.pruning.formats.interactions import is_interaction_step, read_interaction_step
 from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamaindex
 from context_agent.pruning.formats.mistral import MISTRAL_ENTRIES, MISTRAL_MESSAGES, read_mistral
 from context_agent.pruning.formats.opencode import is_opencode, read_opencode
@@ -46,6 +47,7 @@ _FAMILIES: dict[str, MessageKind] = {"message": "responses", **dict.fromkeys(MIS
 _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageContent]], ...] = (
     (is_opencode, read_opencode),
     (is_gemini_cli, read_gemini_cli),
+    (is_interaction_step, read_interaction_step),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {

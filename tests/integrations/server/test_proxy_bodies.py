@@ -188,6 +188,8 @@ def test_only_the_innermost_differences_are_found() -> None:
         ("/model/anthropic.claude-v2:1/converse", "messages"),
         ("/model/m/converse-stream", "messages"),
         ("/api/chat", "messages"),
+        ("/v1beta/interactions", "input"),
+        ("/v1beta/interactions/v1_abc/cancel", None),
         ("/openai/deployments/gpt-5/chat/completions", "messages"),
         ("/openai/v1/responses", "input"),
         ("/openai/responses", "input"),
