@@ -38,6 +38,7 @@ from context_agent.train.demo.plan import DEMONSTRATIONS, LESSONS, DemoPlan
 from context_agent.train.demo.report import DemoReport, write_report
 from context_agent.train.demo.scores import DemoScore, load_scores, save_scores, score_episode
 from context_agent.train.models import load_model
+from context_agent.train.rl.episode_table import episode_file
 from context_agent.train.rl.evaluation import temperature_name
 from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
 from context_agent.train.rl.samplers import open_sampler
@@ -133,13 +134,9 @@ class DemoEvaluator:
             )
         pairs = zip(done, self._questions, strict=True)
         scores = [score_episode(item, question, agent.corpus, self._plan.judged) for item, question in pairs]
-        self._keep(name, done)
+        save_episodes(self._plan.out / "trajectories" / name, done)
         save_scores(self._file(evaluation, temperature), scores, self._about(evaluation, temperature))
         return scores
-
-    def _keep(self, name: str, episodes: Sequence[Trajectory]) -> None:
-        for episode in episodes[:SAVED_EPISODES]:
-            write(episode, self._plan.out / "trajectories" / name / f"{episode.header.id.replace('/', '_')}.jsonl")
 
     def _file(self, evaluation: DemoEvaluation, temperature: float) -> Path:
         return self._plan.out / "evaluations" / f"{evaluation.name}-{temperature_name(temperature)}.jsonl"
@@ -271,6 +268,12 @@ class DemoCourse:
 
     def _spent(self) -> dict[str, Any]:
         return dict(read_json(self._seconds)) if self._seconds.is_file() else {}
+
+
+def save_episodes(folder: Path, episodes: Sequence[Trajectory]) -> None:
+    """Save the first episodes of an evaluation."""
+    for episode in episodes[:SAVED_EPISODES]:
+        write(episode, folder / episode_file(episode.header.id))
 
 
 def _write_questions(path: Path, questions: Sequence[Question]) -> None:

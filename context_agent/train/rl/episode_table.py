@@ -91,13 +91,13 @@ def save_trajectories(folder: Path, episodes: Iterable[ScoredEpisode]) -> dict[s
     failed = 0
     for episode in episodes:
         try:
-            write(episode.trajectory, folder / _file_name(episode.id))
+            write(episode.trajectory, folder / episode_file(episode.id))
         except OSError:
             failed += 1
     return {"trajectories_failed": float(failed)} if failed else {}
 
 
-def _file_name(episode: str) -> str:
+def episode_file(episode: str) -> str:
     """Return the name of an episode's file. The id may contain the id of a question, which may be any text."""
     safe = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in episode)
     digest = "" if safe == episode else f"-{crc32(episode.encode(errors='surrogatepass')):08x}"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from context_agent import MemoryCorpus
 from context_agent.cli.app import run
 from context_agent.harness.trajectory_file import read
 from context_agent.testing.tiny_runs import timeless, weights
 from context_agent.train.demo import plan
 from context_agent.train.demo.scores import load_scores
 from context_agent.train.metrics_log import MetricsLog
+from tests.support.demo_records import pruned
 
 pytest.importorskip("trl")
 
@@ -95,6 +98,15 @@ def test_scores_are_of_the_episodes_that_can_be_viewed(done: Path) -> None:
         trajectory.verify()
         assert trajectory.end is not None
         assert score_by_question[str(trajectory.header.question_id)].placed == trajectory.end.tokens
+
+
+def test_any_id_of_a_question_gives_a_saved_episode_of_its_own(tmp_path: Path, corpus: MemoryCorpus) -> None:
+    from context_agent.train.demo.course import save_episodes
+
+    ids = ["a/b", "a_b", "\0", "x" * 300]
+    trajectory = pruned(corpus)
+    save_episodes(tmp_path, [replace(trajectory, header=replace(trajectory.header, id=name)) for name in ids])
+    assert {read(path).header.id for path in tmp_path.iterdir()} == set(ids)
 
 
 def test_prunes_are_not_carried_out_under_control(done: Path) -> None:
