@@ -231,10 +231,10 @@ def proxy(
 ) -> int:
     """Prune the conversations of any agent on their way to its model.
 
-    Point the agent's base URL at the proxy. In conversations sent to /v1/chat/completions, /v1/responses, /v1/messages
-    and /v2/chat, the proxy removes the parts of tool results that no longer matter. All other requests, keys and
-    streams pass through unchanged. The report of what was saved is at /_context/report. Its three main lines are
-    printed when the proxy stops.
+    Point the agent's base URL at the proxy. In conversations sent to the APIs of OpenAI, Anthropic, Google, Cohere,
+    Mistral, Ollama and Bedrock, the proxy removes the parts of tool results that no longer matter. All other requests,
+    keys and streams pass through unchanged. The report of what was saved is at /_context/report. Its three main lines
+    are printed when the proxy stops.
 
     Args:
         upstream: Address of the model server, e.g. https://api.openai.com.

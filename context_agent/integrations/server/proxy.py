@@ -80,12 +80,15 @@ CONVERSATION_FIELDS = {
     "/v1/chat": COHERE_HISTORY,
     "/api/chat": "messages",
     "/interactions": "input",
+    "/v1/conversations": "inputs",
+    "/v1/agents/completions": "messages",
 }
 """The ends of paths whose requests are pruned, and the field that holds the conversation.
 
 Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. Cohere has `/v1/chat` and
-`/v2/chat`. Ollama's own API has `/api/chat`, and Gemini's Interactions API has `/v1beta/interactions`. Gateways and
-clouds have more before these ends, such as `/openai/deployments/NAME`.
+`/v2/chat`. Ollama's own API has `/api/chat`, and Gemini's Interactions API has `/v1beta/interactions`. Mistral has
+`/v1/conversations` and `/v1/agents/completions`. Gateways and clouds have more before these ends, such as
+`/openai/deployments/NAME`.
 """
 _MODEL_PATHS = (
     (
