@@ -10,7 +10,7 @@ from context_agent.retrieval.loaders.xml_events import Kind, grammar, reference
 from context_agent.types import Document
 
 _SLIDES = grammar(root="presentation", presentation="sldIdLst", sldIdLst="sldId")
-_SHAPES = "sp grpSp graphicFrame"
+_SHAPES = "sp grpSp graphicFrame AlternateContent"
 _TEXT = grammar(
     root="sld notes",
     sld="cSld",
@@ -18,6 +18,8 @@ _TEXT = grammar(
     cSld="spTree",
     spTree=_SHAPES,
     grpSp=_SHAPES,
+    AlternateContent="Choice",
+    Choice=_SHAPES,
     sp="nvSpPr txBody",
     nvSpPr="nvPr",
     nvPr="ph",

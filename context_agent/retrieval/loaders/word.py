@@ -31,9 +31,11 @@ _TEXT = grammar(
     p=f"pPr {_RUNS}",
     pPr="pStyle",
     **dict.fromkeys(("hyperlink", "ins", "moveTo", "fldSimple", "smartTag", "dir", "bdo"), _RUNS),
-    r="t tab br cr noBreakHyphen ptab AlternateContent drawing pict",
+    r="t tab br cr noBreakHyphen ptab ruby AlternateContent drawing pict",
+    ruby="rubyBase",
+    rubyBase=_RUNS,
     AlternateContent="Choice",
-    Choice="drawing pict",
+    Choice="drawing pict symEx",
     drawing="inline anchor",
     **dict.fromkeys(("inline", "anchor"), "graphic"),
     graphic="graphicData",
@@ -185,4 +187,10 @@ def _character(event: Event) -> str:
     """Return the character for an empty element, such as a tab. For any other element, return an empty string."""
     if event.name == "br":
         return "\n" if attribute(event.attributes, "type") in {"", "textWrapping"} else ""
+    if event.name == "symEx":
+        try:
+            character = chr(int(attribute(event.attributes, "char"), 16))
+        except (ValueError, OverflowError):
+            return ""
+        return character if character.isprintable() else ""
     return _CHARACTERS.get(event.name, "")

@@ -116,6 +116,20 @@ def test_a_word_file_gives_paragraphs_and_tables_in_order(tmp_path: Path) -> Non
     assert (document.title, document.metadata["author"], document.metadata["path"]) == ("The Weir", "Ada", "a.docx")
 
 
+def test_shapes_with_an_alternative_are_read_once(tmp_path: Path) -> None:
+    path, part = slides(tmp_path / "a.pptx"), "ppt/slides/slide1.xml"
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name).decode("utf-8", "surrogateescape") for name in archive.namelist()}
+    first, *rest = files[part].split("<p:sp>")
+    shape, after = rest.pop().split("</p:sp>")
+    two = "".join(f"<m:{form}><p:sp>{shape}</p:sp></m:{form}>" for form in ("Choice", "Fallback"))
+    files[part] = "<p:sp>".join([first, *rest]) + f'<m:AlternateContent xmlns:m="m">{two}</m:AlternateContent>{after}'
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text.encode("utf-8", "surrogateescape"))
+    assert only(path).text.count("Built in 1901") == 1
+
+
 def test_a_presentation_gives_titles_texts_tables_and_notes(tmp_path: Path) -> None:
     document = only(slides(tmp_path / "a.pptx"))
     assert document.text == "## The Weir\n\nBuilt in 1901\n\nHeight | 4 m\n\nSpeak slowly."

@@ -9,7 +9,7 @@ import pytest
 
 from context_agent.retrieval.loaders import LoadReport, load
 
-NAMESPACES = 'xmlns:w="w" xmlns:m="m" xmlns:v="v" xmlns:a="a"'
+NAMESPACES = 'xmlns:w="w" xmlns:m="m" xmlns:v="v" xmlns:a="a" xmlns:x="x"'
 LINK = '<Relationship Id="r{number}" Type="http://example.org/{kind}" Target="{target}"/>'
 
 
@@ -96,6 +96,24 @@ BODIES = {
     "a text box in two forms": (
         paragraph(run("Around it."), f"<w:r><m:AlternateContent>{DRAWING}{FALLBACK}</m:AlternateContent></w:r>"),
         "In the box.\n\nAround it.",
+    ),
+    "an emoji in two forms": (
+        paragraph(
+            run("Well done "),
+            '<w:r><m:AlternateContent><m:Choice><x:symEx x:font="Emoji" x:char="1F642"/></m:Choice>'
+            "<m:Fallback><w:t>\U0001f642</w:t></m:Fallback></m:AlternateContent></w:r>",
+            *(
+                f'<w:r><m:AlternateContent><m:Choice><x:symEx x:char="{code}"/></m:Choice></m:AlternateContent></w:r>'
+                for code in ("", "x", "D800", "FFFFFFFF", "F" * 30)
+            ),
+        ),
+        "Well done \U0001f642",
+    ),
+    "text with its reading": (
+        paragraph(
+            f"<w:r><w:ruby><w:rt>{run('とうきょう')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase></w:ruby></w:r>"
+        ),
+        "東京",
     ),
     "an old text box": (
         paragraph(f"<w:r>{text_box('w:pict', 'v:group', 'v:rect', 'v:textbox')}</w:r>"),
