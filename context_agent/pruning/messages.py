@@ -32,8 +32,8 @@ _UNMARKED = (
     "has a tool result in its text, after {!r}, and stays as it is. Send it as a tool message, or as a message that "
     "begins with <tool_result> and ends with </tool_result>."
 )
-CACHE_MARK = "cache_control"
-"""The field of a message part that marks the end of a cached prefix."""
+CACHE_MARKS = ("cache_control", "prompt_cache_breakpoint")
+"""The fields of a message part that mark the end of a cached prefix, in Anthropic's and in OpenAI's API."""
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,10 @@ def _with_mark(part: Mapping[str, Any], replaced: Mapping[str, Any]) -> Mapping[
 
     The mark belongs to the place in the conversation. Agents move it from turn to turn, and providers limit the number.
     """
-    if part.get(CACHE_MARK) == replaced.get(CACHE_MARK):
+    if all(part.get(name) == replaced.get(name) for name in CACHE_MARKS):
         return part
-    unmarked = {name: value for name, value in part.items() if name != CACHE_MARK}
-    return {**unmarked, CACHE_MARK: replaced[CACHE_MARK]} if CACHE_MARK in replaced else unmarked
+    unmarked = {name: value for name, value in part.items() if name not in CACHE_MARKS}
+    return unmarked | {name: replaced[name] for name in CACHE_MARKS if name in replaced}
 
 
 def _with_values(value: Any, values: Mapping[Path, Any]) -> Any:

@@ -370,6 +370,19 @@ def test_the_mark_of_a_cached_prefix_stays_when_its_image_goes() -> None:
     assert "cache_control" not in json.dumps(keeper.prune(unmarked).messages)
 
 
+def test_a_breakpoint_of_openais_cache_stays_in_its_place() -> None:
+    unmarked = screens("responses", 6)
+    marked = copy.deepcopy(unmarked)
+    marked[2]["output"][0]["prompt_cache_breakpoint"] = {"mode": "explicit"}
+    keeper = ContextPruner(3_000, effort="fast", prices=ALWAYS)
+    pruned = keeper.prune(marked)
+    stub = pruned.messages[2]["output"][0]
+    assert (stub["type"], stub["prompt_cache_breakpoint"]) == ("input_text", {"mode": "explicit"})
+    assert "prompt_cache_breakpoint" not in json.dumps(keeper.prune(unmarked).messages)
+    del stub["prompt_cache_breakpoint"]
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == unmarked
+
+
 @pytest.mark.parametrize("image_had_it", [True, False])
 @pytest.mark.parametrize("stub_has_it", [True, False])
 def test_a_restored_image_has_the_mark_of_its_stub(*, image_had_it: bool, stub_has_it: bool) -> None:
