@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
 from pathlib import PurePath
 
 from context_agent.retrieval.loaders.content_lines import (
@@ -74,7 +75,8 @@ def _components(lines: Iterable[ContentLine], names: list[str]) -> Iterator[list
 def _entry(properties: Sequence[ContentLine]) -> Entry:
     first = {line.name: line for line in reversed(properties)}
     summary = first["SUMMARY"].text if "SUMMARY" in first else ""
-    start, end = (_moment(first[name]) if name in first else "" for name in ("DTSTART", "DTEND"))
+    start = _moment(first["DTSTART"]) if "DTSTART" in first else ""
+    end = _end(first["DTEND"], start) if "DTEND" in first else ""
     lines = [summary, f"{start} to {end}" if start and end and end != start else start]
     for name, label in _DETAILS.items():
         if name in first:
@@ -96,11 +98,21 @@ def _moment(line: ContentLine) -> str:
     if match is None:
         return value[:MAX_TIME]
     year, month, day, hour, minute, utc = match.groups()
-    date = f"{year}-{month}-{day}"
+    stated = f"{year}-{month}-{day}"
     if hour is None:
-        return date
+        return stated
     zone = " UTC" if utc else f" ({line.parameters['TZID']})" if "TZID" in line.parameters else ""
-    return f"{date} {hour}:{minute}{zone}"[:MAX_TIME]
+    return f"{stated} {hour}:{minute}{zone}"[:MAX_TIME]
+
+
+def _end(line: ContentLine, start: str) -> str:
+    """Return the end of an entry. The end of an entry of whole days is stated as the day after it."""
+    end = _moment(line)
+    try:
+        last = date.fromisoformat(end) - timedelta(days=1)
+    except (ValueError, OverflowError):
+        return end
+    return max(start, last.isoformat())
 
 
 def _person(line: ContentLine) -> str:

@@ -137,3 +137,25 @@ def test_a_file_of_another_format_is_read_as_text(tmp_path: Path, name: str) -> 
 
 def test_a_calendar_that_ends_in_an_event_keeps_it(tmp_path: Path) -> None:
     assert read(tmp_path, "a.ics", "BEGIN:VEVENT\nSUMMARY:Storm").text.strip() == "Storm"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [
+        ("20260102", "20260103", "2026-01-02"),
+        ("20260102", "20260102", "2026-01-02"),
+        ("20260228", "20260302", "2026-02-28 to 2026-03-01"),
+        ("20260102", "00010101", "2026-01-02 to 0001-01-01"),
+        ("20260102", "20269999", "2026-01-02 to 2026-99-99"),
+        ("20260102T090000", "20260102T100000", "2026-01-02 09:00 to 2026-01-02 10:00"),
+    ],
+)
+def test_an_entry_of_whole_days_ends_before_the_day_that_is_stated(
+    tmp_path: Path, start: str, end: str, text: str
+) -> None:
+    times = f"DTSTART;VALUE=DATE:{start}\nDTEND;VALUE=DATE:{end}"
+    (tmp_path / "a.ics").write_text(
+        f"BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Fair\n{times}\nEND:VEVENT\nEND:VCALENDAR\n"
+    )
+    (document,) = load(tmp_path)
+    assert document.text.strip() == f"Fair\n{text}"
