@@ -9,7 +9,7 @@ from rich.console import Console
 
 from context_agent.cli.app import cli, run
 from context_agent.cli.help import TwoColumns, commands_of
-from tests.support.ctx1_process import CTX1
+from tests.support import ctx1_process
 
 LINE = 80
 
@@ -108,8 +108,18 @@ def test_the_whole_help_describes_every_option_under_headings(inside):
         assert f"\n{heading}\n" in text
 
 
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory):
+    """The script that `ctx1 completion show` prints for bash."""
+    folder = tmp_path_factory.mktemp("completion")
+    process = ctx1_process.run("completion", "show", "--shell", "bash", cwd=folder)
+    assert process.returncode == 0, process.stderr
+    (folder / "ctx1.bash").write_text(process.stdout, encoding="utf-8")
+    return folder / "ctx1.bash"
+
+
 COMPLETE = """
-eval "$({ctx1} completion show --shell bash)"
+. '{script}'
 COMP_WORDS=({ctx1} {words}) COMP_CWORD={position}
 _ctx1
 echo "${{COMPREPLY[@]}}"
@@ -126,9 +136,9 @@ echo "${{COMPREPLY[@]}}"
         (["search", "--policy", ""], ["bridge", "hybrid", "chat", "anthropic", "tokens"]),
     ],
 )
-def test_the_completion_script_completes_for_bash(words, completions, tmp_path):
+def test_the_completion_script_completes_for_bash(words, completions, completion, tmp_path):
     quoted = " ".join(f"'{word}'" for word in words)
-    script = COMPLETE.format(ctx1=CTX1, words=quoted, position=len(words))
-    process = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    lines = COMPLETE.format(script=completion, ctx1=ctx1_process.CTX1, words=quoted, position=len(words))
+    process = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert process.returncode == 0, process.stderr
     assert sorted(process.stdout.split()) == sorted(completions)

@@ -116,7 +116,8 @@ main()
 def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, ending):
     rows = (json.dumps({"id": f"r{n}", "text": f"Row number {n} is about the Lume."}) for n in range(700))
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
-    command = [sys.executable, "-c", INTERRUPTED, str(int(ending)), "index", "rows.jsonl", "--path", "i"]
+    index = ("index", "rows.jsonl", "--path", "i", "--embedder", "static")
+    command = [sys.executable, "-c", INTERRUPTED, str(int(ending)), *index]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert process.returncode == 130, process.stderr
     message = re.search(
@@ -124,7 +125,7 @@ def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, endin
     )
     assert message, process.stderr
     stored_count = int(message[1].replace(",", ""))
-    report = read_report(ctx1("index", "rows.jsonl", "--path", "i", "--json"))
+    report = read_report(ctx1(*index, "--json"))
     assert 0 < stored_count < 700
     assert (report["added"], report["resumed"], report["stored"]) == (700, stored_count, 700 - stored_count)
 

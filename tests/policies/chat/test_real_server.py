@@ -13,9 +13,10 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 from context_agent import Limits, Progress, SearchAgent, SearchResult
@@ -25,18 +26,20 @@ from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.probe import inspect_server
 from context_agent.pruning.view import ActionTaken, TurnClosed
 from tests.support.chatting import QUESTION, corpus
-from tests.support.real_server import free_port, need_serving, serving_model
+from tests.support.real_server import need_serving, serving_model
 
 pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server, its model, and whether that model is able to answer questions."""
+    """A server, its model, whether that model is able to answer questions, and the process."""
 
     url: str
     model: str
     able: bool
+    processes: ExitStack = field(default_factory=ExitStack)
+    """Closing the stack ends the server. A server that a test starts in its place belongs onto the stack too."""
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +69,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def school(model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Served]:
     if request.param == "vllm" and not os.environ.get("CTX1_TEST_VLLM"):
         pytest.skip("no vLLM: set CTX1_TEST_VLLM to its `vllm` command, which may live in an environment of its own")
-    with serving_model(model, tmp_path_factory.mktemp(request.param), kind=request.param) as url:
-        yield Served(url, str(model), able=True)
+    with ExitStack() as processes:
+        url = processes.enter_context(serving_model(model, tmp_path_factory.mktemp("school"), kind=request.param))
+        yield Served(url, str(model), True, processes)
 
 
 def search_and_check(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[ActionTaken]]:
@@ -146,19 +150,19 @@ def test_thoughts_calls_and_results_pass_both_ways(school: Served, tmp_path: Pat
     assert events[-1].action.extra["usage"]["prompt_tokens"] > events[0].action.extra["usage"]["prompt_tokens"]
 
 
-async def test_an_episode_outlives_a_restart_of_its_server(model: Path, tmp_path: Path) -> None:
+async def test_an_episode_outlives_a_restart_of_its_server(
+    school: Served, model: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """The server dies after the first turn; one that starts seconds later in its place gets the rest."""
-    port = free_port()
-    servers = ExitStack()
-    url = servers.enter_context(serving_model(model, tmp_path, port))
-    policy = ChatPolicy(str(model), base_url=url, temperature=0.0, max_tokens=200, retries=12)
+    kind = request.node.callspec.params["school"]
+    policy = ChatPolicy(school.model, base_url=school.url, temperature=0.0, max_tokens=200, retries=12)
     restart: asyncio.Task[str] | None = None
-    with SearchAgent(corpus(), policy, trajectories=tmp_path / "traces") as agent, servers:
+    with SearchAgent(corpus(), policy, trajectories=tmp_path / "traces") as agent:
         async for item in agent.stream(QUESTION):
             if isinstance(item, Progress) and isinstance(item.event, TurnClosed) and restart is None:
-                servers.close()
-                new_server = serving_model(model, tmp_path, port)
-                restart = asyncio.create_task(asyncio.to_thread(servers.enter_context, new_server))
+                school.processes.close()
+                new_server = serving_model(model, tmp_path, httpx.URL(school.url).port, kind)
+                restart = asyncio.create_task(asyncio.to_thread(school.processes.enter_context, new_server))
         assert isinstance(item, SearchResult)
         assert restart is not None
         await restart
