@@ -47,16 +47,20 @@ class Found:
 
 def package_patterns() -> Iterator[Found]:
     """Yield every call of `re` in the package, in the order of the files."""
-    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(PACKAGE.rglob("*.py"))}
-    everywhere = _methods_by_name(trees.values())
-    for file, tree in trees.items():
+    trees = ((file, ast.parse(file.read_text(encoding="utf-8"))) for file in sorted(PACKAGE.rglob("*.py")))
+    nodes = {file: list(ast.walk(tree)) for file, tree in trees}
+    by_file = {file: _methods_by_name(found) for file, found in nodes.items()}
+    everywhere: dict[str, frozenset[str]] = {}
+    for methods in by_file.values():
+        for name, called in methods.items():
+            everywhere[name] = everywhere.get(name, frozenset()) | called
+    for file, found in nodes.items():
         module = ".".join(("context_agent", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-        names = {id(node.value): node.targets[0].id for node in ast.walk(tree) if _is_assignment(node)}
-        here = _methods_by_name([tree])
-        for call in ast.walk(tree):
+        names = {id(node.value): node.targets[0].id for node in found if _is_assignment(node)}
+        for call in found:
             if isinstance(call, ast.Call) and (method := _method_of_re(call)):
                 name = names.get(id(call), "") if method == "compile" else ""
-                used = (here if name.startswith("_") else everywhere).get(name, frozenset())
+                used = (by_file[file] if name.startswith("_") else everywhere).get(name, frozenset())
                 methods = used if method == "compile" else frozenset((method,))
                 yield Found(module, name, ast.unparse(call.args[0]), _compiled(module, call, method), methods)
 
@@ -73,16 +77,15 @@ def _method_of_re(call: ast.Call) -> str:
     return ""
 
 
-def _methods_by_name(trees: Iterable[ast.AST]) -> dict[str, frozenset[str]]:
-    """Return the methods that the package calls on each name. One that is passed on may be searched for anywhere."""
+def _methods_by_name(nodes: Sequence[ast.AST]) -> dict[str, frozenset[str]]:
+    """Return the methods that a file calls on each name. One that is passed on may be searched for anywhere."""
     methods: dict[str, set[str]] = {}
-    for tree in trees:
-        called = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in METHODS}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in METHODS:
-                methods.setdefault(node.value.id, set()).add(node.attr)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in called:
-                methods.setdefault(node.id, set()).add("search")
+    called = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in METHODS}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in METHODS:
+            methods.setdefault(node.value.id, set()).add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in called:
+            methods.setdefault(node.id, set()).add("search")
     return {name: frozenset(found) for name, found in methods.items()}
 
 
