@@ -59,6 +59,9 @@ _SUPERSETS = {
     "iso8859-9": "cp1254",
     "shift_jis": "cp932",
     "euc_kr": "cp949",
+    "tis-620": "cp874",
+    "iso8859-11": "cp874",
+    "big5": "big5hkscs",
     "gb2312": "gb18030",
     "gbk": "gb18030",
 }
@@ -157,9 +160,13 @@ def _declared(data: bytes, encoding: str | None) -> Decoded | None:
 
 
 def _codec(encoding: str) -> str:
-    """Return Python's name of an encoding in which text is stored. Otherwise return an empty string."""
+    """Return Python's name of an encoding in which text is stored. Otherwise return an empty string.
+
+    Files also declare names such as `x-sjis` and `iso-8859-8-i`, which Python has without the additions.
+    """
+    label = encoding.lower().removeprefix("x-").removesuffix("-i")
     try:
-        name = codecs.lookup(encoding).name if len(encoding) <= LONGEST_ENCODING else ""
+        name = codecs.lookup(label).name if len(encoding) <= LONGEST_ENCODING else ""
     except (LookupError, UnicodeError, ValueError):
         return ""
     return "" if name in _NO_ENCODINGS else name
