@@ -37,6 +37,9 @@ MOST_USERS = 100_000
 _SLACK_USER = re.compile(r"[A-Z0-9]{1,20}")
 _SLACK_MENTION = re.compile(r"<@(?P<user>[A-Z0-9]{1,20})(?:\|(?P<name>[^<>|\n]{1,100}))?>")
 
+_SLACK_ESCAPES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
+"""The characters that Slack escapes in the text of a message. The ampersand is the last one to be replaced."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -203,6 +206,8 @@ def _slack_turns(messages: Iterable[object], users: Mapping[str, str]) -> Iterat
     for message in found:
         user = _string(message.get("user"))
         text = _SLACK_MENTION.sub(mentioned, _text_of(message.get("text")))
+        for escaped, character in _SLACK_ESCAPES.items():
+            text = text.replace(escaped, character)
         yield Turn(_slack_name(message) or names.get(user, user), _moment(message.get("ts")), text)
 
 

@@ -108,6 +108,13 @@ def test_a_day_of_a_slack_channel_is_a_document(tmp_path: Path) -> None:
     ]
 
 
+def test_the_text_of_a_slack_message_has_no_escapes(tmp_path: Path) -> None:
+    message = {"ts": "1700000000.1", "user": "U1", "text": "if a &lt; b &amp;&amp; c -&gt; d: &amp;lt; <@U1>"}
+    write(tmp_path, "general/2026-01-02.json", [message])
+    (document,), _ = read(tmp_path)
+    assert document.text.strip().endswith(":\nif a < b && c -> d: &lt; <@U1>")
+
+
 def test_users_of_a_slack_channel_have_the_names_that_any_message_of_the_day_tells(tmp_path: Path) -> None:
     def message(user: str, text: str, **profile: str) -> dict[str, object]:
         told = {"user_profile": {"display_name": "", **profile}} if profile else {}
