@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from itertools import accumulate
 
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]{0,100}[ -/]{0,10}[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07|\x1b\\)|[()][0-9A-Za-z]|[=>78DEHMc])"
@@ -32,11 +31,12 @@ class PlainText:
     """
 
     def __init__(self, text: str) -> None:
-        found = [*_ESCAPE.finditer(text)]
-        removed = [0, *accumulate(len(match[0]) for match in found)]
         self.text = _ESCAPE.sub("", text)
-        self._places = [match.start() - before for match, before in zip(found, removed, strict=False)]
-        self._removed = removed
+        self._places: list[int] = []
+        self._removed = [0]
+        for match in _ESCAPE.finditer(text):
+            self._places.append(match.start() - self._removed[-1])
+            self._removed.append(self._removed[-1] + match.end() - match.start())
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Return the span in the text with escape sequences.
