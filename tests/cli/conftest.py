@@ -50,8 +50,8 @@ def notes(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def index(notes):
-    """The notes, indexed by `ctx1 index`, with static vectors: a search of them takes a third of the time."""
+    """The notes, indexed by `ctx1 index`."""
     folder = notes.parent / "index"
-    index_run = ctx1_process.run("index", notes, "--path", folder, "--embedder", "static", cwd=notes.parent)
+    index_run = ctx1_process.run("index", notes, "--path", folder, cwd=notes.parent)
     assert index_run.returncode == 0, index_run.stderr
     return folder
