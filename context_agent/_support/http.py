@@ -55,6 +55,7 @@ from context_agent._support.http_body import (
     response_limit,
 )
 from context_agent._support.redaction import SHORTEST_IN_ERRORS, SHORTEST_IN_REPLIES, Redactor
+from context_agent._support.unread_bytes import close_unread
 from context_agent.errors import ConfigError, ServerError
 from context_agent.text.normalization import well_formed
 
@@ -446,6 +447,7 @@ class Endpoint:
         async with self._semaphore:
             try:
                 client = await self._client()
+                await close_unread(client._transport_for_url(url))  # noqa: SLF001 (a proxy of the environment has its own)
                 async with (
                     asyncio.timeout(seconds) as deadline,
                     client.stream(method, url, content=content, headers=self._headers()) as response,

@@ -34,6 +34,7 @@ from context_agent.retrieval.rerankers import HttpReranker, load_reranker
 from tests.support.bounded import bounded
 from tests.support.chatting import QUESTION, corpus
 from tests.support.http_server import Response, http_server
+from tests.support.raw_http import raw_upstream
 
 KEY = "sk-very/secret+key=123456789"
 VECTORS = Response({"data": [{"index": 0, "embedding": [1.0, 2.0]}]})
@@ -534,3 +535,12 @@ def test_a_refusal_keeps_its_type_for_the_policies() -> None:
     assert excinfo.value.status == 400
     assert isinstance(excinfo.value, ContextAgentError)
     assert BASE_URL.startswith("http://localhost")
+
+
+def test_a_second_answer_on_the_connection_is_nobodys() -> None:
+    """Otherwise one search would get the answer that the server made for another."""
+    first, second = (b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n" + body for body in (b'{"n":1}', b'{"n":2}'))
+    with raw_upstream(first + second, keeps_open=True) as server:
+        endpoint = Endpoint(server.url, api_key_env=None, retries=0, timeout=10)
+        assert [endpoint.json_sync("/ask", {}) for _ in range(3)] == [{"n": 1}] * 3
+        endpoint.close()

@@ -28,6 +28,7 @@ from context_agent._support.extras import extra
 from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
 from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent._support.json_text import differences, with_values
+from context_agent._support.unread_bytes import close_unread
 from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
 from context_agent.integrations.server.admission import Ticket
@@ -426,7 +427,7 @@ class Proxy(LimitedService):
             Problem: If the upstream does not answer or its answer is invalid.
         """
         assert self._transport is not None
-        await _close_unread(self._transport)
+        await close_unread(self._transport)
         outgoing = httpx.Request(
             request.method,
             self._base,
@@ -531,27 +532,6 @@ def caller_of(headers: Headers, query: bytes = b"") -> bytes:
     """Return bytes that identify the caller: the keys in the headers and in the query of the address."""
     sent = [headers.get(name, "").encode("latin-1") for name in KEY_HEADERS]
     return b"\n".join([*sent, *(part for part in query.split(b"&") if part.lower().startswith(KEY_PARAMETERS))])
-
-
-async def _close_unread(transport: httpx.AsyncHTTPTransport) -> None:
-    """Close the idle connections on which the upstream sent more than its answer.
-
-    httpcore 1.0 keeps such bytes, and would read them as the answer to the next request. A caller that then sends its
-    request at once gets a connection without such bytes.
-    """
-    while unread := [connection for connection in transport._pool.connections if _has_unread_bytes(connection)]:  # noqa: SLF001
-        for connection in unread:
-            await connection.aclose()
-
-
-def _has_unread_bytes(connection: Any) -> bool:
-    """Return whether an idle connection of httpcore has read bytes that belong to no answer."""
-    if connection.is_closed() or not connection.is_idle():
-        return False
-    # A connection through a proxy is around another one. httpcore has no public way to what h11 has read.
-    while not hasattr(connection, "_h11_state"):
-        connection = connection._connection  # noqa: SLF001
-    return bool(connection._h11_state.trailing_data[0])  # noqa: SLF001
 
 
 def _environment_proxy(url: httpx.URL) -> str | None:
