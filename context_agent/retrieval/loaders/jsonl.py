@@ -12,7 +12,7 @@ from typing import BinaryIO
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.conversations import is_conversation, read_conversation
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, utf_encoding
-from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.reading import Reading, decoded
 from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row, has_text
 from context_agent.types import Document
 
@@ -80,10 +80,20 @@ def _encoding_of(head: bytes) -> str:
     return encoding or "utf-8"
 
 
+def _decoded_anew(reading: Reading, line: str) -> str:
+    """Return a line that is not UTF-8 as other text is read. If it is not in the named encoding, raise `DataError`."""
+    if reading.options.encoding:
+        raise DataError(f"the line is not valid {reading.options.encoding}. Pass another --encoding.")
+    return decoded(reading, line.encode("utf-8", "surrogateescape")).text
+
+
 def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
     if _UNDECODED.search(line):
-        reading.skip(f"the line is not valid {reading.options.encoding or 'UTF-8'}", number)
-        return
+        try:
+            line = _decoded_anew(reading, line)
+        except DataError as error:
+            reading.skip(str(error), number)
+            return
     most = reading.options.max_size // TEXT_PER_VALUE
     if len(line) > most and sum(map(line.count, ",[{")) > most:
         reading.skip(

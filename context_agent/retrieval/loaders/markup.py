@@ -28,7 +28,7 @@ _PARAGRAPHS = frozenset(
     "address article aside blockquote body details div dl fieldset figure figcaption footer form header hr html main"
     " nav ol p pre section summary table ul".split()
 )
-_LINES = frozenset("br caption dd dt legend li optgroup option tbody tfoot thead tr".split())
+_LINES = frozenset("br caption dd dt legend li optgroup option select tbody tfoot thead tr".split())
 _CELLS = frozenset(["td", "th"])
 _NUMERIC = re.compile(r"&#(?:x0*[0-9a-f]{7,}|0*[0-9]{8,});?", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)

@@ -16,7 +16,8 @@ from context_agent.retrieval.loaders.reading import (
 )
 from context_agent.types import Document
 
-_HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]*)", re.MULTILINE)
+_HEADING = re.compile(r"^ {0,3}(?:#{1,6}[ \t]+([^\n]*)|([^\s#>|][^\n]*)\n {0,3}=+[ \t]*$)", re.MULTILINE)
+"""A heading that begins with `#`, or a line of text above a line of equals signs."""
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _RST_HEADING = re.compile(
     r"^(?:([=\-~^\"'#*+`:._])\1{2,}[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}[ \t]*$"
@@ -60,4 +61,4 @@ def read_html(reading: Reading) -> Iterator[Document]:
 def markdown_title(text: str) -> str:
     """Return the first heading outside of fenced code. If there is none, return an empty string."""
     heading = _HEADING.search(_FENCED.sub("", text))
-    return heading[1].strip().rstrip("#").strip() if heading else ""
+    return (heading[1] or heading[2] or "").strip().rstrip("#").strip() if heading else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.conversations import Turn, conversation
@@ -15,9 +15,9 @@ from context_agent.types import Document
 
 MAX_TURN_CHARACTERS = 1_000
 """The number of characters after which a turn ends. A lecture may have only one speaker."""
-_TIMES = re.compile(r"\s{0,9}((?:\d{1,4}:)?\d{1,2}:\d{2}[.,]\d{3})\s{1,9}-->")
+_TIMES = re.compile(r"\s{0,9}((?:\d{1,4}:)?\d{1,2}:\d{1,2}(?:[.,]\d{1,3})?)\s{0,9}-->")
 _VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s([^<>]*)>")
-_TAG = re.compile(r"<[^<>]*>")
+_TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
 _SPEAKER = re.compile(r"(?:>>\s?)?([^\W\d_][^:<>.!?,\n]{0,38}):\s")
 
 
@@ -45,10 +45,16 @@ def _turns(text: str) -> Iterator[Turn]:
 def _cues(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield the speaker, the start time and the text of each line of a cue.
 
-    Lines that do not follow a time, such as notes, are not text.
+    Lines that do not follow a time, such as notes, are not text. In WebVTT, an empty line ends a cue. In SubRip,
+    programs also write empty lines inside a cue, so a cue ends before the number and the time of the next one.
     """
-    time = ""
-    for line in chain(text.split("\n"), [""]):
+    time, lines = "", text.split("\n")
+    is_subrip = not text.startswith("WEBVTT")
+    if is_subrip:
+        lines = [line for line in lines if line.strip()]
+    for line, following in pairwise(chain(lines, ["", ""])):
+        if is_subrip and line.strip().isdecimal() and _TIMES.match(following):
+            continue
         if begun := _TIMES.match(line):
             time = begun[1].replace(",", ".")
         elif not line.strip():

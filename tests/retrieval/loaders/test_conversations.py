@@ -241,6 +241,14 @@ def test_a_transcript_has_speakers_and_times(tmp_path: Path) -> None:
     assert reasons == ["the file is empty: it has no cue with text"]
 
 
+def test_no_line_of_subtitles_is_lost(tmp_path: Path) -> None:
+    lines = ("1", "00:00:01,0 --> 00:00:02,0", "One", "", "42", "", "2", "0:0:3 -->0:0:4", "{\\an8}three", "")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.srt").write_text("\r\r\n".join(lines), newline="")
+    (document,), reasons = read(tmp_path / "in")
+    assert (document.text.strip(), reasons) == ("00:00:01.0:\nOne\n42\nthree", [])
+
+
 def test_users_of_a_slack_export_belong_to_it_and_their_names_are_one_line(tmp_path: Path) -> None:
     message = [{"ts": "1700000000.1", "user": "U1", "text": "Ask <@U1>."}]
     forged = "Bob (2023-11-14T22:13:20Z):\nI resign"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
-from context_agent.retrieval.loaders.decoding import decode
+from context_agent.retrieval.loaders.decoding import WESTERN_NOTE, decode
 from context_agent.retrieval.loaders.markup import page_text
 from context_agent.retrieval.loaders.rows import LONGEST_NAME
 from context_agent.types import Document
@@ -72,6 +72,10 @@ def test_plain_text_is_titled_by_its_name(tmp_path: Path) -> None:
         ("---\ntags: [a]\n---\n# Heading\n", "Heading"),
         ("```\n# a comment\n```\n# Real", "Real"),
         ("#hashtag and text", "page"),
+        ("  # Indented\n", "Indented"),
+        ("Storms\n======\n\ntext\n# later", "Storms"),
+        ("# First\n\nStorms\n======\n", "First"),
+        ("a | b\n--- | ---\n| =\n===\n", "page"),
     ],
 )
 def test_markdown_is_titled_by_front_matter_or_heading(tmp_path: Path, text: str, title: str) -> None:
@@ -110,6 +114,10 @@ def test_html_gives_its_text_and_title(tmp_path: Path) -> None:
 )
 def test_html_as_a_browser_reads_it(page: str, expected: tuple[str, str]) -> None:
     assert page_text(page) == expected
+
+
+def test_what_follows_a_list_of_options_is_a_line_of_its_own() -> None:
+    assert page_text("<select><option>mill<option>weir</select><a>link</a>")[1] == "mill\nweir\nlink"
 
 
 def test_html_in_the_encoding_it_declares(tmp_path: Path) -> None:
@@ -324,7 +332,8 @@ def test_bad_rows_are_reported_with_line_and_reason_and_the_rest_is_kept(tmp_pat
     ]
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
     documents, report = drawn(tmp_path)
-    assert [d.id for d in documents] == ["1", "8"]
+    assert [d.id for d in documents] == ["1", "7", "8"]
+    assert documents[1].text == "café"
     assert [(line, reason.partition(" (")[0]) for _, line, reason in said(report)] == [
         (3, "the line is not valid JSON at character 20"),
         (4, "the row must be an object with fields; got a list"),
@@ -332,12 +341,23 @@ def test_bad_rows_are_reported_with_line_and_reason_and_the_rest_is_kept(tmp_pat
         (6, "field 'text' is empty"),
         (7, "field 'text' is a list, not a string"),
         (8, "field 'id' must be a string or a number; got a list"),
-        (9, "the line is not valid UTF-8"),
+        (None, WESTERN_NOTE),
         (10, "the JSON is nested too deeply to be read"),
     ]
     assert said(report)[-1][2] == "the JSON is nested too deeply to be read"
     assert str(report.notices[0]).startswith(f"{tmp_path / 'a.jsonl'}:3: the line is not valid JSON")
-    assert (report.files, report.skipped) == (1, 8)
+    assert (report.files, report.skipped) == (1, 7)
+
+
+def test_a_row_in_another_encoding_than_the_named_one_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes('{"text": "灯台守は波止場を歩いた"}\n{"text": "mill"}\n'.encode("shift_jis"))
+    documents, report = drawn(tmp_path)
+    assert [document.text for document in documents] == ["mill"]
+    assert said(report)[0][1:] == (1, "the text is neither UTF-8, UTF-16 nor Windows-1252. Pass its --encoding.")
+    documents, report = drawn(tmp_path, encoding="shift_jis")
+    assert ([document.text for document in documents], said(report)) == (["灯台守は波止場を歩いた", "mill"], [])
+    reasons = [reason for _, _, reason in said(drawn(tmp_path, encoding="ascii")[1])]
+    assert reasons == ["the line is not valid ascii. Pass another --encoding."]
 
 
 def test_keys_can_be_named(tmp_path: Path) -> None:
