@@ -218,7 +218,7 @@ def train(
 
 def _train(session: TrainingRun) -> TrainingResult:
     run, note = session.config, session.note
-    passes = passes_per_update(run.sft, session.ranks)
+    pass_rows = rows_per_pass(run.sft, session.ranks)
     loaded = load_model(run)
     folder = prepare_rows(run, loaded.renderer, note, again=session.newest is None, main=session.main)
     note(
@@ -231,9 +231,9 @@ def _train(session: TrainingRun) -> TrainingResult:
     _advise(run, dataset, note)
     args = sft_arguments(
         num_train_epochs=run.sft.epochs,
-        per_device_train_batch_size=run.sft.rows_per_pass,
+        per_device_train_batch_size=pass_rows,
         per_device_eval_batch_size=run.sft.rows_per_pass,
-        gradient_accumulation_steps=passes,
+        gradient_accumulation_steps=run.sft.rows // (pass_rows * session.ranks),
         **session.trainer_settings(),
     )
     trainer = RowSftTrainer(
@@ -252,19 +252,18 @@ def _train(session: TrainingRun) -> TrainingResult:
     return session.train(trainer)
 
 
-def passes_per_update(settings: SftConfig, ranks: int) -> int:
-    """Return the number of forward passes of an update on each rank.
+def rows_per_pass(settings: SftConfig, ranks: int) -> int:
+    """Return the number of rows of a forward pass on each rank, at most `sft.rows_per_pass`.
+
+    The passes of all ranks together have exactly the rows of an update.
 
     Raises:
         ConfigError: If the ranks cannot divide the rows of an update evenly.
     """
-    passes, rest = divmod(settings.rows, settings.rows_per_pass * ranks)
+    rows, rest = divmod(settings.rows, ranks)
     if rest:
-        raise ConfigError(
-            f"sft.rows must be a multiple of sft.rows_per_pass = {settings.rows_per_pass} times {ranks} processes; "
-            f"got {settings.rows}"
-        )
-    return passes
+        raise ConfigError(f"sft.rows must be a multiple of the number of processes, {ranks}; got {settings.rows}")
+    return max(size for size in range(1, settings.rows_per_pass + 1) if rows % size == 0)
 
 
 LOW_ADAPTER_RATE = 5e-5
