@@ -190,7 +190,7 @@ def stages(
     excerpts = _Excerpts(passages, quick)
     count = min(max(MIN_COMPARED, tokens // TOKENS_COMPARED), MAX_COMPARED)
     if whole:
-        gists = by_unit = _whole_cosines(passages, quick, goal.task)
+        gists, by_unit = _whole_cosines(passages, quick, goal.task, count)
     else:
         gists, by_unit = _cosines_with_task(excerpts, quick, goal.task, count)
     columns = quick.columns | similarity_columns("gist_cosine", gists) | similarity_columns("unit_cosine", by_unit)
@@ -307,19 +307,32 @@ def _cosines_with_task(excerpts: _Excerpts, quick: QuickFeatures, task: str, cou
     return by_gist, by_unit
 
 
-def _whole_cosines(passages: Sequence[Passage], quick: QuickFeatures, task: str) -> Scores:
-    """Return the cosine of each passage with the task, shape (n_passages,).
+def _whole_cosines(passages: Sequence[Passage], quick: QuickFeatures, task: str, count: int) -> tuple[Scores, Scores]:
+    """Return the cosine of each whole passage with the task, and that of its message, each of shape (n_passages,).
 
-    In a conversation of more than `ALL_CHARACTERS`, the passages that are most likely by words are compared. The
-    cosine of any other passage is NaN.
+    Log entries have messages. Any other passage counts as its own message. In a conversation of more
+    than `ALL_CHARACTERS`, the passages that are most likely by words are compared. The cosine of any other passage is
+    NaN.
+
+    Args:
+        passages: The passages.
+        quick: Their features by words.
+        task: The task.
+        count: The number of gists that take as many characters as the messages may take.
     """
     order = _order(_likely_by_words(quick))
-    rows = _affordable(order, lambda row: labeled(passages[row])[:WHOLE_CHARACTERS], room=ALL_CHARACTERS)
+    messages = log_messages(passages)
+    logged = _affordable((row for row in order if row in messages), messages.__getitem__, room=count * GIST_CHARACTERS)
+    room = ALL_CHARACTERS - sum(map(len, logged))
+    whole = _affordable(order, lambda row: labeled(passages[row])[:WHOLE_CHARACTERS], room=room)
+    by_text = _cosines(task, [*logged, *whole])
     cosines = np.full(len(passages), np.nan)
-    by_text = _cosines(task, rows)
-    for text, same in rows.items():
+    for text, same in whole.items():
         cosines[same] = by_text[text]
-    return cosines
+    by_unit = cosines.copy()
+    for text, same in logged.items():
+        by_unit[same] = by_text[text]
+    return cosines, by_unit
 
 
 def _affordable(rows: Iterable[int], text_of: Callable[[int], str], *, room: int) -> dict[str, list[int]]:

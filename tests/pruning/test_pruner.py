@@ -781,15 +781,18 @@ def test_a_thorough_judge_finds_what_a_gist_leaves_out() -> None:
     )
 
 
-def test_entries_of_a_log_that_say_the_same_are_embedded_once(encoded: list[str]) -> None:
-    """They differ in times, numbers and hashes only."""
+@pytest.mark.parametrize("whole", [False, True])
+def test_entries_of_a_log_that_say_the_same_are_embedded_once(encoded: list[str], whole: bool) -> None:
+    """They differ in times, numbers and hashes only. A thorough judge also embeds the whole entries."""
     lines = [
         "2026-03-01 10:00:01 INFO job 4 took 17 ms, request=4f9a8c0d12",
         "2026-03-01 10:00:02 WARN x509: certificate of 10.0.3.7 has expired",
         "2026-03-01 10:00:59 INFO job 5 took 321 ms, request=00aa11bb22",
     ]
-    by_reading([Passage(line, 0, 0, tokens=20) for line in lines], Goal(TASK, room=30), model=CountingReader())
-    assert sorted(encoded[1:]) == ["INFO job took ms, request=", "WARN x509: certificate of has expired"]
+    passages = [Passage(line, 0, 0, tokens=20) for line in lines]
+    by_reading(passages, Goal(TASK, room=30), model=CountingReader(), whole=whole)
+    messages = ["INFO job took ms, request=", "WARN x509: certificate of has expired"]
+    assert sorted(encoded[1:]) == sorted([*messages, *(f" {line}" for line in lines if whole)])
 
 
 def test_a_long_passage_and_a_long_task_are_shortened_for_the_reader() -> None:
