@@ -1,8 +1,8 @@
 """Recall@5 of the embedded policy and of one-shot search on multi-hop questions. Needs no language model and no GPU.
 
-    python benchmarks/multihop.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--embedder static]
-        [--window TOKENS] [--no-prune] [--effort careful|fast] [--shuffle dense|bm25] [--only dense|bm25]
-        [--cache FOLDER] [--weights FILE]
+    python benchmarks/multihop.py --data FOLDER [--sets 2wiki,hotpotqa,newsfacts,musique] [--split dev]
+        [--embedder static] [--window TOKENS] [--no-prune] [--effort careful|fast] [--shuffle dense|bm25]
+        [--only dense|bm25] [--cache FOLDER] [--weights FILE]
     python benchmarks/multihop.py --data FOLDER --train weights.safetensors --embedder static,minilm
         [--reader B.onnx=0,2,4 --reader A.onnx=1,3] [--rounds 1] [--limit 300] [--other-sets musique,git]
     python benchmarks/multihop.py --data FOLDER --data TECHNICAL --sets musique,linux,rfc [--train weights.safetensors]
@@ -67,7 +67,7 @@ from context_agent.train.bridge.episodes import BridgeSource
 from context_agent.train.bridge.training import train
 from context_agent.types import Chunk, Document, Question
 
-SETS = ("2wiki", "hotpotqa", "musique")
+SETS = ("2wiki", "hotpotqa", "newsfacts", "musique")
 CUTOFF = 5
 DEPTH = 25
 HELP = ("sqlite", "gimp", "office", "git", "finance", "apache", "gis", "mail", "desktop", "foldoc")
