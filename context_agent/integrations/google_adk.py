@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_agent._support.extras import extra
-from context_agent.integrations.pruning import ConversationPruners, changed_texts
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import DEFAULT_BUDGET
 
 with extra("google-adk"):
@@ -42,12 +42,7 @@ class ContentPruningFilter:
 
     def __call__(self, contents: list[Content]) -> list[Content]:
         """Return the contents with pruned responses and arguments. Contents that do not change are the same objects."""
-        chat = [*_chat(contents)]
-        pruned = self._pruners.prune([message for message, _, _ in chat]).messages
-        changed: dict[int, dict[int, str]] = {}
-        for (before, row, numbers), after in zip(chat, pruned, strict=True):
-            for place, text in changed_texts(before, after).items():
-                changed.setdefault(row, {})[numbers[place]] = text
+        changed = self._pruners.changed_parts([*_chat(contents)])
         return [
             _rewritten(content, changed[row]) if row in changed else content for row, content in enumerate(contents)
         ]

@@ -258,6 +258,24 @@ class ConversationPruners:
         self._forget()
         return replace(pruned, conversation=conversation.number)
 
+    def changed_parts(self, chat: Sequence[tuple[dict[str, Any], int, Sequence[int]]]) -> dict[int, dict[int, str]]:
+        """Prune the messages of a framework, and return the texts that changed.
+
+        Args:
+            chat: The framework's messages as chat messages. With each come the number of its own message, and the
+                numbers of the parts whose texts pruning may change. They are the calls, or the result.
+
+        Returns:
+            The new texts, by the number of the message and the number of the part.
+        """
+        pruned = self.prune([message for message, _, _ in chat]).messages
+        changed: dict[int, dict[int, str]] = {}
+        for (before, number, parts), after in zip(chat, pruned, strict=True):
+            for part, old, new in zip(parts, _prunable_texts(before), _prunable_texts(after), strict=False):
+                if new != old:
+                    changed.setdefault(number, {})[part] = new
+        return changed
+
     def restore(self, messages: Sequence[Any], ids: Sequence[str], *, scope: bytes = b"") -> list[Any]:
         """Restore passages as `ContextPruner.restore` does.
 
@@ -312,15 +330,6 @@ class ConversationPruners:
 
     def _key(self, messages: Sequence[Any], scope: bytes) -> bytes:
         return conversation_digest(messages, scope, self._secret)
-
-
-def changed_texts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[int, str]:
-    """Return the texts of a chat message that pruning changed, by their numbers.
-
-    The texts of a message are the arguments of its calls, or its content if it has no calls.
-    """
-    texts = zip(_prunable_texts(before), _prunable_texts(after), strict=True)
-    return {number: new for number, (old, new) in enumerate(texts) if new != old}
 
 
 def _prunable_texts(message: Mapping[str, Any]) -> list[str]:

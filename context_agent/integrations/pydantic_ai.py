@@ -14,7 +14,7 @@ from typing import Any
 from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, TOOL_NAME, SearchTool
-from context_agent.integrations.pruning import ConversationPruners, changed_texts
+from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import DEFAULT_BUDGET
 from context_agent.retrieval.filters import Where
 
@@ -50,12 +50,7 @@ class HistoryPruner:
 
     def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         """Return the pruned messages. Messages that change are copied. The others are the same objects."""
-        rows = [*_rows(messages)]
-        pruned = self._pruners.prune([row for row, _, _ in rows]).messages
-        changed: dict[int, dict[int, str]] = {}
-        for (before, index, numbers), after in zip(rows, pruned, strict=True):
-            for place, text in changed_texts(before, after).items():
-                changed.setdefault(index, {})[numbers[place]] = text
+        changed = self._pruners.changed_parts([*_rows(messages)])
         return [
             _with_texts(message, changed[index]) if index in changed else message
             for index, message in enumerate(messages)
