@@ -6,7 +6,8 @@ McpEngine("http://localhost:8000/mcp", "search_wiki")
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from context_agent._support.extras import extra
@@ -43,7 +44,7 @@ class McpEngine:
             arguments: Further arguments, which are sent with each call.
         """
         self._server, self._tool_name, self._arguments = server, tool, dict(arguments or {})
-        self._session: asyncio.Future[tuple[Client, Tool, asyncio.Event]] | None = None
+        self._session: _Session | None = None
         self.__name__ = tool or "mcp"
 
     def __call__(self, query: str, limit: int) -> Any:
@@ -66,42 +67,65 @@ class McpEngine:
         self.close()
 
     async def _search(self, query: str, limit: int) -> Any:
-        session = self._session = self._session or asyncio.ensure_future(self._connect())
-        try:
-            client, tool, _ = await asyncio.shield(session)
-            result = await client.call_tool(tool.name, {**self._arguments, **call_arguments(tool, query, limit)})
-        except BaseException:
-            await self._disconnect()
-            raise
+        session = self._session = self._session or _Session(self._server, self._tool_name)
+        with session.in_use():
+            try:
+                client, tool = await session.opened()
+                result = await client.call_tool(tool.name, {**self._arguments, **call_arguments(tool, query, limit)})
+            except Exception:
+                # The connection may be broken, so the next call opens another. Running calls keep this one.
+                session.is_left = True
+                if self._session is session:
+                    self._session = None
+                raise
         return hits_of_result(result)
 
-    async def _connect(self) -> tuple[Client, Tool, asyncio.Event]:
-        connected: asyncio.Future[tuple[Client, list[Tool]]] = asyncio.get_running_loop().create_future()
-        closing = asyncio.Event()
-        self._task = asyncio.create_task(self._hold(connected, closing))
-        client, tools = await connected
-        try:
-            return client, search_tool(tools, self._tool_name), closing
-        except ConfigError:
-            closing.set()
-            raise
+    async def _disconnect(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
-    async def _hold(self, connected: asyncio.Future[tuple[Client, list[Tool]]], closing: asyncio.Event) -> None:
+
+class _Session:
+    """A connection to a server, which calls share. After the engine has left it, it closes with its last call."""
+
+    def __init__(self, server: Any, tool: str | None) -> None:
+        self.is_left = False
+        self._calls, self._closing = 0, asyncio.Event()
+        self._connected: asyncio.Future[tuple[Client, Tool]] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(server, tool))
+
+    async def opened(self) -> tuple[Client, Tool]:
+        """Return the client and the tool when the server has answered."""
+        # A call that is cancelled does not end the connection for the others.
+        return await asyncio.shield(self._connected)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Count a call while the block runs."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if self.is_left and not self._calls:
+                self.close()
+
+    def close(self) -> None:
+        """Close the connection, also if calls are running."""
+        self._closing.set()
+
+    async def _hold(self, server: Any, tool: str | None) -> None:
         """Keep the connection open. The task that opened a client must close it."""
         try:
             with extra("mcp"):
                 from mcp import Client
-            async with Client(self._server, read_timeout_seconds=LONGEST_CALL) as client:
-                connected.set_result((client, (await client.list_tools()).tools))
-                await closing.wait()
-        except Exception as error:  # noqa: BLE001 (raised to the caller; once connected, calls report what is wrong)
-            if not connected.done():
-                connected.set_exception(error)
-
-    async def _disconnect(self) -> None:
-        session, self._session = self._session, None
-        if session is not None and session.done() and not session.exception():
-            session.result()[2].set()
+            async with Client(server, read_timeout_seconds=LONGEST_CALL) as client:
+                self._connected.set_result((client, search_tool((await client.list_tools()).tools, tool)))
+                await self._closing.wait()
+        except Exception as error:  # noqa: BLE001 (raised to the callers; once connected, calls report what is wrong)
+            if not self._connected.done():
+                self._connected.set_exception(error)
 
 
 def search_tool(tools: list[Tool], name: str | None) -> Tool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from mcp import StdioServerParameters
 from mcp.server import MCPServer
+from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import Field
 
@@ -14,6 +20,7 @@ from context_agent.errors import ConfigError, CorpusError
 from context_agent.integrations.mcp.server import make_server
 from context_agent.retrieval.engines.mcp_engine import McpEngine, call_arguments, hits_of_result, search_tool
 from context_agent.types import Document
+from tests.support.ctx1_process import PATIENCE
 
 ROWS = [{"id": "a", "title": "Rope", "text": "A film of 1948."}, {"id": "b", "title": "Bread", "text": "Flour, water."}]
 calls: list[dict[str, Any]] = []
@@ -112,6 +119,41 @@ def test_it_connects_again_after_it_was_closed() -> None:
     engine.close()
     engine.close()
     assert len(calls) == 2
+
+
+SLOW_SERVER = """
+import asyncio, pathlib
+from mcp.server import MCPServer
+from mcp.shared.exceptions import MCPError
+
+server = MCPServer("wiki")
+
+@server.tool()
+async def search_wiki(query: str) -> list[dict[str, str]]:
+    pathlib.Path(query).touch()
+    if query == "fails":
+        raise MCPError(-32000, "no such query")
+    while not pathlib.Path("go on").exists():
+        await asyncio.sleep(0.01)
+    return [{"text": query}]
+
+server.run()
+"""
+
+
+def test_a_call_that_fails_does_not_end_the_calls_that_share_its_connection(tmp_path: Path) -> None:
+    parameters = StdioServerParameters(command=sys.executable, args=["-c", SLOW_SERVER], cwd=tmp_path)
+    with McpEngine(parameters) as engine, ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(engine, query, 1) for query in ("a film", "bread")]
+        deadline = time.monotonic() + PATIENCE
+        while not ((tmp_path / "a film").exists() and (tmp_path / "bread").exists()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with pytest.raises(MCPError, match="no such query"):
+            engine("fails", 1)
+        (tmp_path / "go on").touch()
+        assert [future.result()["result"] for future in waiting] == [[{"text": "a film"}], [{"text": "bread"}]]
+        assert engine("bread", 1)["result"] == [{"text": "bread"}]
 
 
 def test_this_packages_own_server_is_an_engine() -> None:
