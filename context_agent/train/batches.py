@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from context_agent._support.private_files import open_private
@@ -119,8 +120,9 @@ def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[l
 def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
     """Return an order of rows for an epoch in which each batch has rows of similar length.
 
-    Rows are shuffled, then sorted within stretches of `SORTED_BATCHES` batches, then the batches are shuffled. The
-    batch with the longest row comes first. If that row does not fit in memory, training fails at once.
+    Rows are shuffled, then sorted within stretches of `SORTED_BATCHES` batches, then the full batches are shuffled. The
+    batch with the longest row comes first. If that row does not fit in memory, training fails at once. Rows that fill
+    no batch are a part of the last stretch, so the batch that they leave incomplete has its shortest rows.
 
     Args:
         lengths: The length of each row.
@@ -134,8 +136,9 @@ def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int)
     rng = random.Random(f"{seed}:{epoch}")
     order = rng.sample(range(len(lengths)), len(lengths))
     batches: list[list[int]] = []
-    for start in range(0, len(order), size * SORTED_BATCHES):
-        ordered = sorted(order[start : start + size * SORTED_BATCHES], key=lambda index: -lengths[index])
+    in_full = len(order) // size * size
+    for start, end in pairwise([*range(0, max(1, in_full), size * SORTED_BATCHES), len(order)]):
+        ordered = sorted(order[start:end], key=lambda index: -lengths[index])
         batches += [ordered[at : at + size] for at in range(0, len(ordered), size)]
     short = [batch for batch in batches if len(batch) < size]
     full = [batch for batch in batches if len(batch) == size]
