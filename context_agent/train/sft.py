@@ -133,16 +133,23 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def held_out_loss(self) -> float:
-        """Return the mean loss per trained token over the held-out rows of all ranks."""
+        """Return the mean loss per trained token over the held-out rows of all ranks.
+
+        All ranks get equally many rows, so accelerate repeats the first rows after the last. They do not count again.
+        """
         training = self.model.training
         self.model.eval()
         sums = torch.zeros(1, 2, device=self.accelerator.device)
-        for batch in self.get_eval_dataloader():
+        ranks, rank, size = self.accelerator.num_processes, self.accelerator.process_index, self.args.eval_batch_size
+        for number, batch in enumerate(self.get_eval_dataloader()):
             inputs = self._prepare_inputs(batch)
+            first = (number * ranks + rank) * size
+            inputs["labels"][max(0, len(self.eval_dataset) - first) :] = IGNORED
             count = (inputs["labels"][:, 1:] != IGNORED).sum()
             with torch.no_grad(), self.compute_loss_context_manager():
                 loss = self.compute_loss(self.model, inputs)
-            sums += torch.stack([loss.float() * count, count])
+            # The loss of a batch without a label is not a number.
+            sums += torch.stack([torch.where(count > 0, loss.float() * count, 0), count])
         self._metrics["eval"].clear()
         self.model.train(training)
         total, tokens = self.accelerator.gather(sums).sum(0).tolist()

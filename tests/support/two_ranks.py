@@ -2,8 +2,8 @@
 
     python -m tests.support.two_ranks FOLDER
 
-Writes FOLDER/1.pt and FOLDER/2.pt. Each rank is a fork of a process that has imported everything, with the environment
-that `torchrun` gives its ranks.
+Writes FOLDER/1.pt and FOLDER/2.pt, and the loss on held-out rows to FOLDER/1.held_out and FOLDER/2.held_out. Each rank
+is a fork of a process that has imported everything, with the environment that `torchrun` gives its ranks.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def _start(out: Path, environment: dict[str, str]) -> tuple[ForkProcess, Connect
 def _take_step(out: Path, environment: dict[str, str], sender: Connection) -> None:
     os.environ.update(environment)
     write_gradients(out)
+    write_held_out_loss(out.with_suffix(".held_out"))
     sender.send("done")
     signal.pause()
 
@@ -105,6 +106,29 @@ def write_gradients(out: Path) -> None:
         by_loss[loss.value] = {name.removeprefix("module."): value for name, value in gradients.items()}
     if state.is_main_process:
         torch.save(by_loss, out)
+
+
+def write_held_out_loss(out: Path) -> None:
+    """Five rows in batches of two: with two ranks, accelerate repeats three of them. The first rank writes."""
+    from datasets import Dataset
+
+    from context_agent.train.sft import RowSftTrainer, sft_arguments
+
+    rows = [item.row for item in row_trainer.made_rows(count=5)]
+    held_out = Dataset.from_dict(
+        {"input_ids": [row.input_ids for row in rows], "completion_mask": [row.loss_mask for row in rows]}
+    )
+    tokenizer = row_trainer.small_tokenizer()
+    trainer: Any = RowSftTrainer(
+        model=row_trainer.model(tokenizer),
+        args=sft_arguments(output_dir=str(out.parent), use_cpu=True, per_device_eval_batch_size=2, report_to=[]),
+        train_dataset=held_out,
+        eval_dataset=held_out,
+        processing_class=tokenizer,
+    )
+    loss = trainer.held_out_loss()
+    if trainer.accelerator.is_main_process:
+        out.write_text(repr(loss))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Two data-parallel ranks with unequal rows take the same gradient step as one rank with all rows, for every loss."""
+"""Two data-parallel ranks with unequal rows take the same gradient step as one rank with all rows, for every loss.
+
+They also measure the same loss on held-out rows.
+"""
 
 from __future__ import annotations
 
@@ -31,3 +34,5 @@ def test_two_ranks_with_unequal_rows_step_like_one(tmp_path: Path) -> None:
         assert single.keys() == pair.keys()
         assert max(float(value.abs().max()) for value in single.values()) > 1e-4
         assert max(float((single[name] - pair[name]).abs().max()) for name in single) <= 1e-6
+    single_loss, pair_loss = (float((tmp_path / f"{ranks}.held_out").read_text()) for ranks in (1, 2))
+    assert pair_loss == pytest.approx(single_loss, rel=1e-5)
