@@ -2,7 +2,7 @@
 
     python examples/filter_by_metadata.py
 
-The operators are $eq $ne $gt $gte $lt $lte $in $nin, joined by $and and $or. Metadata come from the front matter of
+The operators are $eq $ne $gt $gte $lt $lte $in $nin, joined by $and and $or. Metadata comes from the front matter of
 Markdown, the columns of CSV and parquet, and the fields of JSON.
 """
 

@@ -112,9 +112,9 @@ def test_the_reading_path_has_ten_files_of_a_sitting() -> None:
     assert 2_000 < lines < 4_000
 
 
-def test_the_picture_of_the_rooms_shows_the_import_contracts() -> None:
-    rooms = loaded_script("rooms_picture")
-    assert (DOCS / "rooms.svg").read_text(encoding="utf-8") == rooms.picture(), "run scripts/rooms_picture.py"
+def test_the_picture_of_the_layers_shows_the_import_contracts() -> None:
+    script = loaded_script("layers_picture")
+    assert (DOCS / "layers.svg").read_text(encoding="utf-8") == script.picture(), "run scripts/layers_picture.py"
 
 
 def test_the_list_of_how_to_guides_has_every_guide() -> None:

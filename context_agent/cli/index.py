@@ -88,8 +88,8 @@ def index(
 ) -> int:
     """Index files and folders, or update an index.
 
-    Reads PDF, Office files, HTML, notebooks, e-mail, EPUB, code, rows in JSONL, CSV or parquet, and any other text
-    file. With --domain, it reads web pages, filings, patents and e-mail threads in their own formats. ctx1 sources
+    Reads PDF, Office files, HTML, notebooks, email, EPUB, code, rows in JSONL, CSV or parquet, and any other text
+    file. With --domain, it reads web pages, filings, patents and email threads in their own formats. ctx1 sources
     shows beforehand what is read. Unchanged documents are skipped.
     What cannot be read is reported (all of it with --json), and the rest is indexed. To resume an interrupted run, run
     the same command again.

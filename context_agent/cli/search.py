@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 FILTER_EXAMPLES = 20
-"""Number of passages whose metadata are shown if a filter matches nothing."""
+"""Number of passages whose metadata is shown if a filter matches nothing."""
 MAX_FILTER_VALUE = 60
 """Maximum number of characters of a metadata value that is shown."""
 

@@ -349,7 +349,7 @@ def test_the_maps_of_a_parquet_file_become_metadata(tmp_path: Path) -> None:
 
 
 def test_a_message_that_is_not_one_is_refused() -> None:
-    with pytest.raises(DataError, match="not an e-mail message"):
+    with pytest.raises(DataError, match="not an email message"):
         parse_message(b"\n" * 1_000)
 
 

@@ -1,4 +1,4 @@
-"""E-mail messages: what they say, without the text that they quote.
+"""Email messages: what they say, without the text that they quote.
 
 Messages that are attached to them are part of the text. Other attachments are listed by name and not read.
 
@@ -150,7 +150,7 @@ def parse_message(data: bytes) -> MailMessage:
     fields = reader.whole.fields
     if not any(fields[name] for name in ("From", "Date", "Subject", "Message-ID", "To")):
         raise DataError(
-            "the file is not an e-mail message, because it has none of the fields From, Date, Subject and Message-ID"
+            "the file is not an email message, because it has none of the fields From, To, Date, Subject and Message-ID"
         )
     return replace(reader.message(reader.whole, DEEPEST_PART), notices=tuple(reader.notices))
 

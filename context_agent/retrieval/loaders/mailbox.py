@@ -46,7 +46,7 @@ def read_mail(reading: Reading) -> Iterator[Document]:
                 reading.note_once(f"message {number}: {notice}")
             yield _document(mail, raw)
     if head == b"From " and not messages:
-        raise DataError("the file contains no e-mail message")
+        raise DataError("the file contains no email message")
 
 
 def _messages(reading: Reading) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Removal of the earlier messages that an e-mail message quotes."""
+"""Removal of the earlier messages that an email message quotes."""
 
 from __future__ import annotations
 

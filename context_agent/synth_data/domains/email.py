@@ -1,4 +1,4 @@
-"""E-mail from `.eml` files, mbox files and maildir folders, with a document for each thread or for each message.
+"""Email from `.eml` files, mbox files and maildir folders, with a document for each thread or for each message.
 
 The domain `email` has a document for each thread, and `email-messages` a document for each message. Replies are read
 without the text that they quote. Attachments are listed by name and not read. If one message refers to another
@@ -30,7 +30,7 @@ def load_threads(
     """Yield a document for each thread, with its messages ordered by date.
 
     Args:
-        sources: Files, folders or streams of e-mail.
+        sources: Files, folders or streams of email.
         options: The options of the loader.
         report: The report to fill. Its `documents` counts threads.
     """
@@ -116,7 +116,12 @@ _HINTS = {
     "verify": "Quote the message itself, not what it quotes of another.",
     "distract": "Threads of the same people on a like subject are the hardest to tell apart.",
 }
-EMAIL = Domain("email", "E-mail, a document a thread.", load_threads, _TRUTH_TYPES, _HINTS, max_hops=3)
+EMAIL = Domain("email", "Email, a document for each thread.", load_threads, _TRUTH_TYPES, _HINTS, max_hops=3)
 MESSAGES = Domain(
-    "email-messages", "E-mail, a document a message.", partial(load, readers=READERS), _TRUTH_TYPES, _HINTS, max_hops=3
+    "email-messages",
+    "Email, a document for each message.",
+    partial(load, readers=READERS),
+    _TRUTH_TYPES,
+    _HINTS,
+    max_hops=3,
 )

@@ -1,4 +1,4 @@
-"""Office files, EPUB, reStructuredText and e-mail: a sample of each, made by its library, and hostile ones."""
+"""Office files, EPUB, reStructuredText and email: a sample of each, made by its library, and hostile ones."""
 
 from __future__ import annotations
 
@@ -533,5 +533,5 @@ def test_a_message_with_a_damaged_encoded_word_is_read(tmp_path: Path) -> None:
 def test_a_message_without_a_header_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.eml").write_text("No header.")
     assert read(tmp_path)[1] == [
-        "the file is not an e-mail message, because it has none of the fields From, Date, Subject and Message-ID"
+        "the file is not an email message, because it has none of the fields From, To, Date, Subject and Message-ID"
     ]

@@ -1,6 +1,6 @@
-"""Write docs/rooms.svg: the folders of the package in layers, as the import contracts define them.
+"""Write docs/layers.svg: the folders of the package in layers, as the import contracts define them.
 
-    python scripts/rooms_picture.py
+    python scripts/layers_picture.py
 
 The page on architecture shows the picture. A test compares it with the contracts in pyproject.toml.
 """
@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "docs" / "rooms.svg"
+PICTURE = ROOT / "docs" / "layers.svg"
 CONTENTS = {
     "testing": "fakes, tiny models and hostile inputs",
     "cli": "the command ctx1",
@@ -36,18 +36,18 @@ CONTENTS = {
     "types": "",
     "version": "",
 }
-"""A short description of each room."""
+"""A short description of each folder or module."""
 WIDTH, MARGIN, GAP = 760, 10, 8
 ROW_HEIGHT = 34
 STYLE = """text { font-family: system-ui, sans-serif; font-size: 12px; fill: #1f2937; }
 .name { font-weight: 600; } .content { fill: #4b5563; }
 rect { fill: #ffffff; stroke: #4b5563; } .core rect { fill: #e8f0fe; }"""
-CORE_ROOMS = {"agent", "policies", "harness", "pruning", "retrieval"}
-"""The rooms that answer a question. They have a color in the picture."""
+CORE_FOLDERS = {"agent", "policies", "harness", "pruning", "retrieval"}
+"""The folders that answer a question. They have a color in the picture."""
 
 
 def layers() -> list[list[str]]:
-    """Return the rooms of each layer, highest layer first."""
+    """Return the folders and modules of each layer, highest layer first."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     (contract,) = [contract for contract in settings["contracts"] if contract["type"] == "layers"]
     return [re.findall(r"context_agent\.(\w+)", layer) for layer in contract["layers"]]
@@ -59,19 +59,19 @@ def picture() -> str:
     height = 2 * MARGIN + len(rows) * (ROW_HEIGHT + GAP) - GAP
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-        "<title>The rooms of the package: each may import those below it</title>",
+        "<title>The folders of the package, in layers. Each layer may import the layers below it.</title>",
         f"<style>{STYLE}</style>",
     ]
-    for row, rooms in enumerate(rows):
-        box_width = (WIDTH - 2 * MARGIN - GAP * (len(rooms) - 1)) / len(rooms)
+    for row, names in enumerate(rows):
+        box_width = (WIDTH - 2 * MARGIN - GAP * (len(names) - 1)) / len(names)
         top = MARGIN + row * (ROW_HEIGHT + GAP)
-        for column, room in enumerate(rooms):
+        for column, name in enumerate(names):
             left = MARGIN + column * (box_width + GAP)
-            words = f'<tspan class="name">{room}</tspan>'
-            if CONTENTS[room]:
-                words += f'<tspan class="content" dx="10">{escape(CONTENTS[room])}</tspan>'
+            words = f'<tspan class="name">{name}</tspan>'
+            if CONTENTS[name]:
+                words += f'<tspan class="content" dx="10">{escape(CONTENTS[name])}</tspan>'
             parts += [
-                f'<g class="{"core" if room in CORE_ROOMS else "room"}">',
+                f'<g class="{"core" if name in CORE_FOLDERS else "other"}">',
                 f'<rect x="{left:g}" y="{top}" width="{box_width:g}" height="{ROW_HEIGHT}" rx="4"/>',
                 f'<text x="{left + 10:g}" y="{top + ROW_HEIGHT / 2 + 4:g}">{words}</text>',
                 "</g>",
