@@ -258,7 +258,11 @@ def _usage_message(error: CycloptsError) -> str:
         case UnknownCommandError(unused_tokens=[word, *_]) if word.startswith("-"):
             return f"The option {word} must come after the name of a command."
         case UnusedCliTokensError(unused_tokens=[word, *_]):
-            return f"Unexpected argument {word!r}. Put text with spaces in quotes."
+            index = _likely_index(error)
+            remedy = (
+                f"To search the index in {index}, pass --path {index}." if index else "Put text with spaces in quotes."
+            )
+            return f"Unexpected argument {word!r}. {remedy}"
         case MissingArgumentError(keyword=str(option)):
             return f"{option} needs a value."
         case MissingArgumentError(argument=Argument(name=name)):
@@ -266,6 +270,12 @@ def _usage_message(error: CycloptsError) -> str:
         case ValidationError(argument=Argument(name=name, value=tuple()), exception_message=reason):
             return f"Invalid value for {name}: {reason}"
     return str(error)
+
+
+def _likely_index(error: UnusedCliTokensError) -> str | None:
+    """Return the folder that stands where the question of a search belongs."""
+    command, *words = error.root_input_tokens or [""]
+    return next((word for word in words if Path(word).is_dir()), None) if command in {"search", "ask"} else None
 
 
 def _print_error(error: Exception, *, debug: bool) -> int:

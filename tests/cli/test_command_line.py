@@ -41,6 +41,13 @@ def test_python_runs_the_package_as_the_command():
     assert process.stdout.startswith("ctx1 ")
 
 
+def test_a_folder_before_the_question_is_taken_for_the_index(inside, tmp_path):
+    (tmp_path / "notes").mkdir()
+    process = inside("search", "notes", "who taught the founder?")
+    assert process.returncode == 2
+    assert "To search the index in notes, pass --path notes." in process.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
