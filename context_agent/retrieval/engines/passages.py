@@ -51,9 +51,16 @@ def passages_of(response: object, names: FieldNames) -> list[Document]:
     use the hit's own id. If the engine gives neither, the id is empty.
 
     Raises:
-        CorpusError: If the response has no list of hits, or a hit has no field for its text.
+        CorpusError: If the response has no list of hits, if a hit has no field for its text, or if either is nested too
+            deeply.
     """
-    passages = (_passage(hit, names) for hit in _hits(response))
+    try:
+        passages = [_passage(hit, names) for hit in _hits(response)]
+    except RecursionError:
+        raise CorpusError(
+            "the response of the engine is nested too deeply. An engine must return a list of texts, or of "
+            'mappings like {"id": ..., "title": ..., "text": ...}.'
+        ) from None
     return [passage for passage in passages if passage.text.strip()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -109,3 +110,22 @@ def test_lone_surrogates_are_replaced() -> None:
     (passage,) = passages_of([{"id": "\ud800", "text": "a \ud800 text", "title": "\udfff"}], DEFAULT_NAMES)
     for text in (passage.id, passage.text, passage.title):
         text.encode()
+
+
+def test_a_response_that_is_nested_too_deeply_is_refused() -> None:
+    def nested(value: Any, wrap: Callable[[Any], Any]) -> Any:
+        for _ in range(3_000):
+            value = wrap(value)
+        return value
+
+    itself: dict[str, Any] = {"text": "a text"}
+    itself["payload"] = itself
+    for response in (
+        nested([], lambda value: [value]),
+        nested([], lambda value: {"hits": value}),
+        [nested("a text", lambda value: (value, 1.0))],
+        [nested({"text": "a text"}, lambda value: {"payload": value})],
+        [itself],
+    ):
+        with pytest.raises(CorpusError, match="nested too deeply"):
+            passages_of(response, DEFAULT_NAMES)
