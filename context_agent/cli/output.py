@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from context_agent._support.strict_json import strict_json
 from context_agent.cli.invocation import current_invocation
 from context_agent.errors import single_stops
 from context_agent.text.sentences import sentence_spans
@@ -68,8 +69,11 @@ def _console(*, stderr: bool) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Print a value on stdout as one line of JSON, at once. Characters that could steer a terminal are escaped."""
-    _write(_BEYOND_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False)) + "\n", sys.stdout)
+    """Print a value on stdout as one line of JSON, at once.
+
+    Characters that could steer a terminal are escaped. A number that is not finite is null.
+    """
+    _write(_BEYOND_ASCII.sub(_escaped, strict_json(value, ensure_ascii=False)) + "\n", sys.stdout)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from context_agent._support.strict_json import without_infinity
 from context_agent.pruning.contents import MessageKind
 
 Outcome = Literal["pruned", "within budget", "over budget", "does not pay", "declined", "passed through"]
@@ -97,8 +98,11 @@ class PruneReport:
     tokens_original: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values, with keys in a fixed order."""
-        return asdict(self)
+        """Return the report as JSON values, with keys in a fixed order.
+
+        If a strategy gave a passage an infinite score, the score is None.
+        """
+        return dict(without_infinity(asdict(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,16 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from context_agent import SearchResult
-from context_agent.cli.output import LISTED, PASSAGE, excerpt, note_problems, printable, show_ranking, wrapped
+from context_agent.cli.output import (
+    LISTED,
+    PASSAGE,
+    excerpt,
+    note_problems,
+    print_json,
+    printable,
+    show_ranking,
+    wrapped,
+)
 from context_agent.retrieval.loaders import Notice
 from context_agent.types import RankedChunk, RankedDocument
 
@@ -31,6 +40,11 @@ def test_a_passage_without_any_break_is_cut():
 
 def test_control_characters_are_left_out():
     assert printable("a\x1b[2Jb\u202ec\x07\n\td") == "a[2Jbc\n\td"
+
+
+def test_a_number_that_is_not_finite_is_printed_as_null(capsys):
+    print_json({"score": float("nan"), "text": "é"})
+    assert capsys.readouterr().out == '{"score": null, "text": "é"}\n'
 
 
 def test_a_passage_of_wide_characters_is_wrapped_by_its_columns():

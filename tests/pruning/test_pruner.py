@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -122,6 +123,16 @@ def test_stubs_become_brief_as_a_conversation_grows() -> None:
     older = ["[p1-p3, p10 pruned]", *three, "p11", *two, "p12", "[p9 pruned]"]
     assert prune(16)[:15] == [*older, "...", "[p13 pruned]", "...", "...", *more]
     assert prune(18)[:15] == [*older, "p16", "[p13 pruned]", "p17", "...", *more]
+
+
+def test_the_report_of_infinite_scores_is_json() -> None:
+    def never(passages: Sequence[Passage], task: str) -> list[float]:
+        return [float("-inf")] * len(passages)
+
+    report = pruner(60, strategy=never).prune(rendered("openai", conversation(noise(0), noise(1), noise(2)))).report
+    assert {passage.score for passage in report.removed} == {float("-inf")}
+    read = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert {passage["score"] for passage in read["removed"]} == {None}
 
 
 def test_if_brief_stubs_make_room_nothing_else_goes() -> None:

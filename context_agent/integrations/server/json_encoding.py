@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import Any
 
 from context_agent._support.extras import extra
+from context_agent._support.strict_json import strict_json
 
 with extra("serve"):
     from starlette.responses import JSONResponse
@@ -18,19 +17,7 @@ def encode(value: Any) -> bytes:
     A number that is not finite becomes null, and half of a surrogate pair becomes `?`. Both occur in collections of
     other programs, in the output of models, and in truncated texts.
     """
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return strict_json(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 class Json(JSONResponse):
