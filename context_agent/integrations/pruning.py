@@ -154,30 +154,42 @@ class _Conversation:
         self.memory = CONVERSATION_BYTES + self.pruner.memory
 
 
-HOUR = 3_600.0
+MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixCaching:
-    """The use of the prefix cache in a request to Anthropic's API.
+    """The use of the prefix cache in a request.
 
     Attributes:
-        ttl: The longest lifetime that the request's `cache_control` asks for: `5m`, `1h`, or empty if nothing is
-            cached.
+        lifetime: The longest time in seconds that an unused entry of the cache may live, or 0 if nothing is cached.
+        write: The price of writing a token to the cache, in fresh tokens. If it is None, the pruner's price counts.
     """
 
-    ttl: str = ""
+    lifetime: float
+    write: float | None = None
 
-    def prices(self, prices: Prices) -> Prices:
-        """Return the prices for this request, with the ratios of Anthropic's price list.
+    @classmethod
+    def of_anthropic(cls, ttl: str) -> PrefixCaching:
+        """Return the caching of a request to Anthropic's API, with the ratios of Anthropic's price list.
 
         Without `cache_control` nothing is cached, so every token has the fresh price. Writing a token to the cache
         costs 1.25 times the fresh price for five minutes, and twice the fresh price for an hour.
+
+        Args:
+            ttl: The longest lifetime that the request's `cache_control` asks for: `5m`, `1h`, or empty if the request
+                has none.
         """
-        if not self.ttl:
+        if not ttl:
+            return cls(0.0)
+        return cls(HOUR, 2.0) if ttl == "1h" else cls(5 * MINUTE, 1.25)
+
+    def prices(self, prices: Prices) -> Prices:
+        """Return the prices for this request."""
+        if not self.lifetime:
             return replace(prices, cached=prices.fresh, write=prices.fresh)
-        is_long = self.ttl == "1h"
-        return replace(prices, write=(2.0 if is_long else 1.25) * prices.fresh, lifetime=HOUR if is_long else 300.0)
+        write = prices.write if self.write is None else self.write * prices.fresh
+        return replace(prices, write=write, lifetime=self.lifetime)
 
 
 class ConversationPruners:

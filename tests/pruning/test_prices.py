@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from functools import partial
+from typing import Any
 
 import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
-from context_agent.integrations.server.proxy import BodyPruner
+from context_agent.integrations.server.proxy import BodyPruner, caching_api
 from context_agent.pruning import ContextPruner, Prices, pruner
 from context_agent.tokens import CharCounter
 from tests.support.conversations import rendered
@@ -53,7 +56,7 @@ def test_bad_prices_say_what_is_expected(values: dict[str, float]) -> None:
     [("", Prices(cached=1.0, write=1.0)), ("5m", Prices(write=1.25)), ("1h", Prices(write=2.0, lifetime=3_600))],
 )
 def test_what_a_request_asks_of_the_cache_sets_the_prices(ttl: str, expected: Prices) -> None:
-    assert PrefixCaching(ttl).prices(Prices()) == expected
+    assert PrefixCaching.of_anthropic(ttl).prices(Prices()) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,4 +72,49 @@ def test_without_cache_control_nothing_is_cached_so_every_prune_pays(mark: str, 
     messages = rendered("anthropic", conversation(noises(0, 8), *(noises(n, 3) for n in range(10, 60, 10)), "done"))
     messages[0]["content"][0]["text"] += ' Is "cache_control": {"type": "ephemeral"} needed?'
     body = f'{{"messages": {json.dumps(messages)}, "system": [{{"type": "text", "text": "x"{mark}}}]}}'
-    assert bodies.prune(body.encode(), "messages", b"", states_caching=True).counts["outcome"] == outcome
+    assert bodies.prune(body.encode(), "messages", b"", api="anthropic").counts["outcome"] == outcome
+
+
+OPENAI_REQUESTS = [
+    ({}, "", 300),
+    ({"prompt_cache_retention": "in_memory"}, "", 300),
+    ({"prompt_cache_retention": "24h"}, "", 86_400),
+    ({"prompt_cache_options": {"ttl": "30m"}}, "", 1_800),
+    ({"prompt_cache_options": {"ttl": "12h"}}, "", 43_200),
+    ({"prompt_cache_options": {"ttl": "30m"}, "prompt_cache_retention": "24h"}, "", 86_400),
+    ({"prompt_cache_options": {"ttl": "soon"}, "prompt_cache_retention": ["24h"]}, "", 300),
+    ({"prompt_cache_options": "30m"}, "", 300),
+    ({}, "openai", 86_400),
+    ({"prompt_cache_retention": "in_memory"}, "openai", 300),
+    ({"prompt_cache_retention": "in_memory", "prompt_cache_options": {"ttl": "30m"}}, "openai", 1_800),
+]
+
+
+@pytest.mark.parametrize(("fields", "api", "lifetime"), OPENAI_REQUESTS)
+def test_a_cache_of_openai_is_not_cold_before_its_entries_expire(
+    fields: dict[str, Any], api: str, lifetime: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = []
+    for pause in (lifetime, lifetime + 1):
+        now = 1_000.0
+        bodies = BodyPruner(ConversationPruners(lambda: keeper(Prices(turns=0.5)), idle=math.inf), 1_000_000)
+        for turns in (LONG[:2], LONG):
+            monkeypatch.setattr(pruner.time, "monotonic", partial(float, now))
+            body = json.dumps({"messages": rendered("openai", turns), **fields}).encode()
+            outcomes.append(bodies.prune(body, "messages", b"", api=api).counts["outcome"])
+            now += pause
+    assert outcomes[1::2] == ["does not pay", "pruned"]
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "api"),
+    [
+        ("api.openai.com", "/v1/responses", "openai"),
+        ("eu.api.openai.com", "/v1/chat/completions", "openai"),
+        ("myapi.openai.com", "/v1/responses", ""),
+        ("localhost", "/v1/chat/completions", ""),
+        ("localhost", "/v1/messages", "anthropic"),
+    ],
+)
+def test_the_cache_of_an_api_is_known_by_its_host_or_path(host: str, path: str, api: str) -> None:
+    assert caching_api(host, path) == api

@@ -30,7 +30,7 @@ from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent._support.json_text import differences, with_values
 from context_agent._support.unread_bytes import close_unread
 from context_agent.errors import ConfigError
-from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
+from context_agent.integrations.pruning import DAY, HOUR, MINUTE, ConversationPruners, PrefixCaching
 from context_agent.integrations.server.admission import Ticket
 from context_agent.integrations.server.bodies import read_body
 from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
@@ -102,6 +102,10 @@ _MODEL_PATHS = (
 """The paths that name a model, of Gemini's API, of Bedrock's Converse API, and of partners' models on Vertex AI."""
 _ANTHROPIC_PATHS = ("/v1/messages", "/publishers/anthropic/")
 """Parts of the paths of Anthropic's API, of Anthropic itself and of Vertex AI."""
+OPENAI_HOST = "api.openai.com"
+"""The host of OpenAI's API. The hosts of its regions end with it."""
+_TTL = re.compile(r"(\d{1,3})([mh])")
+"""The lifetime of cache entries in a request to OpenAI's API, such as `30m`."""
 SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction", "preamble")
 """Fields outside the conversation that contain the system text."""
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
@@ -165,7 +169,7 @@ class BodyPruner:
         *,
         encodings: str = "",
         hint: str = "",
-        states_caching: bool = False,
+        api: str = "",
     ) -> PrunedBody:
         """Return the body with its conversation pruned.
 
@@ -175,21 +179,19 @@ class BodyPruner:
             caller: Bytes that identify the caller, so that no caller influences the conversation of another.
             encodings: The value of `Content-Encoding`. A pruned body is returned without an encoding.
             hint: The information that the agent is looking for.
-            states_caching: True if the API caches only the parts that a `cache_control` marks, as Anthropic's does.
+            api: `anthropic` or `openai`, if the prefix cache is that of one of these APIs.
 
         Returns:
             The pruned body. Only the texts that changed differ from the client's body. If nothing is removed, or
             if there is no conversation, the result has the client's body itself.
         """
         try:
-            return self._pruned(body, name, caller, encodings, hint, states_caching=states_caching)
+            return self._pruned(body, name, caller, encodings, hint, api=api)
         except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
             log("unpruned", logging.ERROR, error=error)
             return PrunedBody(body, {"outcome": "failed"})
 
-    def _pruned(
-        self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, states_caching: bool
-    ) -> PrunedBody:
+    def _pruned(self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str) -> PrunedBody:
         try:
             plain = decoded_body(body, encodings, self._max_bytes)
         except UndecodableBody as error:
@@ -200,7 +202,7 @@ class BodyPruner:
             return PrunedBody(body, {"outcome": "no conversation"})
         system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
-        caching = PrefixCaching(_cache_ttl(plain)) if states_caching else None
+        caching = PrefixCaching.of_anthropic(_cache_ttl(plain)) if api == "anthropic" else _openai_caching(request, api)
         pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
         record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
         changes = dict(differences(request, bundle.with_messages(pruned.messages)))
@@ -239,6 +241,21 @@ def _cache_ttl(body: bytes) -> str:
     return "1h" if re.search(rb'"ttl"\s*:\s*"1h"', body) else "5m"
 
 
+def _openai_caching(request: dict[str, Any], api: str) -> PrefixCaching | None:
+    """Return the caching of a request whose fields are those of OpenAI's API.
+
+    If nothing says how long an unused entry of the cache lives, return None. Otherwise, return the longest lifetime.
+    `prompt_cache_options.ttl` is the shortest time that the server keeps an entry, and `prompt_cache_retention` is the
+    longest. OpenAI itself keeps an entry for up to 24 hours, unless the request asks for less.
+    """
+    options = request.get("prompt_cache_options")
+    ttl = _TTL.fullmatch(str(options.get("ttl"))) if isinstance(options, dict) else None
+    least = int(ttl[1]) * (HOUR if ttl[2] == "h" else MINUTE) if ttl else 0.0
+    retention = request.get("prompt_cache_retention") or ("24h" if api == "openai" else None)
+    longest = max(least, DAY if retention == "24h" else 0.0)
+    return PrefixCaching(longest) if longest else None
+
+
 def _system_message(value: Any) -> dict[str, Any]:
     """Return the system text of a request as a message. In a request to Gemini, it is a content with parts."""
     if isinstance(value, dict) and isinstance(value.get("parts"), list):
@@ -251,6 +268,13 @@ def conversation_field(path: str) -> str | None:
     by_end = (field for end, field in CONVERSATION_FIELDS.items() if path.endswith(end))
     by_model = (field for pattern, field in _MODEL_PATHS if pattern.fullmatch(path))
     return next(by_end, None) or next(by_model, None)
+
+
+def caching_api(host: str, path: str) -> str:
+    """Return the API whose prefix cache a request to this host and path uses: `anthropic`, `openai` or neither."""
+    if any(part in path for part in _ANTHROPIC_PATHS):
+        return "anthropic"
+    return "openai" if f".{host}".endswith(f".{OPENAI_HOST}") else ""
 
 
 def proxy_application(proxy: Proxy) -> ASGIApp:
@@ -401,7 +425,7 @@ class Proxy(LimitedService):
             self._bodies.prune,
             encodings=request.headers.get("content-encoding", ""),
             hint=request.headers.get(HINT_HEADER, "")[:HINT_CHARACTERS],
-            states_caching=any(part in request.scope["path"] for part in _ANTHROPIC_PATHS),
+            api=caching_api(self._base.host, request.scope["path"]),
         )
         caller = caller_of(request.headers, request.scope["query_string"])
         pruned = await asyncio.to_thread(prune, body, field, caller)
