@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from context_agent._support.strict_json import strict_json
+
 Path = tuple[str | int, ...]
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
@@ -98,9 +100,9 @@ def _skip(text: str, position: int) -> int:
 
 def _written(value: Any) -> str:
     """Return the JSON text of a value. A lone surrogate is escaped, because UTF-8 cannot encode it."""
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    written = strict_json(value, ensure_ascii=False, separators=(",", ":"))
     try:
         written.encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(json.loads(written), separators=(",", ":"))
     return written

@@ -6,9 +6,9 @@ conversations of any agent on their way to its model server.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from context_agent._support.json_text import differences, with_values
 from context_agent._support.small_files import decoded_json, parse_json
 from context_agent.cli import INTERRUPTED, output
 from context_agent.cli.confirm import TerminalConfirmation
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from context_agent.pruning.bundles import Bundle
     from context_agent.pruning.report import PruneReport, RemovedPassage
 
+MAX_CONVERSATION_BYTES = 64_000_000
+"""The largest file of a conversation, in bytes."""
 SHOWN = 12
 """Number of messages that the report lists without `--verbose`. They are the messages from which most was removed."""
 
@@ -75,10 +78,10 @@ def prune(
         out: Write the pruned conversation to this file.
         verbose: List every removed passage.
     """
-    bundle, is_lines = read_conversation(file)
-    pruned = pruning.open().prune(bundle.messages, task)
+    saved = read_conversation(file)
+    pruned = pruning.open().prune(saved.bundle.messages, task)
     if out is not None:
-        _write(out, bundle.with_messages(pruned.messages), is_lines=is_lines)
+        _write(out, saved.with_messages(pruned.messages))
     if common.json:
         output.print_json({"messages": pruned.messages, "report": pruned.report.to_json()})
     else:
@@ -87,37 +90,61 @@ def prune(
     return 1 if pruned.report.outcome == "passed through" else 0
 
 
-def read_conversation(file: Path) -> tuple[Bundle, bool]:
-    """Return the conversation in the file, and True if the file has a message per line.
+@dataclass(frozen=True, slots=True)
+class SavedConversation:
+    """A conversation and the JSON texts of its file: one text, or a line for each message."""
+
+    bundle: Bundle
+    texts: Sequence[str]
+
+    def with_messages(self, messages: list[Any]) -> str:
+        """Return the text of the file with other messages. Only the values that changed differ."""
+        after = self.bundle.with_messages(messages)
+        before, after = (self.bundle.value, after) if len(self.texts) > 1 else ([self.bundle.value], [after])
+        changed = (
+            with_values(text, changes) if (changes := dict(differences(old, new))) else text
+            for text, old, new in zip(self.texts, before, after, strict=True)
+        )
+        return "".join(f"{text}\n" for text in changed)
+
+
+def read_conversation(file: Path) -> SavedConversation:
+    """Return the conversation in the file.
 
     Raises:
         OSError: If the file cannot be read.
-        DataError: If the file is not JSON or holds no messages.
+        DataError: If the file is too large, is not JSON or holds no messages.
     """
     from context_agent.pruning.bundles import find_conversation
 
-    value, is_lines = _read(file)
+    texts, value = _read(file)
     bundle = find_conversation(value)
     if bundle is None:
         raise DataError(
             f'{_name(file)} must be a list of messages, or an object that contains one, such as {{"messages": […]}}'
         )
-    return bundle, is_lines
+    return SavedConversation(bundle, texts)
 
 
-def _read(file: Path) -> tuple[Any, bool]:
-    """Return the JSON value in the file, or the list of its lines, and True if it has JSON lines.
+def _read(file: Path) -> tuple[list[str], Any]:
+    """Return the JSON text in the file and its value, or the texts of its lines and the list of their values.
 
     Raises:
         OSError: If the file cannot be read.
-        DataError: If the file is not JSON.
+        DataError: If the file is too large or is not JSON.
     """
+    with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
+        data = stream.read(MAX_CONVERSATION_BYTES + 1)
+    if len(data) > MAX_CONVERSATION_BYTES:
+        raise DataError(
+            f"{_name(file)} has more than {MAX_CONVERSATION_BYTES:,} bytes. Pass the messages without their images."
+        )
     try:
-        text = decoded_json(sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
+        text = decoded_json(data).strip()
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > 1 and all(line.startswith("{") and line.rstrip().endswith("}") for line in lines):
-            return [*map(parse_json, lines)], True
-        return parse_json(text), False
+            return lines, [*map(parse_json, lines)]
+        return [text], parse_json(text)
     except ValueError as error:
         raise DataError(f"{_name(file)} is not valid JSON ({error}). Pass a conversation as JSON.") from error
 
@@ -126,11 +153,9 @@ def _name(file: Path) -> str:
     return "standard input" if str(file) == "-" else str(file)
 
 
-def _write(out: Path, value: Any, *, is_lines: bool) -> None:
+def _write(out: Path, text: str) -> None:
     from context_agent._support.atomic_files import replace_file
 
-    values, indent = (value, None) if is_lines else ([value], 2)
-    text = "".join(json.dumps(item, ensure_ascii=False, indent=indent) + "\n" for item in values)
     # UTF-8 cannot encode a lone surrogate. The replacement is its escape in JSON.
     replace_file(out, text.encode("utf-8", "backslashreplace"))
 

@@ -112,7 +112,7 @@ def _view_conversation(
 ) -> int:
     from context_agent.web.conversation import conversation_page, model_calls
 
-    messages = read_conversation(file)[0].messages
+    messages = read_conversation(file).bundle.messages
     calls = model_calls(messages, pruner)
     for call in calls if as_json else ():
         output.print_json({"messages": call.messages, **call.report.to_json()})

@@ -115,12 +115,39 @@ def test_a_file_of_another_program_may_have_another_encoding(inside, tmp_path, e
 
 def test_a_lone_surrogate_is_written_as_its_escape(inside, tmp_path):
     messages = [{"role": "user", "content": "What \ud83d is this? é \U0001f600"}, *rendered("openai", LONG)[1:]]
-    (tmp_path / "body.json").write_text(json.dumps(messages), encoding="utf-8")
+    text = json.dumps(messages, ensure_ascii=False)
+    (tmp_path / "body.json").write_bytes(text.encode("utf-16-le", "surrogatepass"))
     process = inside("prune", "body.json", "--budget", 300, "--effort", "fast", "--out", "new.json")
     assert process.returncode == 0, process.stderr
     written = (tmp_path / "new.json").read_text(encoding="utf-8")
     assert "What \\ud83d is this? é \U0001f600" in written
     assert json.loads(written)[0] == messages[0]
+
+
+def test_what_does_not_change_is_written_as_it_was(inside, tmp_path):
+    records = [{"type": message["role"], "cost": "COST", "message": message} for message in rendered("anthropic", LONG)]
+    lines = [json.dumps(record).replace('"COST"', "1e400") for record in records]
+    body = f'{{\n"id": 1.0E+2,\n"messages": [{", ".join(lines)}]}}'
+    for name, text in {"lines": "\n".join(lines), "body": body}.items():
+        (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
+        process = inside("prune", name, "--budget", 300, "--effort", "fast", "--out", "new", "--json")
+        output = json.loads(process.stdout, parse_constant=pytest.fail)
+        assert output["report"]["outcome"] == "pruned"
+        assert output["messages"][0]["cost"] is None
+        written = (tmp_path / "new").read_text(encoding="utf-8")
+        assert written.count('"cost": 1e400') == len(records)
+        assert lines[0] in written
+        assert len(written) < len(text)
+        assert written.startswith(text[: text.index("type")])
+
+
+def test_a_file_beyond_the_limit_is_not_read(inside, tmp_path, monkeypatch):
+    monkeypatch.setattr("context_agent.cli.prune.MAX_CONVERSATION_BYTES", 1_000)
+    text = json.dumps([{"role": "user", "content": "x" * 1_000}])
+    (tmp_path / "long.json").write_text(text, encoding="utf-8")
+    for process in (inside("prune", "long.json"), inside("prune", "-", stdin=text), inside("view", "long.json")):
+        assert process.returncode == 1
+        assert "has more than 1,000 bytes" in process.stderr
 
 
 def test_an_object_on_one_line_is_no_list_of_lines(inside, tmp_path):
