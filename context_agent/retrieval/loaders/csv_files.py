@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from dataclasses import replace
+from itertools import count, islice, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Self
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import codec_with_mark, stream_encoding
 from context_agent.retrieval.loaders.options import LoadOptions
-from context_agent.retrieval.loaders.reading import LeftOutError, Reading
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, one_line, storable
 from context_agent.retrieval.loaders.rows import (
     ALL_COLUMNS_NOTE,
     LONGEST_NAME,
@@ -28,15 +31,18 @@ if TYPE_CHECKING:
     import _csv
 
 _STATED_DELIMITER = re.compile(r"""['"]?sep=([^\r\n"'])['"]?\r?\n""")
+DELIMITERS = ",;\t|"
+SAMPLE_LINES = 30
+"""The number of first lines in which the delimiter and the header are searched."""
 MOST_COLUMNS = 10_000
 """The most columns of a table."""
 
 
 def read_csv(reading: Reading) -> Iterator[Document]:
-    """Yield the rows of a table whose first row names the columns.
+    """Yield the rows of a table below the row that names the columns.
 
     All values stay strings, and empty cells are left out. If no column is the text, the text of a row has a line for
-    each cell.
+    each cell. Lines above the names of the columns become the title of the rows that have none.
     """
     csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
@@ -45,11 +51,12 @@ def read_csv(reading: Reading) -> Iterator[Document]:
     text = io.TextIOWrapper(reading.stream, codec_with_mark(encoding), errors="replace", newline="")
     try:
         start, stated = _stated_delimiter(text)
-        delimiter = reading.options.delimiter or stated or _delimiter(text)
+        delimiter, titles = _layout(text, reading.options.delimiter or stated, reading.options)
         text.seek(start)
         bounded = _RowLines(text, reading.options, delimiter)
         table = csv.reader(bounded, delimiter=delimiter, strict=True)
-        yield from _from_table(reading, table, bounded, lines_before=1 if stated else 0)
+        title = _title(islice(_parsed(bounded, table), titles))
+        yield from _from_table(reading, table, bounded, title, lines_before=1 if stated else 0)
     finally:
         text.detach()  # or the wrapper would close the caller's stream
 
@@ -91,14 +98,68 @@ def _stated_delimiter(text: io.TextIOWrapper) -> tuple[int, str]:
     return text.tell(), stated[1]
 
 
-def _delimiter(text: io.TextIOWrapper) -> str:
-    """Return the delimiter that is most frequent in the header."""
-    header = text.readline(2**16)
-    return max(",;\t|", key=header.count)
+def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) -> tuple[str, int]:
+    """Return the delimiter, and the number of rows above the header, by the first lines of a table.
+
+    Without a stated delimiter, it is the one that is most frequent in the first line. If that line is a title, it is
+    the one that divides the most rows alike.
+    """
+    lines = [line for _ in range(SAMPLE_LINES) if (line := text.readline(2**16))]
+    if cut := [number for number, line in enumerate(lines) if not line.endswith(("\n", "\r"))]:
+        lines = lines[: cut[0] + 1]
+    first = next((line for line in lines if line.strip()), "")
+    guess = stated or max(DELIMITERS, key=first.count)
+    titles, alike = _above_header(lines, guess, options)
+    if stated or (alike and not titles):
+        return guess, titles
+    others = {delimiter: _above_header(lines, delimiter, options) for delimiter in DELIMITERS}
+    best = max(DELIMITERS, key=lambda delimiter: others[delimiter][1])
+    return (best, others[best][0]) if others[best][1] > alike else (guess, titles)
 
 
-def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines, *, lines_before: int) -> Iterator[Document]:
-    """Yield the rows below the header. A notice names the line where its row begins."""
+def _above_header(lines: list[str], delimiter: str, options: LoadOptions) -> tuple[int, int]:
+    """Return the number of rows above the header, and how many rows have the usual number of filled cells.
+
+    The header is the first row with as many filled cells as most rows with several cells, or with one cell less, as the
+    tables of some programs have no name for their first column. An empty line below a row shows that it is a title.
+    If the first row names a column of text, it is the header.
+    """
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter))
+    except csv.Error:
+        return 0, 0
+    filled = [sum(map(bool, map(str.strip, row))) for row in rows]
+    usual, alike = max(Counter(number for number in filled if number > 1).items(), key=itemgetter(1), default=(0, 0))
+    least = max(2, usual - 1)
+    above = (at for at, (number, below) in enumerate(pairwise(filled)) if number >= least and below)
+    names = [cell.strip() for cell in next(filter(any, rows), [])]
+    names_text = options.text_key in names if options.text_key else has_text_column(names, options)
+    header = 0 if names_text or alike < 2 else next(above, 0)
+    return header if any(filled[:header]) else 0, alike
+
+
+def _parsed(bounded: _RowLines, table: _csv.Reader) -> Iterator[list[str]]:
+    """Yield the rows of a table that can be parsed."""
+    while True:
+        bounded.begin_row()
+        try:
+            yield next(table)
+        except StopIteration:
+            return
+        except csv.Error:
+            continue
+
+
+def _title(rows: Iterable[list[str]]) -> str:
+    """Return the words above a header on one line."""
+    cells = (cell for row in rows for cell in row if cell.strip())
+    return one_line(storable(", ".join(map(str.strip, cells))))
+
+
+def _from_table(
+    reading: Reading, table: _csv.Reader, bounded: _RowLines, title: str, *, lines_before: int
+) -> Iterator[Document]:
+    """Yield the rows from the header on. A notice names the line where its row begins."""
     names = _column_names(_header(table))
     if not names:
         raise LeftOutError("the file is empty: it contains no text")
@@ -124,7 +185,8 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines, *, lin
             if labels:
                 pairs = zip(labels, map(str.strip, cells), strict=False)
                 row[TEXT_KEYS[0]] = "\n".join([label + cell for label, cell in pairs if cell])
-            yield from from_row(reading, line, row)
+            for document in from_row(reading, line, row):
+                yield document if document.title else replace(document, title=title)
 
 
 def _header(table: _csv.Reader) -> list[str]:

@@ -7,28 +7,44 @@ import json
 import re
 from collections.abc import Generator, Iterator
 from itertools import count
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.conversations import is_conversation, read_conversation
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, utf_encoding
 from context_agent.retrieval.loaders.reading import Reading, decoded
-from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row, has_text
+from context_agent.retrieval.loaders.rows import (
+    ALL_FIELDS_NOTE,
+    TEXT_PER_VALUE,
+    from_row,
+    has_text,
+    has_text_column,
+)
 from context_agent.types import Document
 
 MOST_BAD_ROWS = 10_000
 """The number of unreadable rows at the beginning of a source after which the rest is left out, if none was readable."""
+_UNREADABLE = object()
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def read_jsonl(reading: Reading) -> Iterator[Document]:
-    """Yield the rows of a file with one JSON object per line. Empty lines are skipped."""
+    """Yield the rows of a file with one JSON object per line. Empty lines are skipped.
+
+    If the first row has no field of text, as in the logs of many programs, the text of a row has a line for each field.
+    """
     found, before = False, reading.report.skipped
+    by_field: bool | None = None
     for number, line in lines(reading.stream, reading.options.encoding, reading.options.max_size):
         if line is None:
             reading.skip(reading.options.too_large("the line"), number)
         elif line.strip():
-            for document in _from_line(reading, number, line):
+            row = _row(reading, number, line)
+            if by_field is None and isinstance(row, dict):
+                by_field = not (has_text_column(row, reading.options) or is_conversation(row))
+                if by_field:
+                    reading.note_once(ALL_FIELDS_NOTE)
+            for document in _from_row(reading, number, row, by_field=bool(by_field)):
                 found = True
                 yield document
         if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
@@ -87,21 +103,22 @@ def _decoded_anew(reading: Reading, line: str) -> str:
     return decoded(reading, line.encode("utf-8", "surrogateescape")).text
 
 
-def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
+def _row(reading: Reading, number: int, line: str) -> Any:
+    """Return the value in a line. If it cannot be read, report it and return `_UNREADABLE`."""
     if _UNDECODED.search(line):
         try:
             line = _decoded_anew(reading, line)
         except DataError as error:
             reading.skip(str(error), number)
-            return
+            return _UNREADABLE
     most = reading.options.max_size // TEXT_PER_VALUE
     if len(line) > most and sum(map(line.count, ",[{")) > most:
         reading.skip(
             f"the line has more than {most:,} JSON values. Split it, or raise the limit with --max-mb.", number
         )
-        return
+        return _UNREADABLE
     try:
-        row = json.loads(line)
+        return json.loads(line)
     except json.JSONDecodeError as error:
         reading.skip(
             f"the line is not valid JSON at character {error.pos + 1} ({error.msg.removesuffix(' at')})", number
@@ -110,11 +127,19 @@ def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
         reading.skip("the JSON is nested too deeply to be read", number)
     except ValueError as error:
         reading.skip(f"the JSON cannot be read ({error})", number)
-    else:
-        if is_conversation(row) and not has_text(row, reading.options):
-            if (whole := read_conversation(reading, row, number)) is not None:
-                yield whole
-            else:
-                reading.skip("the conversation of the row has no text", number)
+    return _UNREADABLE
+
+
+def _from_row(reading: Reading, number: int, row: Any, *, by_field: bool) -> Iterator[Document]:
+    """Yield the document of a row. If `by_field` is True, a row without a field of text has a line for each field."""
+    if row is _UNREADABLE:
+        return
+    if by_field and isinstance(row, dict) and row and not has_text_column(row, reading.options):
+        yield from from_row(reading, number, row, by_field=True)
+    elif is_conversation(row) and not has_text(row, reading.options):
+        if (whole := read_conversation(reading, row, number)) is not None:
+            yield whole
         else:
-            yield from from_row(reading, number, row)
+            reading.skip("the conversation of the row has no text", number)
+    else:
+        yield from from_row(reading, number, row)

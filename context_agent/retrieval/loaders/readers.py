@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from io import BytesIO
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import BinaryIO
 
 from context_agent.errors import DataError
@@ -115,7 +115,7 @@ def _read_compressed(reading: Reading) -> Iterator[Document]:
     reader = READERS[extension_of(inner.path, READERS) or ""]
     if reader is read_any:
         reader = _reader_of(inner, _head(inner.stream))
-    if reader in {read_csv, read_jsonl}:
+    if reader in {read_csv, read_jsonl, _read_jsonl}:
         inner.stream = unpacked(reading.stream, rows=True)
     elif reader is not read_mail:
         inner.stream = BytesIO(content(inner))
@@ -143,6 +143,44 @@ def _if_begins(reader: Reader, magics: Collection[bytes], *, within: int = 0) ->
         yield from (reader if begins else read_any)(reading)
 
     return read
+
+
+def _read_json(reading: Reading) -> Iterator[Document]:
+    """Yield the documents of a file that is named as JSON. Its first lines show whether it has a value on each line."""
+    first, second = _first_lines(reading)
+    yield from (read_jsonl if second and _is_object(first) else read_json)(reading)
+
+
+def _read_jsonl(reading: Reading) -> Iterator[Document]:
+    """Yield the documents of a file that is named as JSONL. Its first line shows whether it is one value on many lines.
+
+    Such a value is an array, or an object whose first line is its brace.
+    """
+    first, _ = _first_lines(reading)
+    yield from (read_json if first.startswith("[") or first == "{" else read_jsonl)(reading)
+
+
+def _first_lines(reading: Reading) -> tuple[str, str]:
+    """Return the first two lines that are not empty. A line that is missing or too long is returned as ""."""
+    try:
+        with closing(lines(reading.stream, reading.options.encoding, reading.options.max_size)) as numbered:
+            found = islice((line and line.strip() for _, line in numbered if line is None or line.strip()), 2)
+            first, second = (line or "" for line in islice(chain(found, repeat("")), 2))
+            return first, second
+    except DataError:
+        return "", ""
+    finally:
+        reading.stream.seek(0)
+
+
+def _is_object(line: str) -> bool:
+    """Return True if a line is a JSON object. Of a long line, only the ends are examined."""
+    if not (line.startswith("{") and line.endswith("}")):
+        return False
+    try:
+        return len(line) > HEAD_BYTES or isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 _PACKAGE_MAGICS = (b"PK\3\4", b"PK\5\6", b"\xd0\xcf\x11\xe0")
@@ -174,14 +212,14 @@ READERS: Mapping[str, Reader] = {
     ".html": read_html,
     ".ics": read_calendar,
     ".ipynb": read_notebook,
-    ".json": read_json,
-    ".jsonl": read_jsonl,
+    ".json": _read_json,
+    ".jsonl": _read_jsonl,
     ".markdown": read_markdown,
     ".mbox": read_mail,
     ".mht": read_message,
     ".mhtml": read_message,
     ".md": read_markdown,
-    ".ndjson": read_jsonl,
+    ".ndjson": _read_jsonl,
     ".nws": read_message,
     ".opml": read_xml,
     ".parquet": read_parquet,

@@ -8,6 +8,7 @@ or of more than 10,000 characters, is left out with a notice, because metadata i
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -58,6 +59,22 @@ ALL_COLUMNS_NOTE = (
     f"there is no column {', '.join(TEXT_KEYS[:-1])} or {TEXT_KEYS[-1]}, so all columns of a row are its text. To read "
     "one of them as the text, pass --text-key."
 )
+ALL_FIELDS_NOTE = ALL_COLUMNS_NOTE.replace("column", "field")
+
+
+def fields_text(record: Mapping[str, Any]) -> str:
+    """Return a line for each field of a record. Lists and objects are JSON with one value per line."""
+    return "\n".join(
+        f"{key}: {value if isinstance(value, str) else json_lines(value)}" for key, value in record.items()
+    )
+
+
+def json_lines(value: object) -> str:
+    """Return JSON with one value per line.
+
+    It is not indented, because indentation would multiply the size of nested values.
+    """
+    return json.dumps(value, ensure_ascii=False, indent=0)
 
 
 def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:
@@ -66,13 +83,16 @@ def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:
     return any(isinstance(text := row.get(key), str) and bool(text.strip()) for key in keys)
 
 
-def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
-    """Yield the document of a row. If the row cannot be one, report what it lacks."""
+def from_row(reading: Reading, number: int, row: object, *, by_field: bool = False) -> Iterator[Document]:
+    """Yield the document of a row. If the row cannot be one, report what it lacks.
+
+    If `by_field` is True, its text has a line for each field.
+    """
     if not isinstance(row, dict):
         reading.skip(f"the row must be an object with fields; got {json_type(row)}", number)
         return
     try:
-        document = _document(reading, row)
+        document = _document(reading, {**row, TEXT_KEYS[0]: fields_text(row)} if by_field else row)
     except DataError as error:
         reading.skip(str(error), number)
     except RecursionError:

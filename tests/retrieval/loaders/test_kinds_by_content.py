@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import zipfile
@@ -342,3 +343,92 @@ def test_a_row_with_messages_is_a_conversation(tmp_path: Path) -> None:
     ]
     assert documents[0].id == "a.jsonl#1"
     assert reasons == ["the conversation of the row has no text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Sales of mills\nname,note,price\nOsterby,old,4\nBrasko,new,6\n", "Sales of mills"),
+        ("Sales of mills\nDate,2024-05-01\n\nname,price\nOsterby,4\nBrasko,6\n", "Sales of mills, Date, 2024-05-01"),
+        ("Sales, in euro;;\n;;\nname;note;price\nOsterby;old, small;4,5\nBrasko;new;6\n", "Sales, in euro"),
+        ("Sales of mills\t\t\nname\tnote\tprice\nOsterby\told\t4\n", "Sales of mills"),
+        ('"Sales\nof mills"\n\nname|price\nOsterby|4\n', "Sales of mills"),
+        (",note,price\nOsterby,old,4\nBrasko,new,6\n", ""),
+        ("name,note,price\nOsterby,,4\nBrasko,,6\nKade,,7\n", ""),
+        ("name\nOsterby\nBrasko\n", ""),
+    ],
+)
+def test_lines_above_the_header_of_a_table_are_its_title(tmp_path: Path, text: str, title: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    documents, reasons = read(tmp_path)
+    assert {document.title for document in documents} == {title}
+    assert documents[0].text.splitlines()[0] == ("column_1" if text.startswith(",") else "name") + ": Osterby"
+    assert all("all columns of a row are its text" in reason for reason in reasons)
+
+
+def test_a_named_column_of_text_is_the_header_whatever_the_rows_have(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\nThe mill, the weir\nThe quarry, the bridge\nThe harbor\n")
+    documents, reasons = read(tmp_path)
+    assert [document.text for document in documents] == ["The harbor"]
+    assert reasons == ["the row has 2 cells, but the header names 1"] * 2
+
+
+def test_the_column_of_text_may_be_named_below_a_title(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Mills\nname,note\nOsterby,old\nBrasko,new\n")
+    options = LoadOptions(text_key="note")
+    assert [(d.title, d.text) for d in load(tmp_path, options=options)] == [("Mills", "old"), ("Mills", "new")]
+
+
+def test_a_notice_counts_the_lines_above_the_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Mills\n\nid,name\n1,Osterby\n2,Brasko,Weir\n3,Kade\n")
+    report = LoadReport()
+    assert [document.id for document in load(tmp_path, report=report)] == ["1", "3"]
+    assert [notice.line for notice in report.notices if notice.lost] == [5]
+
+
+ROWS = [{"id": "1", "text": "The mill."}, {"id": "2", "text": "The weir."}]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson", "a.jsonl.gz", "a.json.gz"])
+@pytest.mark.parametrize(
+    "text",
+    [json.dumps(ROWS), json.dumps(ROWS, indent=1), "\n" + "\n\n".join(map(json.dumps, ROWS))],
+    ids=["array", "array on many lines", "lines"],
+)
+def test_the_content_decides_whether_json_has_a_row_on_each_line(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    documents, reasons = read(tmp_path)
+    assert [(document.id, document.text) for document in documents] == [("1", "The mill."), ("2", "The weir.")]
+    assert reasons == []
+
+
+def test_an_object_on_many_lines_is_one_document_under_any_name(tmp_path: Path) -> None:
+    for name in ("a.json", "b.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"name": "mill", "rooms": [1, 2]}, indent=2))
+    documents, reasons = read(tmp_path)
+    assert [json.loads(document.text)["name"] for document in documents] == ["mill", "mill"]
+    assert reasons == []
+
+
+def test_rows_of_a_json_file_are_not_limited_together(tmp_path: Path) -> None:
+    rows = [{"id": number, "text": f"{number} " + "mill " * 1_000} for number in range(300)]
+    (tmp_path / "a.json").write_text("\n".join(map(json.dumps, rows)))
+    assert len(list(load(tmp_path, options=LoadOptions(max_mb=1)))) == 300
+
+
+def test_the_text_of_a_row_without_a_field_of_text_has_all_fields(tmp_path: Path) -> None:
+    rows = [{"MESSAGE": "The mill started.", "unit": {"pid": 7}}, {"MESSAGE": "It ended."}, {"text": None}, {}]
+    (tmp_path / "journal.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    documents, reasons = read(tmp_path)
+    assert [document.text for document in documents] == [
+        'MESSAGE: The mill started.\nunit: {\n"pid": 7\n}',
+        "MESSAGE: It ended.",
+    ]
+    assert documents[0].metadata == {"MESSAGE": "The mill started.", "unit": '{"pid": 7}'}
+    assert "so all fields of a row are its text" in reasons[0]
+    assert [reason.partition(",")[0] for reason in reasons[1:]] == [
+        "field 'text' is empty",
+        "the row has no field text",
+    ]
+    options, report = LoadOptions(text_key="MESSAGE"), LoadReport()
+    assert [d.text for d in load(tmp_path, options=options, report=report)] == ["The mill started.", "It ended."]
