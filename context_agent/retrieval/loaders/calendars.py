@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date, timedelta
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from pathlib import PurePath
 
 from context_agent.retrieval.loaders.content_lines import (
@@ -29,6 +30,9 @@ MAX_TIME = 80
 _CALENDAR_NAMES = {"X-WR-CALNAME", "NAME"}
 _COMPONENTS = {"VEVENT", "VTODO", "VJOURNAL"}
 _MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d{0,2}(Z?))?", re.ASCII)
+_DURATION = re.compile(
+    r"\+?P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})S)?)?", re.ASCII
+)
 _DETAILS = {"LOCATION": "Where", "STATUS": "Status", "RRULE": "Repeats", "DUE": "Due", "URL": "Link"}
 """The label of a line in an entry's text, by the name of the property."""
 
@@ -76,7 +80,10 @@ def _entry(properties: Sequence[ContentLine]) -> Entry:
     first = {line.name: line for line in reversed(properties)}
     summary = first["SUMMARY"].text if "SUMMARY" in first else ""
     start = _moment(first["DTSTART"]) if "DTSTART" in first else ""
-    end = _end(first["DTEND"], start) if "DTEND" in first else ""
+    last = first.get("DTEND") or (
+        _after(first["DTSTART"], first["DURATION"]) if {"DTSTART", "DURATION"} <= first.keys() else None
+    )
+    end = _end(last, start) if last else ""
     lines = [summary, f"{start} to {end}" if start and end and end != start else start]
     for name, label in _DETAILS.items():
         if name in first:
@@ -103,6 +110,21 @@ def _moment(line: ContentLine) -> str:
         return stated
     zone = " UTC" if utc else f" ({line.parameters['TZID']})" if "TZID" in line.parameters else ""
     return f"{stated} {hour}:{minute}{zone}"[:MAX_TIME]
+
+
+def _after(start: ContentLine, duration: ContentLine) -> ContentLine | None:
+    """Return the time after a duration from another time. If one of them is invalid, return None."""
+    stated, length = _MOMENT.fullmatch(start.value.strip()), _DURATION.fullmatch(duration.value.strip())
+    if stated is None or length is None:
+        return None
+    weeks, days, hours, minutes, seconds = (int(number or 0) for number in length.groups())
+    try:
+        moment = datetime(*(int(number or 0) for number in stated.groups()[:5]))  # noqa: DTZ001 - in the zone of the start
+        moment += timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (ValueError, OverflowError):
+        return None
+    value = moment.isoformat().replace("-", "").replace(":", "")
+    return replace(start, value=value.partition("T")[0] if stated[4] is None else value + stated[6])
 
 
 def _end(line: ContentLine, start: str) -> str:

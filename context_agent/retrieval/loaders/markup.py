@@ -29,6 +29,8 @@ _PARAGRAPHS = frozenset(
     " nav ol p pre section summary table ul".split()
 )
 _LINES = frozenset("br caption dd dt legend li optgroup option select tbody tfoot thead tr".split())
+_ASIDES = frozenset(["rp", "rt"])
+"""The readings of the words in a ruby, and the parentheses that browsers without rubies show around them."""
 _CELLS = frozenset(["td", "th"])
 _NUMERIC = re.compile(r"&#(?:x0*[0-9a-f]{7,}|0*[0-9]{8,});?", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
@@ -102,6 +104,7 @@ def page_text(page: str) -> tuple[str, str]:
             text.title = text.title or " ".join(unescaped(tag.inside).split())
         elif tag.name not in _DROPPED and tag.name:
             text.opened(tag.name)
+    text.end_ruby()
     return text.title or text.heading, "".join(text.parts).strip("\n")
 
 
@@ -131,9 +134,16 @@ class _Page:
     _mark: str = ""
     _verbatim: int = 0
     _heading_from: int | None = None
+    _aside: str = ""
+    """The name of the open element that is not in the line of the text: `rt` or `rp` in a ruby."""
+    _readings: list[str] = field(default_factory=list)
 
     def add(self, raw: str) -> None:
         """Add the text between two tags."""
+        if self._aside:
+            if self._aside == "rt" and len(self._readings) < MOST_PARTS:
+                self._readings.append(" ".join(unescaped(raw).split()))
+            return
         text = unescaped(raw)
         if self._verbatim:
             words = text.strip("\n") if self._newlines else text
@@ -155,8 +165,19 @@ class _Page:
         self.parts = ["".join(self.parts)]
         self._heading_from = None
 
+    def end_ruby(self) -> None:
+        """Add the readings of a ruby in parentheses behind its words, which so stay together and can be found."""
+        self._aside = ""
+        readings, self._readings = "".join(self._readings), []
+        if readings:
+            self.add(f"({readings})")
+
     def opened(self, name: str) -> None:
         """Handle a start tag."""
+        if name in _ASIDES:
+            self._aside = name
+        elif name == "rb":
+            self._aside = ""
         self._verbatim += name == "pre"
         self._separate(name)
         if name in _HEADINGS:
@@ -166,6 +187,10 @@ class _Page:
 
     def closed(self, name: str) -> None:
         """Handle an end tag."""
+        if name in _ASIDES:
+            self._aside = ""
+        elif name == "ruby":
+            self.end_ruby()
         if name == "pre" and self._verbatim:
             self._verbatim -= 1
         self._separate(name)
@@ -176,6 +201,8 @@ class _Page:
             self._heading_from = None
 
     def _separate(self, name: str) -> None:
+        if (self._aside or self._readings) and (name in _PARAGRAPHS or name in _HEADINGS or name in _LINES):
+            self.end_ruby()  # it was never closed
         if name in _PARAGRAPHS or name in _HEADINGS:
             self._newlines = 2
         elif name in _LINES:

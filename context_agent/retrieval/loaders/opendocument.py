@@ -15,7 +15,9 @@ from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Event, Kind, attribute
 from context_agent.types import Document
 
-_CHARACTERS = {"s": " ", "tab": "\t", "line-break": "\n"}
+_CHARACTERS = {"tab": "\t", "line-break": "\n"}
+MAX_SPACES = 100
+"""The most spaces that an element stands for. A file may state millions of them in a few bytes."""
 _DELETED = "tracked-changes"
 _PARAGRAPHS = frozenset({"p", "h"})
 _BLOCKS = _PARAGRAPHS | {"note", "annotation"}
@@ -47,7 +49,7 @@ def _paragraphs(package: Package) -> Iterator[str]:
             if event.name in _BLOCKS:
                 unfinished.append((_mark(event), []))
             elif unfinished:
-                unfinished[-1][1].append(_CHARACTERS.get(event.name, ""))
+                unfinished[-1][1].append(_characters(event))
         else:
             deleted -= event.name == _DELETED
             if event.name not in _BLOCKS:
@@ -66,6 +68,14 @@ def _mark(event: Event) -> str:
         return ""
     level = attribute(event.attributes, "outline-level")
     return "#" * (min(int(level), 6) if len(level) == 1 and level in "123456789" else 1) + " "
+
+
+def _characters(event: Event) -> str:
+    """Return the spaces, the tab or the line break that an element stands for. For anything else, return ""."""
+    if event.name != "s":
+        return _CHARACTERS.get(event.name, "")
+    count = attribute(event.attributes, "c")
+    return " " * (min(int(count), MAX_SPACES) if count.isdecimal() and len(count) < 10 else 1)
 
 
 def read_ods(reading: Reading) -> Iterator[Document]:
@@ -109,7 +119,7 @@ def _rows(package: Package) -> Iterator[tuple[str, list[str]]]:
             yield sheet, row
             row, gap = [], 0
         elif inside and starts:
-            cell.append(_CHARACTERS.get(event.name, ""))
+            cell.append(_characters(event))
 
 
 def _repeats(cell: Event) -> int:

@@ -18,6 +18,7 @@ from context_agent.types import Document
 
 _HEADING = re.compile(r"^ {0,3}(?:#{1,6}[ \t]+([^\n]*)|([^\s#>|][^\n]*)\n {0,3}=+[ \t]*$)", re.MULTILINE)
 """A heading that begins with `#`, or a line of text above a line of equals signs."""
+_PAGE_HEADING = re.compile(r"<h1[\s>]", re.IGNORECASE)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _RST_HEADING = re.compile(
     r"^(?:([=\-~^\"'#*+`:._])\1{2,}[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}[ \t]*$"
@@ -39,9 +40,8 @@ def read_markdown(reading: Reading) -> Iterator[Document]:
 
     The title is the `title` in the front matter, or else the first heading.
     """
-    front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
-    title = str(front.pop("title", "")) or markdown_title(text[:TITLE_SEARCH_CHARACTERS])
-    yield document(reading, text, title, front)
+    title, front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
+    yield document(reading, text, title or markdown_title(text[:TITLE_SEARCH_CHARACTERS]), front)
 
 
 def read_rst(reading: Reading) -> Iterator[Document]:
@@ -59,6 +59,9 @@ def read_html(reading: Reading) -> Iterator[Document]:
 
 
 def markdown_title(text: str) -> str:
-    """Return the first heading outside of fenced code. If there is none, return an empty string."""
-    heading = _HEADING.search(_FENCED.sub("", text))
+    """Return the first heading outside of fenced code, in Markdown or HTML. If there is none, return ""."""
+    text = _FENCED.sub("", text)
+    heading, page = _HEADING.search(text), _PAGE_HEADING.search(text)
+    if page and (heading is None or page.start() < heading.start()) and (title := page_text(text[page.start() :])[0]):
+        return title
     return (heading[1] or heading[2] or "").strip().rstrip("#").strip() if heading else ""

@@ -159,3 +159,35 @@ def test_an_entry_of_whole_days_ends_before_the_day_that_is_stated(
     )
     (document,) = load(tmp_path)
     assert document.text.strip() == f"Fair\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("start", "duration", "when"),
+    [
+        (
+            ";TZID=Europe/Oslo:20260102T230000",
+            "PT1H30M",
+            "2026-01-02 23:00 (Europe/Oslo) to 2026-01-03 00:30 (Europe/Oslo)",
+        ),
+        (":20260102T090000Z", "P1DT2H", "2026-01-02 09:00 UTC to 2026-01-03 11:00 UTC"),
+        (";VALUE=DATE:20260102", "P1W", "2026-01-02 to 2026-01-08"),
+        (";VALUE=DATE:20260102", "P1D", "2026-01-02"),
+        (":20260102T090000", "soon", "2026-01-02 09:00"),
+        (":20260102T090000", "P999999W", "2026-01-02 09:00"),
+        (":20261399T090000", "PT1H", "2026-13-99 09:00"),
+    ],
+)
+def test_the_end_of_an_event_may_be_stated_as_its_duration(
+    tmp_path: Path, start: str, duration: str, when: str
+) -> None:
+    lines = [
+        "BEGIN:VCALENDAR",
+        "BEGIN:VEVENT",
+        "SUMMARY:Storm",
+        f"DTSTART{start}",
+        f"DURATION:{duration}",
+        "END:VEVENT",
+    ]
+    (tmp_path / "a.ics").write_text("\n".join(lines))
+    (document,) = load(tmp_path / "a.ics")
+    assert document.text.splitlines()[1] == when

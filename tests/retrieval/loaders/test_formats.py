@@ -535,3 +535,36 @@ def test_a_message_without_a_header_is_reported(tmp_path: Path) -> None:
     assert read(tmp_path)[1] == [
         "the file is not an email message, because it has none of the fields From, To, Date, Subject and Message-ID"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ('<h1 align="center">\n <img src="a.png"> The <b>Weir</b>\n</h1>\n\n## Install\n', "The Weir"),
+        ("# The Weir\n\n<h1>Other</h1>\n", "The Weir"),
+        ('<h1><img src="a.png"></h1>\n\n# The Weir\n', "The Weir"),
+        ("```html\n<h1>Example</h1>\n```\n\n# The Weir\n", "The Weir"),
+    ],
+)
+def test_a_heading_in_html_titles_a_markdown_file(tmp_path: Path, text: str, title: str) -> None:
+    (tmp_path / "a.md").write_text(text)
+    assert [document.title for document in load(tmp_path)] == [title]
+
+
+@pytest.mark.parametrize(
+    ("ruby", "text"),
+    [
+        (
+            "<ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字<rp>(</rp><rt>じ</rt><rp>)</rp></ruby>を読む",
+            "漢字(かんじ)を読む",
+        ),
+        ("<ruby>漢<rt>かん</rt>字<rt>じ</rt></ruby>を読む", "漢字(かんじ)を読む"),
+        ("<ruby><rb>漢<rb>字<rt>かん<rt>じ</ruby>を読む", "漢字(かんじ)を読む"),
+        ("<ruby>漢字<rt>かんじ<p>次", "漢字(かんじ)\n\n次"),
+        ("<ruby>漢字<rt>かんじ", "漢字(かんじ)"),
+        ("<ruby>漢字</ruby>を読む", "漢字を読む"),
+    ],
+)
+def test_a_ruby_has_its_words_and_then_their_reading(tmp_path: Path, ruby: str, text: str) -> None:
+    (tmp_path / "a.html").write_text(f"<p>{ruby}", "utf-8")
+    assert [document.text for document in load(tmp_path)] == [text]

@@ -70,6 +70,15 @@ def test_an_opendocument_text_has_headings_and_paragraphs(tmp_path: Path) -> Non
     assert (document.title, document.text, reasons) == ("Storms", "## Storms\n\nOne two\nthree", [])
 
 
+@pytest.mark.parametrize(("count", "spaces"), [("3", 3), ("999999999", 100), ("x", 1), ("0", 0)])
+def test_an_element_of_an_opendocument_text_may_stand_for_several_spaces(
+    tmp_path: Path, count: str, spaces: int
+) -> None:
+    content = f'<o:c xmlns:o="urn:o" xmlns:t="urn:t"><t:p>One<t:s t:c="{count}"/>two</t:p></o:c>'
+    (document,), _ = read(tmp_path / "a.odt", odt(content))
+    assert document.text == f"One{' ' * spaces}two"
+
+
 def test_notes_comments_and_boxes_inside_a_paragraph_follow_it(tmp_path: Path) -> None:
     note = "<t:note><t:note-citation>1</t:note-citation><t:note-body><t:p>Built in 1901.</t:p></t:note-body></t:note>"
     comment = "<o:annotation><t:creator>Ann</t:creator><t:date>2026-01-02</t:date><t:p>Sure?</t:p></o:annotation>"
