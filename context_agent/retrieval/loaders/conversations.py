@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
 from context_agent.errors import DataError
+from context_agent.retrieval.loaders.chat_exports import format_of, messages_of, moment, title_of
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.reading import Reading, document, identifier, one_line, storable
 from context_agent.types import Document, Section
@@ -89,7 +89,7 @@ def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name:
 
 
 def is_conversation(value: object) -> bool:
-    """Return True if a JSON value is a conversation of claude.ai, ChatGPT or Slack, or has messages with roles."""
+    """Return True if a JSON value is an exported conversation, or has messages with roles."""
     if isinstance(value, list):
         first = value[0] if value else None
         return isinstance(first, dict) and (_is_slack(first) or _has_role(first))
@@ -100,6 +100,7 @@ def is_conversation(value: object) -> bool:
         isinstance(value.get("chat_messages"), list)
         or _is_tree(value.get("mapping"))
         or (isinstance(messages, list) and bool(messages) and isinstance(messages[0], dict) and _has_role(messages[0]))
+        or format_of(value) is not None
     )
 
 
@@ -121,11 +122,15 @@ def read_conversation(reading: Reading, value: Any, number: int | None = None) -
         return conversation(reading, _role_turns(value), name=name)
     title = next((value[key] for key in ("title", "name") if isinstance(value.get(key), str)), "")
     ids = (value.get(key) for key in ("uuid", "conversation_id", "id"))
-    name = "" if number is None else next((name for name in ids if isinstance(name, str) and name), str(number))
+    stated = (str(name) for name in ids if isinstance(name, str | int) and name)
+    name = "" if number is None else next(stated, str(number))
     if isinstance(value.get("chat_messages"), list):
         turns = _claude_turns(value["chat_messages"])
     elif _is_tree(value.get("mapping")):
         turns = _chatgpt_turns(value["mapping"], value.get("current_node"))
+    elif chat := format_of(value):
+        turns = (Turn(*message) for message in messages_of(chat, value))
+        title = title_of(chat, value)
     else:
         turns = _role_turns(value["messages"])
     return conversation(reading, turns, title, name)
@@ -185,7 +190,7 @@ def _chatgpt_turns(mapping: Mapping[str, Any], current: object) -> Iterator[Turn
         hidden = isinstance(details, dict) and details.get("is_visually_hidden_from_conversation")
         if role != "system" and not hidden and isinstance(content, dict):
             text = _text_of(content.get("parts")) or _text_of(content.get("text"))
-            yield Turn(_string(role), _moment(message.get("create_time")), text)
+            yield Turn(_string(role), moment(message.get("create_time")), text)
 
 
 def _slack_turns(messages: Iterable[object], users: Mapping[str, str]) -> Iterator[Turn]:
@@ -208,7 +213,7 @@ def _slack_turns(messages: Iterable[object], users: Mapping[str, str]) -> Iterat
         text = _SLACK_MENTION.sub(mentioned, _text_of(message.get("text")))
         for escaped, character in _SLACK_ESCAPES.items():
             text = text.replace(escaped, character)
-        yield Turn(_slack_name(message) or names.get(user, user), _moment(message.get("ts")), text)
+        yield Turn(_slack_name(message) or names.get(user, user), moment(message.get("ts")), text)
 
 
 def _slack_name(message: Mapping[str, Any]) -> str:
@@ -228,7 +233,7 @@ def _role_turns(messages: Iterable[object]) -> Iterator[Turn]:
         if isinstance(message, dict):
             time = next((message[key] for key in ("timestamp", "created_at", "time") if key in message), "")
             speaker = _string(message.get("name")) or _string(message.get("role"))
-            yield Turn(speaker, time if isinstance(time, str) else _moment(time), _text_of(message.get("content")))
+            yield Turn(speaker, time if isinstance(time, str) else moment(time), _text_of(message.get("content")))
 
 
 def _text_of(content: object) -> str:
@@ -243,18 +248,6 @@ def _text_of(content: object) -> str:
 
 def _string(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _moment(seconds: object) -> str:
-    """Return seconds since 1970 in ISO 8601. If the value is not a time, return an empty string."""
-    if isinstance(seconds, bool) or not isinstance(seconds, str | int | float):
-        return ""
-    if isinstance(seconds, str) and len(seconds) > LONGEST_SPEAKER:
-        return ""
-    try:
-        return datetime.fromtimestamp(int(float(seconds)), UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return ""
 
 
 def nothing_said() -> DataError:

@@ -1,6 +1,6 @@
 """The reader of JSON files. A conversation or a record of an array is a document. Any other value is one document.
 
-If a file is not valid JSON, for example because it has comments, it is read as lines of JSON or as plain text.
+If a file is not valid JSON, for example because it has comments, it is read as plain text.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import PurePath
 from typing import Any
 
 from context_agent.errors import DataError
+from context_agent.retrieval.loaders.chat_exports import chats_in
 from context_agent.retrieval.loaders.conversations import (
     is_conversation,
     nothing_said,
     read_conversation,
     remember_users,
 )
-from context_agent.retrieval.loaders.jsonl import read_jsonl
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
-from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row, has_text
+from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, fields_text, from_row, has_text, json_lines
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, is_generated
 from context_agent.types import Document
 
@@ -44,41 +44,27 @@ def _read(reading: Reading) -> Iterator[Document]:
         raise DataError(reading.options.too_large("the number of JSON values in the file"))
     try:
         value = json.loads(raw)
-    except RecursionError:
+    except (ValueError, RecursionError):
         yield document(reading, raw, PurePath(reading.path).name)
-    except ValueError:
-        yield from _not_one_value(reading, raw)
     else:
         yield from _documents(reading, raw, value)
 
 
-def _not_one_value(reading: Reading, raw: str) -> Iterator[Document]:
-    first = raw.lstrip().partition("\n")[0]
-    try:
-        is_row = isinstance(json.loads(first), dict)
-    except (ValueError, RecursionError):
-        is_row = False
-    if is_row:
-        reading.stream.seek(0)
-        yield from read_jsonl(reading)
-    else:
-        yield document(reading, raw, PurePath(reading.path).name)
-
-
 def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
+    chats = value if isinstance(value, list) else chats_in(value)
     if is_conversation(value):
         if (whole := read_conversation(reading, value)) is None:
             raise nothing_said()
         yield whole
-    elif isinstance(value, list) and any(map(is_conversation, value)):
-        yield from _conversations(reading, value)
+    elif any(map(is_conversation, chats)):
+        yield from _conversations(reading, chats)
     elif isinstance(value, list) and value and all(isinstance(record, dict) for record in value):
         remember_users(reading, value)
         for number, record in enumerate(value, start=1):
             yield from _record(reading, number, record)
     else:
         long = len(raw) > LONG_LINES * (raw.count("\n") + 1)
-        yield document(reading, _lines(value) if long else raw, PurePath(reading.path).name)
+        yield document(reading, json_lines(value) if long else raw, PurePath(reading.path).name)
 
 
 def _conversations(reading: Reading, values: list[Any]) -> Iterator[Document]:
@@ -96,17 +82,7 @@ def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[D
     if has_text(record, reading.options):
         yield from from_row(reading, number, record)
     elif record:
-        text = "\n".join(
-            f"{key}: {value if isinstance(value, str) else _lines(value)}" for key, value in record.items()
-        )
+        text = fields_text(record)
         names = (record[key] for key in ("title", "name") if isinstance(record.get(key), str))
         whole = document(reading, text, next(names, f"{PurePath(reading.path).name} {number}"))
         yield replace(whole, id=f"{whole.id}#{number}")
-
-
-def _lines(value: object) -> str:
-    """Return JSON with one value per line.
-
-    It is not indented, because indentation would multiply the size of nested values.
-    """
-    return json.dumps(value, ensure_ascii=False, indent=0)

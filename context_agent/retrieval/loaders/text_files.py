@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from context_agent.retrieval.loaders.chat_texts import read_turns
+from context_agent.retrieval.loaders.conversations import conversation
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.front_matter import split_front_matter
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
@@ -31,8 +33,10 @@ TITLE_SEARCH_CHARACTERS = 16_384
 
 
 def read_text(reading: Reading) -> Iterator[Document]:
-    """Yield the unchanged text, titled by the file's name."""
-    yield document(reading, decoded(reading, content(reading)).text)
+    """Yield the unchanged text, titled by the file's name. The messages of a chat of WhatsApp are sections."""
+    text = decoded(reading, content(reading)).text
+    chat = conversation(reading, read_turns(unix_lines(text)))
+    yield chat or document(reading, text)
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:

@@ -262,3 +262,150 @@ def test_users_of_a_slack_export_belong_to_it_and_their_names_are_one_line(tmp_p
     assert "\nI resign" not in first.text
     assert "U1" in second.text
     assert "Bob" not in second.text
+
+
+WHEN = ("2024-01-02T03:00:00Z", "2024-01-02T04:00:00Z")
+ASKED, ANSWERED = "How high?", "Two & a half."
+DISCORD = {
+    "guild": {"name": "Weir team"},
+    "channel": {"name": "gates"},
+    "messages": [
+        {"timestamp": WHEN[0], "content": "", "author": {"name": "bo", "nickname": "Bo"}},
+        {"timestamp": WHEN[0], "content": ASKED, "author": {"name": "ann", "nickname": "Ann"}},
+        {"timestamp": WHEN[1], "content": ANSWERED, "author": {"name": "Bo", "nickname": None}},
+    ],
+}
+TELEGRAM = {
+    "name": "Weir team",
+    "id": 7,
+    "messages": [
+        {"type": "service", "date": WHEN[0], "actor": "Ann", "action": "create_group", "text": ""},
+        {"type": "message", "date": WHEN[0], "from": "Ann", "text": ["How ", {"type": "bold", "text": "high"}, "?"]},
+        {"type": "message", "date": WHEN[1], "from": "Bo", "text": ANSWERED},
+        "damaged",
+    ],
+}
+SKYPE = {
+    "id": "8:bo",
+    "displayName": "Weir team",
+    "MessageList": [
+        {"displayName": "Bo", "from": "8:bo", "originalarrivaltime": WHEN[1], "content": "<b>Two</b> &amp; a half."},
+        {"displayName": None, "from": "Ann", "originalarrivaltime": WHEN[0], "content": ASKED},
+    ],
+}
+TEAMS = {
+    "value": [
+        {"createdDateTime": when, "from": {"user": {"displayName": name}}, "body": {"content": f"<p>{text}</p>"}}
+        for when, name, text in [(WHEN[1], "Bo", "Two &amp; a half."), (WHEN[0], "Ann", ASKED)]
+    ]
+}
+MESSENGER = {
+    "title": "VÃ¤rn",
+    "messages": [
+        {"sender_name": "Bo", "timestamp_ms": 1_704_168_000_000, "content": ANSWERED},
+        {"sender_name": "Ann", "timestamp_ms": 1_704_164_400_000, "content": ASKED},
+    ],
+}
+GOOGLE = {
+    "messages": [
+        {"creator": {"name": "Ann"}, "created_date": "Tuesday, 2 January 2024", "text": ASKED},
+        {"creator": {"email": "Bo"}, "created_date": "Tuesday, 2 January 2024", "text": ANSWERED},
+    ]
+}
+ELEMENT = {
+    "room_name": "Weir team",
+    "messages": [
+        {"sender": "Ann", "origin_server_ts": 1_704_164_400_000, "content": {"body": ASKED}},
+        {"sender": "Bo", "origin_server_ts": 1_704_168_000_000, "content": {"body": ANSWERED}},
+    ],
+}
+SHAREGPT = {"conversations": [{"from": "Ann", "value": ASKED}, {"from": "Bo", "value": ANSWERED}]}
+
+
+@pytest.mark.parametrize(
+    ("export", "title", "times"),
+    [
+        (DISCORD, "Weir team: gates", WHEN),
+        (TELEGRAM, "Weir team", WHEN),
+        (SKYPE, "Weir team", WHEN),
+        (TEAMS, "chat", WHEN),
+        (MESSENGER, "Värn", WHEN),
+        (GOOGLE, "chat", ("Tuesday, 2 January 2024",) * 2),
+        (ELEMENT, "Weir team", WHEN),
+        (SHAREGPT, "chat", ("", "")),
+    ],
+    ids=["discord", "telegram", "skype", "teams", "messenger", "google", "element", "sharegpt"],
+)
+def test_an_exported_chat_has_speakers_and_times(
+    tmp_path: Path, export: dict[str, Any], title: str, times: tuple[str, str]
+) -> None:
+    (document,), reasons = read(write(tmp_path, "chat.json", export))
+    assert (document.id, document.title, reasons) == ("chat.json", title, [])
+    parts = [("Ann", times[0], ASKED), ("Bo", times[1], ANSWERED)]
+    assert turns(document) == [
+        (f"{title}: {name}, {time}", f"{name} ({time}):\n{text}\n\n") if time else
+        (f"{title}: {name}", f"{name}:\n{text}\n\n")
+        for name, time, text in parts
+    ]  # fmt: skip
+    assert document.metadata.get("date") == (times[0] if times == WHEN else None)
+
+
+@pytest.mark.parametrize("export", [{"chats": {"list": [TELEGRAM, TELEGRAM]}}, {"conversations": [SKYPE, SKYPE]}])
+def test_the_export_of_an_account_is_a_document_for_each_chat(tmp_path: Path, export: dict[str, Any]) -> None:
+    documents, _ = read(write(tmp_path, "all.json", export))
+    assert [document.title for document in documents] == ["Weir team"]
+    assert documents[0].id in {"all.json#7", "all.json#8%3Abo"}
+    assert len(documents[0].sections) == 2
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        {"messages": [{"from": "Ann", "text": "no time"}]},
+        {"messages": [{"date": WHEN[0], "text": "nobody"}]},
+        {"messages": [{"from": "Ann", "date": WHEN[0], "text": ""}]},
+        {"messages": [["Ann", WHEN[0], "a list"]]},
+        {"value": [{"createdDateTime": WHEN[0], "from": None, "body": "text"}]},
+        {"conversations": [{"id": 1}], "chats": {"list": 3}},
+        {"chats": {"list": [{"messages": 3}]}},
+    ],
+)
+def test_an_export_that_lacks_what_its_format_has_is_read_as_json(tmp_path: Path, export: dict[str, Any]) -> None:
+    (document,), reasons = read(write(tmp_path, "chat.json", export))
+    assert (json.loads(document.text), document.sections, reasons) == (export, (), [])
+
+
+@pytest.mark.parametrize(
+    ("lines", "times"),
+    [
+        (["[31.12.20, 23:59:59] ", "[01.01.21, 00:03:01] "], ["2020-12-31T23:59:59", "2021-01-01T00:03:01"]),
+        (["12/31/20, 11:59\u202fPM - ", "1/1/21, 12:03 a. m. - "], ["2020-12-31T23:59:00", "2021-01-01T00:03:00"]),
+        (["31/12/2020, 23:59 - ", "01/01/2021, 00:03 - "], ["2020-12-31T23:59:00", "2021-01-01T00:03:00"]),
+        (["2020-12-31, 23:59 - ", "2021-01-01, 00:03 - "], ["2020-12-31T23:59:00", "2021-01-01T00:03:00"]),
+        (["01/02/21, 23:59 - ", "01/03/21, 00:03 - "], ["01/02/21, 23:59", "01/03/21, 00:03"]),
+        (["31/12/2020, 23:99 - ", "01/01/2021, 00:03 - "], ["31/12/2020, 23:99", "2021-01-01T00:03:00"]),
+    ],
+)
+def test_a_chat_of_whatsapp_has_speakers_and_times(tmp_path: Path, lines: list[str], times: list[str]) -> None:
+    text = f"\u200e{lines[0]}Ann: How\r\nhigh?\r\n{lines[1]}Bo: \u200eTwo: \r\n{lines[1]}Bo left\r\n"
+    (document,), reasons = read(write(tmp_path, "Weir team.txt", text))
+    assert (document.title, reasons) == ("Weir team", [])
+    assert turns(document) == [
+        (f"Weir team: Ann, {times[0]}", f"Ann ({times[0]}):\nHow\nhigh?\n\n"),
+        (f"Weir team: Bo, {times[1]}", f"Bo ({times[1]}):\nTwo:\n\n"),
+        (f"Weir team: {times[1]}", f"{times[1]}:\nBo left\n\n"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[2024-01-02 10:00:00] INFO: started\n[2024-01-02 10:00:01] INFO: stopped\n",
+        "Notes\n31/12/2020, 23:59 - Ann: How high?\n31/12/2020, 23:59 - Bo: Two.\n",
+        "31/12/2020, 23:59 - the gate opened\n31/12/2020, 23:59 - the gate closed\n",
+        "31/12/2020, 23:59 - Ann: once\n",
+    ],
+)
+def test_a_text_that_is_no_chat_is_unchanged(tmp_path: Path, text: str) -> None:
+    (document,), _ = read(write(tmp_path, "a.txt", text))
+    assert (document.text, document.sections) == (text, ())
