@@ -119,7 +119,8 @@ def _after(start: ContentLine, duration: ContentLine) -> ContentLine | None:
         return None
     weeks, days, hours, minutes, seconds = (int(number or 0) for number in length.groups())
     try:
-        moment = datetime(*(int(number or 0) for number in stated.groups()[:5]))  # noqa: DTZ001 - in the zone of the start
+        year, month, day, hour, minute = (int(number or 0) for number in stated.groups()[:5])
+        moment = datetime(year, month, day, hour, minute)  # noqa: DTZ001 - in the zone of the start
         moment += timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (ValueError, OverflowError):
         return None

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from context_agent.retrieval.loaders.conversations import Turn
 
-SAMPLE_LINES = 20
-"""The number of first lines that are examined."""
+SAMPLE_CHARACTERS = 4_000
+"""The number of first characters that are examined."""
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[ \u202f][AaPp]\.?[ \u202f]?[Mm]\.?)?"
 _MESSAGE = re.compile(
     rf"[\u200e\u200f]?(\[)?(\d{{1,4}})([./-])(\d{{1,2}})[./-](\d{{1,4}}),[ ]({_CLOCK})(?(1)\]|[ ]-)[ ]"
@@ -21,14 +21,13 @@ _Numbers = tuple[int, int, int]
 
 def read_turns(text: str) -> list[Turn]:
     """Return the messages of a chat. If the text is not a chat, return an empty list."""
-    lines = text.split("\n")
-    first = [line for line in lines[:SAMPLE_LINES] if line.strip()]
-    begun = [found for line in first if (found := _MESSAGE.match(line))]
-    if not first or not _MESSAGE.match(first[0]) or len(begun) < 2 or not any(found[7] for found in begun):
+    first = [line for line in text[:SAMPLE_CHARACTERS].split("\n") if line.strip()]
+    begun = [head for line in first if (head := _MESSAGE.match(line))]
+    if not first or not _MESSAGE.match(first[0]) or len(begun) < 2 or not any(head[7] for head in begun):
         return []
-    found = list(_messages(lines))
-    order = _order([numbers for _, numbers, *_ in found], found[0][0].group(3))
-    return [Turn(head[7] or "", _time(head, numbers, order), "\n".join(words)) for head, numbers, words in found]
+    messages = list(_messages(text.split("\n")))
+    order = _order([numbers for _, numbers, _ in messages], begun[0][3])
+    return [Turn(head[7] or "", _time(head, numbers, order), "\n".join(words)) for head, numbers, words in messages]
 
 
 def _messages(lines: Iterable[str]) -> Iterator[tuple[re.Match[str], _Numbers, list[str]]]:
