@@ -96,6 +96,8 @@ class _DocumentedApp(FastAPI):
             description="Multi-step retrieval: a question in, ranked documents out.",
             docs_url=None,
             redoc_url=None,
+            # Behind a proxy, the address of a redirect would lack the proxy's scheme, port and prefix.
+            redirect_slashes=False,
             generate_unique_id_function=lambda route: route.name,
             exception_handlers=ERROR_HANDLERS,
             responses=_errors(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, JsonValue, model_validator
+from pydantic_core import CoreSchema
 
 from context_agent.harness.episode import DEFAULT_K
 from context_agent.retrieval.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES
@@ -39,6 +40,18 @@ Seconds = Annotated[
 ]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Ids = Annotated[list[Name], Field(max_length=1_000)]
+
+
+class UnionMessage:
+    """A mark of a union of types: one message takes the place of pydantic's message for each type."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the union with the message."""
+        schema: dict[str, Any] = dict(handler(source))
+        return schema | {"custom_error_type": "no_type_fits", "custom_error_message": self._message}  # type: ignore[return-value]
 
 
 class _Request(BaseModel):
@@ -81,7 +94,7 @@ class ChatMessage(BaseModel):
 
     model_config = ConfigDict(strict=True)
     role: str
-    content: str | Parts | None = None
+    content: Annotated[str | Parts, UnionMessage("It must be a text or a list of parts")] | None = None
 
     @property
     def text(self) -> str:
@@ -155,9 +168,10 @@ class PruneRequest(_Request):
     task: Text | None = Field(
         default=None, description="What the agent is trying to do. The default is the last user message."
     )
-    budget: Annotated[int, Field(ge=1, le=10_000_000)] | Annotated[str, Field(pattern=r"^\d{1,2}(\.\d{1,4})?%$")] = (
-        Field(default=8_000, description="The tokens of tool results to keep, or their share, such as 25%.")
-    )
+    budget: Annotated[
+        Annotated[int, Field(ge=1, le=10_000_000)] | Annotated[str, Field(pattern=r"^\d{1,2}(\.\d{1,4})?%$")],
+        UnionMessage("It must be a number of tokens from 1 to 10,000,000, or a share, such as '25%'"),
+    ] = Field(default=8_000, description="The tokens of tool results to keep, or their share, such as 25%.")
     strategy: Literal["reader", "age", "random", "bm25", "none"] = "reader"
     effort: Literal["fast", "careful", "thorough"] = "careful"
     turns: float = Field(default=10.0, ge=0, le=1e6, description="The expected number of further requests.")

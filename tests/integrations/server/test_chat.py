@@ -103,6 +103,8 @@ def test_errors_are_those_that_the_client_knows(serve: Serve) -> None:
             create(messages=[{"role": "system", "content": "x"}])
         with pytest.raises(openai.BadRequestError, match="is empty"):
             create(messages=[{"role": "user", "content": " "}])
+        with pytest.raises(openai.UnprocessableEntityError, match=r"messages\.0\.content: It must be a text or a list"):
+            create(messages=[{"role": "user", "content": {"text": "x"}}])
         with pytest.raises(openai.UnprocessableEntityError, match="n: "):
             create(n=2)
         with pytest.raises(openai.BadRequestError, match=r"\$foo"):

@@ -55,7 +55,8 @@ def test_a_broken_conversation_comes_back_with_a_warning(serve: Serve) -> None:
         ({}, 422, "invalid_request", "messages"),
         ({"messages": "hello"}, 422, "invalid_request", "messages"),
         ({"messages": [None]}, 422, "invalid_request", "messages.0"),
-        ({"messages": [], "budget": 0}, 422, "invalid_request", "budget"),
+        ({"messages": [], "budget": 0}, 422, "invalid_request", "budget: It must be a number of tokens from 1"),
+        ({"messages": [], "budget": "8k"}, 422, "invalid_request", "or a share, such as '25%'"),
         ({"messages": [], "budget": "0%"}, 422, "invalid_request", "budget"),
         ({"messages": [], "strategy": "embedding"}, 422, "invalid_request", "strategy"),
         ({"messages": [], "cached_price": 2}, 422, "invalid_request", "cached_price"),
@@ -68,3 +69,4 @@ def test_bad_requests(serve: Serve, body: dict[str, Any], status: int, code: str
         response = server.client.post("/v1/prune", json=body)
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert message in response.json()["error"]["message"]
+    assert "constrained" not in str(response.json())
