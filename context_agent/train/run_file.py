@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
     except ValueError as error:
         raise ConfigError(f"the run file {path} is not valid TOML ({error}). Correct the file.") from error
     for key, value in (changes or {}).items():
-        _change(data, key, value)
+        _change(data, key, deepcopy(value))  # a later key may change this value
     return _parsed(data, str(path), changes or {})
 
 

@@ -206,6 +206,14 @@ def test_changes_override_the_file(tmp_path: Path) -> None:
     assert (run.out, run.rollouts.groups) == ("b", 4)
 
 
+def test_changes_stay_as_the_caller_passed_them(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('[model]\nname = "m"\n[data]\nquestions = ["q.jsonl"]\npath = "x"\n')
+    changes = {"rollouts": {"groups": 2}, "rollouts.groups": 4}
+    assert read_run(path, changes).rollouts.groups == 4
+    assert changes == {"rollouts": {"groups": 2}, "rollouts.groups": 4}
+
+
 def test_a_run_is_made_again_from_its_plain_data() -> None:
     run = parse_run(
         LEAST | {"model": {"name": "m", "lora": {"rank": 8}}, "curriculum": {"stages": [{"until": 1, "hops": 2}]}}
