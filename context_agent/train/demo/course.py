@@ -220,6 +220,7 @@ class DemoCourse:
                 f"{self._plan.out} already has a demo. Resume it with --resume, or name another folder with --out."
             )
         if material.is_made():
+            self._keep_time(LESSONS)
             return
         resumes = material.index.is_dir()
         with self._timed(LESSONS, complete=not resumes), self._bar(LESSONS, "windows") as advance:
@@ -236,6 +237,7 @@ class DemoCourse:
         """Train a model. If the final model exists, do nothing."""
         if self._resume and is_trained(run):
             self._note(f"{name}: trained by an earlier run ({run.out})")
+            self._keep_time(name)
             return
         resumes = self._resume and (Path(run.out) / "checkpoints").is_dir()
         self._note(f"{name}: training in {run.out}")
@@ -246,6 +248,7 @@ class DemoCourse:
     def _evaluate(self, evaluator: DemoEvaluator, evaluation: DemoEvaluation) -> DemoScores:
         name = f"asking {evaluation.name}"
         if (scores := evaluator.read(evaluation)) is not None:
+            self._keep_time(name)
             return scores
         with self._timed(name), self._bar(name, "evaluations") as advance:
             measured = evaluator.evaluate(evaluation, advance)
@@ -263,11 +266,31 @@ class DemoCourse:
         """Record the time of the phase. If an earlier process did a part of the phase, `complete` is False."""
         began = time.perf_counter()
         yield
-        spent = self._spent() | {name: {"seconds": time.perf_counter() - began, "whole": complete}}
+        self._record_time(name, time.perf_counter() - began, complete=complete)
+
+    def _keep_time(self, name: str) -> None:
+        """Keep the time of a phase that an earlier process finished. If it is unknown, the phase took 0 s and more."""
+        if name not in self._spent():
+            self._record_time(name, 0.0, complete=False)
+
+    def _record_time(self, name: str, seconds: float, *, complete: bool) -> None:
+        spent = self._spent() | {name: {"seconds": seconds, "whole": complete}}
         replace_file(self._seconds, json.dumps(spent, indent=1) + "\n")
 
     def _spent(self) -> dict[str, Any]:
-        return dict(read_json(self._seconds)) if self._seconds.is_file() else {}
+        """Return the times of the finished phases. If their file is damaged, tell the user and return no times."""
+        if not self._seconds.is_file():
+            return {}
+        try:
+            spent = dict(read_json(self._seconds))
+            return {name: {"seconds": float(it["seconds"]), "whole": bool(it["whole"])} for name, it in spent.items()}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            self._note(
+                f"{self._seconds} is damaged ({error}), so the report has no times of the phases that were finished "
+                "before"
+            )
+            self._seconds.unlink()
+            return {}
 
 
 def save_episodes(folder: Path, episodes: Sequence[Trajectory]) -> None:
@@ -289,8 +312,14 @@ def is_trained(run: RunConfig) -> bool:
     out = Path(run.out)
     if not (out / "final").is_dir():
         return False
-    about = read_json(out / "run.json")
-    if about["digest"] != settings_digest(run.plain()):
+    try:
+        digest = read_json(out / "run.json")["digest"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"{out / 'run.json'} is missing or damaged ({error}), so it is not known how {out / 'final'} was trained. "
+            f"Delete {out} to train again, or name another folder with --out."
+        ) from None
+    if digest != settings_digest(run.plain()):
         raise ConfigError(
             f"{out} has a model that was trained with other options, or by another version of context-agent. Pass the "
             "same options, or name another folder with --out."

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict, dataclass
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +132,20 @@ class DemoMaterial:
         """
         settings = self._settings()
         about = self.out / MATERIAL_FILE
-        if about.is_file() and read_json(about) != settings:
+        if not about.is_file():
+            return False
+        made = {"digest": settings["digest"], **_stored(about)}  # an older version stored no digest
+        if made == settings:
+            return True
+        if {**made, "digest": settings["digest"]} == settings:
             raise ConfigError(
-                f"{self.out} has lessons that were made with other settings. Pass the same options, or name another "
-                "folder with --out."
+                f"{self.out} has lessons that were made from other documents or questions, because the files in "
+                f"{self.source} have changed. Restore them, or name another folder with --out."
             )
-        return about.is_file()
+        raise ConfigError(
+            f"{self.out} has lessons that were made with other settings. Pass the same options, or name another folder "
+            "with --out."
+        )
 
     def make(self, note: Notify, advance: OnUpdate) -> None:
         """Make all of the material. If an earlier call was interrupted, continue it.
@@ -181,6 +190,15 @@ class DemoMaterial:
                 return self.folder / name
         raise ConfigError(f"{self.folder} has no {CORPUS}. Name a folder of `ctx1 synth split` with --data.")
 
+    def _digest(self) -> str:
+        """Return a digest of the documents and questions."""
+        state = sha256()
+        splits = (queries_path(self.folder, split) for split in ("train", "dev", "test"))
+        for path in (self._corpus_file(), *(path for path in splits if path.is_file())):
+            with path.open("rb") as file:
+                state.update(path.name.encode() + file_digest(file, "sha256").digest())
+        return state.hexdigest()[:16]
+
     def _settings(self) -> dict[str, Any]:
         missing = [name for name in ("train", "dev") if self.source and not queries_path(self.source, name).is_file()]
         if missing:
@@ -189,6 +207,7 @@ class DemoMaterial:
             )
         return {
             "source": str(self.source.resolve()) if self.source else None,
+            "digest": self._digest() if self.source else None,
             "entities": None if self.source else self.entities,
             "model": self.model,
             "profile": self.profile,
@@ -197,3 +216,13 @@ class DemoMaterial:
             "windows": list(self.windows),
             "tasks": self.tasks,
         }
+
+
+def _stored(file: Path) -> dict[str, Any]:
+    """Return the settings in a file. Raise `ConfigError` if the file is damaged."""
+    try:
+        return dict(read_json(file))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"{file} is damaged ({error}). Delete it to make the lessons again, or name another folder with --out."
+        ) from None

@@ -179,3 +179,34 @@ def test_options_that_make_no_sense_are_refused(
     assert demo(tmp_path, *wrong) == 2
     assert wrong[0] in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"rewards": 5}', '{"rewards": {"seconds": "x", "whole": true}}', None])
+def test_times_that_are_lost_are_not_left_out_of_the_report(
+    text: str | None, done: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {name: (done / name).read_bytes() for name in ("seconds.json", "report.json")}
+    phases = json.loads(files["report.json"])["seconds"]
+    (done / "seconds.json").unlink()
+    if text is not None:
+        (done / "seconds.json").write_text(text)
+    assert demo(done, "--resume") == 0
+    assert ("seconds.json is damaged" in capsys.readouterr().err) is (text is not None)
+    seconds = json.loads((done / "report.json").read_text())["seconds"]
+    assert set(seconds) == set(phases)
+    assert not any(phase["whole"] for phase in seconds.values())
+    for name, before in files.items():
+        (done / name).write_bytes(before)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", None])
+def test_a_run_without_its_settings_is_not_taken_for_the_demos(
+    text: str | None, done: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = (done / "sft" / "run.json").read_bytes()
+    (done / "sft" / "run.json").unlink()
+    if text is not None:
+        (done / "sft" / "run.json").write_text(text)
+    assert demo(done, "--resume") == 2
+    assert "run.json is missing or damaged" in capsys.readouterr().err
+    (done / "sft" / "run.json").write_bytes(about)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,35 @@ def test_without_a_test_split_the_dev_questions_are_held_out(tmp_path: Path) -> 
     assert [question.id for question in material.held_out()] == ["a"]
     (tmp_path / "queries.test.jsonl").write_text('{"id": "b", "question": "who?", "gold": ["d"]}\n')
     assert [question.id for question in material.held_out()] == ["b"]
+
+
+def test_lessons_from_changed_documents_or_questions_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "data"
+    source.mkdir()
+    for name in ("corpus.jsonl", "queries.train.jsonl", "queries.dev.jsonl", "queries.test.jsonl"):
+        (source / name).write_text('{"id": "a"}\n')
+    material = DemoMaterial(tmp_path / "out", "model", (2_048,), 1, source=source)
+    material.out.mkdir()
+    assert not material.is_made()
+    about = material.out / "material.json"
+    about.write_text(json.dumps(material._settings()))
+    assert material.is_made()
+    for path in sorted(source.iterdir()):
+        before = path.read_text()
+        path.write_text('{"id": "b"}\n')
+        with pytest.raises(ConfigError, match="have changed"):
+            material.is_made()
+        path.write_text(before)
+    assert material.is_made()
+    with pytest.raises(ConfigError, match="other settings"):
+        replace(material, tasks=2).is_made()
+    about.write_text("{")
+    with pytest.raises(ConfigError, match="is damaged"):
+        material.is_made()
+
+
+def test_lessons_of_an_older_version_stored_no_digest(tmp_path: Path) -> None:
+    material = DemoMaterial(tmp_path, "model", (2_048,), 1)
+    settings = {name: value for name, value in material._settings().items() if name != "digest"}
+    (tmp_path / "material.json").write_text(json.dumps(settings))
+    assert material.is_made()
