@@ -168,12 +168,16 @@ def test_what_changed_is_said_and_left_out(inside, found, amended, tmp_path):
 
 
 @pytest.mark.usefixtures("real_default_embedder")  # the embedder of `index`, which another process makes
-def test_an_index_of_another_name_is_not_played_on(inside, notes, found):
+def test_an_index_of_another_name_is_not_played_on(inside, notes, found, tmp_path):
     assert inside("index", notes, "--path", "other", "--collection", "memos").returncode == 0
-    command = ("synth", "replay-check", "kept", "--path", "other", "--collection", "memos")
-    refusal, replay = inside(*command), inside(*command, "--any-corpus")
+    command = ("synth", "replay-check", "kept", "--path", "other", "--collection", "memos", "--out", "checked")
+    refusal = inside(*command)
     assert (refusal.returncode, "other corpus, before the first turn" in refusal.stdout) == (1, True)
+    # The documents are the same, so the name of the collection is the only reason.
+    assert "this corpus is chroma:memos@" in json.loads((tmp_path / "checked" / "dropped.jsonl").read_text())["detail"]
+    replay = inside(*command, "--any-corpus")
     assert (replay.returncode, "1 of 1 episodes" in replay.stdout) == (0, True)
+    assert len(list((tmp_path / "checked" / "kept").iterdir())) == 1
 
 
 def test_what_people_liked_becomes_lessons(inside, index, found, amended, tmp_path):
