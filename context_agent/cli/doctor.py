@@ -1,8 +1,4 @@
-"""The commands `ctx1 doctor`, `ctx1 config` and `ctx1 completion`.
-
-`ctx1 doctor` checks the installation, an index and a model server. `ctx1 config` shows the settings of a command and
-where each one comes from. `ctx1 completion` installs the completion of commands in a shell.
-"""
+"""The command `ctx1 doctor`, which checks the installation, an index and a model server."""
 
 from __future__ import annotations
 
@@ -10,26 +6,20 @@ import functools
 import hashlib
 import importlib.metadata
 import itertools
-import os
 import platform
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from cyclopts import Parameter, Token
-from cyclopts.exceptions import MissingArgumentError
+from cyclopts import Parameter
 
 from context_agent.cli import options, output
-from context_agent.cli.config_file import NOT_IN_FILE
-from context_agent.cli.help import commands_of
-from context_agent.cli.invocation import TOP_LEVEL, Invocation, current_invocation, set_invocation
-from context_agent.cli.parameters import DASH_VALUE, CommonOptions, essential, options_in
-from context_agent.errors import ConfigError
+from context_agent.cli.parameters import CommonOptions, essential, options_in
 from context_agent.pruning.budget import WINDOW
 
 DISTRIBUTION = "context-agent"
@@ -272,172 +262,3 @@ def _index(index: options.CorpusOptions) -> InstallationCheck:
     if warning:
         return InstallationCheck("index", "note", detail, warning)
     return InstallationCheck("index", "ok", detail)
-
-
-SHELLS = ("bash", "zsh", "fish")
-_CREDENTIALS = re.compile(r"(?<=//)[^/\s@]+@")
-
-
-@dataclass(frozen=True, slots=True)
-class SettingInForce:
-    """An option of a command, with its value and the source of the value. If it is not set, the value is None."""
-
-    name: str
-    value: Any
-    source: str
-
-
-def config(*line: Annotated[str, DASH_VALUE], common: CommonOptions = CommonOptions()) -> int:
-    """Show the settings of a command and where they come from.
-
-      ctx1 config search --k 5 --config my.toml
-
-    A value comes from an option, a config file, an environment variable or the default. The command is not run.
-
-    Args:
-        line: What you would type after ctx1, by default search.
-    """
-    parsed = _parsed(line or ("search",), common.config)
-    settings = list(_settings(parsed))
-    if common.json:
-        output.print_json({"command": parsed.path, "settings": [asdict(setting) for setting in settings]})
-        return 0
-    output.echo(parsed.path)
-    shown = [setting for setting in settings if setting.value is not None]
-    width = max(len(setting.name) for setting in shown)
-    texts = {setting.name: _text(setting.value) for setting in shown}
-    column = min(40, max(map(len, texts.values())))
-    for setting in shown:
-        output.echo(f"  {setting.name:{width}}  {texts[setting.name]:{column}}  {setting.source}")
-    unset = " ".join(setting.name for setting in settings if setting.value is None)
-    if unset:
-        output.echo(f"  not set: {unset}")
-    return 0
-
-
-def _parsed(line: Sequence[str], file: Path | None) -> Invocation:
-    """Return the invocation of the command that this line would run, without running it.
-
-    Raises:
-        ConfigError: If the line names no command, or if the file does not fit.
-        CycloptsError: If the line is wrong.
-    """
-    from context_agent.cli.app import cli
-
-    words, apps, rest = cli.parse_commands(line)
-    if apps[-1].default_command is None and not rest:
-        group = " ".join(["ctx1", *words])
-        raise ConfigError(f"{group} needs a subcommand. Choose from {', '.join(commands_of(apps[-1]))}.")
-    outer = current_invocation()
-    try:
-        cli.parse_args([*line, *([] if file is None else ["--config", str(file)])])
-    except MissingArgumentError as error:
-        # Sources, questions and required options may be missing, but not the value of an option in the line.
-        if error.keyword is not None:
-            raise
-    parsed = current_invocation()
-    set_invocation(outer)
-    assert parsed is not None
-    return parsed
-
-
-def _settings(invocation: Invocation) -> Iterator[SettingInForce]:
-    from context_agent.policies import ENVIRONMENT
-
-    for option in invocation.arguments:
-        if not option.show or option.index is not None or option.name in NOT_IN_FILE:
-            continue
-        name, default = option.name, option.field_info.default
-        variable = ENVIRONMENT.get(option.field_info.name, "")
-        if option.tokens:
-            yield SettingInForce(name, _plain(option.convert_and_validate()), _source(option.tokens[0]))
-        elif default is None and os.environ.get(variable):
-            yield SettingInForce(name, _plain(os.environ[variable]), f"environment variable {variable}")
-        elif isinstance(option.parameter.show_default, str):
-            yield SettingInForce(name, _plain(option.parameter.show_default), "default")
-        else:
-            yield SettingInForce(name, _plain(None if default is option.field_info.empty else default), "default")
-
-
-def _source(token: Token) -> str:
-    """Return where the value of an option comes from."""
-    return {"cli": "option", "env": f"environment variable {token.keyword}"}.get(
-        token.source, f"file {token.source.removesuffix(TOP_LEVEL)}"
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Return the value as JSON data. Addresses lose their user and password, and an empty list becomes None."""
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value] or None
-    if isinstance(value, bool | int | float | None):
-        return value
-    return _CREDENTIALS.sub("…@", str(value))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def completion(
-    action: Literal["install", "show"] = "show",
-    /,
-    *,
-    shell: Annotated[Literal["bash", "zsh", "fish"] | None, Parameter(show_default="$SHELL")] = None,
-    common: CommonOptions = CommonOptions(),
-) -> int:
-    """Complete commands and options with the Tab key.
-
-    `install` writes the completion script and loads it in the start-up file of your shell (~/.bashrc or ~/.zshrc; fish
-    needs no line there). `show` prints the script.
-
-    Args:
-        action: What to do with the completion script.
-        shell: Shell to complete in.
-    """
-    name = shell or Path(os.environ.get("SHELL", "")).name
-    if name not in SHELLS:
-        reason = f"ctx1 has no completion for the shell {name!r}" if name else "the variable SHELL names no shell"
-        raise ConfigError(f"{reason}. Pass --shell with one of {', '.join(SHELLS)}.")
-    from context_agent.cli.app import cli
-
-    script = cli.generate_completion(shell=name)  # type: ignore[arg-type]
-    if name == "zsh":
-        # Only a script in a folder of completions registers itself.
-        script += "compdef _cyclopts_ctx1 ctx1\n"
-    if action == "show":
-        output.result({"shell": name, "script": script}, script, as_json=common.json)
-        return 0
-    file, startup = _install(name, script, Path.home())
-    loaded = "" if startup is None else f", loaded by {startup}"
-    message = f"{file}{loaded}. Open a new {name} to use it."
-    files = {"script": str(file), "startup": None if startup is None else str(startup)}
-    output.result({"shell": name, **files}, message, as_json=common.json)
-    return 0
-
-
-def _install(shell: str, script: str, home: Path) -> tuple[Path, Path | None]:
-    """Write the script, and add the line that loads it to the start-up file, unless the line is there.
-
-    Return both files. If the shell needs no such line, the second file is None.
-    """
-    if shell == "fish":
-        file = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions" / "ctx1.fish"
-        startup, line = None, ""
-    else:
-        file = home / f".ctx1-complete.{shell}"
-        startup = Path(os.environ.get("ZDOTDIR") or home) / ".zshrc" if shell == "zsh" else home / ".bashrc"
-        # Zsh's own completion has to run before, and many start-up files do not run it.
-        prefix = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }; " if shell == "zsh" else ""
-        line = f'{prefix}. "{file}"'
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(script, encoding="utf-8")
-    if startup is not None:
-        present = startup.read_text(encoding="utf-8") if startup.exists() else ""
-        if line not in present.splitlines():
-            gap = "" if present.endswith("\n") or not present else "\n"
-            with startup.open("a", encoding="utf-8") as lines:
-                lines.write(f"{gap}{line}\n")
-    return file, startup

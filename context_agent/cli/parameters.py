@@ -131,6 +131,7 @@ INPUT_FILE = Parameter(allow_leading_hyphen=True, validator=(_refuse_option, Pat
 """An argument that is an input file, or `-` for standard input."""
 INPUT_FILE_VALUE = Parameter(allow_leading_hyphen=True, validator=PathRule("file", exists=True, stdin=True))
 """An option whose value is an input file, or `-` for standard input."""
+TEXT = Parameter(metavar="TEXT")
 DASH_VALUE = Parameter(allow_leading_hyphen=True)
 """An option whose value may be `-` or start with it."""
 
