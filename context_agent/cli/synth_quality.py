@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -30,6 +30,7 @@ from context_agent.cli.parameters import (
     INPUT_FILE,
     POSITIVE_SHARE,
     REQUIRED,
+    TEXT,
     CommonOptions,
     essential,
     options_in,
@@ -61,21 +62,32 @@ class AttemptOptions:
         Literal["seed", "effort", "window"] | None, Parameter(show_default="effort for the bridge policy, else seed")
     ] = None
     """What varies between attempts."""
-    drop: Literal["always,never", "never,always", "always", "never", "none"] = "always,never"
-    """Tasks to drop: those that all attempts solve (always), those that none solves (never), or none."""
+    drop: Literal["both", "always", "never", "none"] = "both"
+    """Tasks to drop: those that all attempts solve (always), those that none solves (never), both, or none."""
     k: Annotated[int, COUNT] = 10
     """Number of ranked documents that count."""
     recall: Annotated[float, POSITIVE_SHARE] = 1.0
     """Minimum recall of an attempt that solves the task."""
 
+    @property
+    def extremes(self) -> frozenset[Extreme]:
+        """The results for which a task is dropped."""
+        match self.drop:
+            case "both":
+                return frozenset({"always", "never"})
+            case "none":
+                return frozenset()
+            case extreme:
+                return frozenset({extreme})
 
-@essential("out likeness keep_duplicates concurrency base_url model path url collection")
+
+@essential("out min_similarity keep_duplicates concurrency base_url model path url collection")
 def filter_tasks(
     tasks: Annotated[Path, INPUT_FILE],
     /,
     *,
     out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
-    likeness: Annotated[float, POSITIVE_SHARE] = 0.7,
+    min_similarity: Annotated[float, POSITIVE_SHARE] = 0.7,
     keep_duplicates: bool = False,
     concurrency: Annotated[int, COUNT] = 8,
     processes: options.ProcessesOption = None,
@@ -96,7 +108,7 @@ def filter_tasks(
     Args:
         tasks: File of tasks, or - for standard input.
         out: File for the tasks that stay; dropped tasks go to FILE.jsonl.dropped.jsonl.
-        likeness: Minimum Jaccard index of near-duplicates: two questions about the same documents.
+        min_similarity: Minimum Jaccard index at which two questions about the same documents are near-duplicates.
         keep_duplicates: Keep near-duplicates.
         concurrency: Number of tasks at the same time.
     """
@@ -121,7 +133,7 @@ def filter_tasks(
                 corpus,
                 out,
                 pass_at_n=measure,
-                likeness=None if keep_duplicates else likeness,
+                min_similarity=None if keep_duplicates else min_similarity,
                 concurrency=concurrency,
                 pool=pool,
                 advance=advance,
@@ -168,8 +180,7 @@ def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptio
         rollouts=agent.rollouts,
         trajectories=agent.save,
     )
-    dropped = frozenset(cast("list[Extreme]", [] if chosen.drop == "none" else chosen.drop.split(",")))
-    return PassAtN(attempts, vary, k=chosen.k, threshold=chosen.recall, drop=dropped)
+    return PassAtN(attempts, vary, k=chosen.k, threshold=chosen.recall, drop=chosen.extremes)
 
 
 @options_in("Page")
@@ -340,9 +351,9 @@ class CardOptions:
 
     stages: Annotated[tuple[Path, ...], EXISTING_FILE, Parameter(name="--stage", metavar="FILE.jsonl")] = ()
     """Output of an earlier stage whose counts the card reports; repeatable, in order."""
-    license: str = ""
+    license: Annotated[str, TEXT] = ""
     """License of the set."""
-    about: Annotated[str, DASH_VALUE] = ""
+    about: Annotated[str, TEXT, DASH_VALUE] = ""
     """First sentence of the card."""
 
     def details(self) -> CardDetails:
@@ -357,7 +368,7 @@ def split(
     out: Annotated[Path, FOLDER],
     name: Annotated[str | None, Parameter(metavar="SET", show_default="the folder's name")] = None,
     shares: Annotated[str, Parameter(metavar="SPLIT=SHARE,…")] = "train=.8,dev=.1,test=.1",
-    giants: Literal["cut", "keep"] = "cut",
+    oversized: Literal["cut", "keep"] = "cut",
     corpus: Annotated[tuple[str, ...], Parameter(metavar="SOURCE")] = (),
     seed: options.SeedOption = 0,
     card: CardOptions = CardOptions(),
@@ -374,8 +385,8 @@ def split(
         out: Folder for the set.
         name: Name of the set, the prefix of every id.
         shares: The splits and their shares of the tasks, which sum to 1.
-        giants: Groups of tasks with shared documents that fit no split: cut them and drop some tasks, or keep them
-            whole.
+        oversized: How to treat a group of tasks that share documents and fit no split: cut it and drop some tasks, or
+            keep it whole.
         corpus: Documents for the set, as `ctx1 index` reads them; repeatable.
     """
     from context_agent.synth_data.sets.card import write_card
@@ -390,12 +401,17 @@ def split(
     usable, absent = tasks_in_corpus(task_list, documents) if corpus else (task_list, [])
     set_name = name or out.resolve().name
     parts = split_tasks(
-        usable, set_name, shares=share_by_split, seed=seed, oversized=giants, duplicates=duplicate_documents(documents)
+        usable,
+        set_name,
+        shares=share_by_split,
+        seed=seed,
+        oversized=oversized,
+        duplicates=duplicate_documents(documents),
     )
     all_parts = TaskSplits(
         parts.splits, (*absent, *parts.dropped), parts.components, parts.largest, parts.cut, parts.spread
     )
-    settings = {"set": set_name, "shares": share_by_split, "seed": seed, "giants": giants}
+    settings = {"set": set_name, "shares": share_by_split, "seed": seed, "oversized": oversized}
     report = write_folder(out, all_parts, settings, documents=documents)
     write_card(out, details)
     _note_many_dropped(report["dropped"].get(CROSSING, 0), len(task_list))

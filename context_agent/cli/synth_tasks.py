@@ -157,7 +157,7 @@ def distract(
     *,
     without_model: bool = False,
     distractors: Annotated[int, COUNT_OR_ZERO] = 10,
-    least_distractors: Annotated[int, COUNT_OR_ZERO] = 1,
+    min_distractors: Annotated[int, COUNT_OR_ZERO] = 1,
     check_distractors: bool = False,
     stage: StageOptions,
 ) -> int:
@@ -169,13 +169,13 @@ def distract(
         source: Rows with tasks.
         without_model: Search by the question and its clues, without a model.
         distractors: Maximum number of distractors of a task.
-        least_distractors: Drop tasks with fewer distractors.
+        min_distractors: Drop tasks with fewer distractors.
         check_distractors: Let the model judge each distractor, in addition to the rule.
     """
     from context_agent.synth_data.llm_stages import distractors as distractor_stage
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
 
-    settings = distractor_stage.DistractorSettings(distractors, least_distractors, check_distractors)
+    settings = distractor_stage.DistractorSettings(distractors, min_distractors, check_distractors)
     if without_model:
         if check_distractors:
             raise ConfigError(

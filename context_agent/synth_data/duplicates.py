@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from context_agent.errors import ConfigError
 from context_agent.synth_data.task import Task, question_key
 
-LIKENESS = 0.7
+MIN_SIMILARITY = 0.7
 """The smallest Jaccard index for which two questions about the same documents are near-duplicates."""
-
-
 SHINGLE = 4
 """The length of an n-gram, in characters."""
 
@@ -31,37 +29,37 @@ class Duplicate:
     Attributes:
         task: The later task.
         of: The id of the earlier task.
-        likeness: The similarity of their questions, from 0 to 1.
+        similarity: The similarity of their questions, from 0 to 1.
     """
 
     task: Task
     of: str
-    likeness: float
+    similarity: float
 
     @property
     def reason(self) -> str:
         """The reason why the task is dropped, in words."""
-        return f"asks the same as {self.of} (likeness {self.likeness:.2f})"
+        return f"asks the same as {self.of} (similarity {self.similarity:.2f})"
 
 
-def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:
+def find_duplicates(tasks: Sequence[Task], *, min_similarity: float = MIN_SIMILARITY) -> list[Duplicate]:
     """Return the tasks that repeat an earlier, kept task, in order.
 
     A task without gold is a duplicate only if its question is the same word for word.
 
     Args:
         tasks: The tasks.
-        likeness: The smallest similarity for which two tasks are duplicates.
+        min_similarity: The smallest similarity for which two tasks are duplicates.
 
     Raises:
-        ConfigError: If the likeness is not above 0 and at most 1.
+        ConfigError: If `min_similarity` is not above 0 and at most 1.
     """
-    if not 0 < likeness <= 1:
-        raise ConfigError(f"likeness must be above 0 and at most 1; got {likeness}")
+    if not 0 < min_similarity <= 1:
+        raise ConfigError(f"`min_similarity` must be above 0 and at most 1; got {min_similarity}")
     shingled = [shingles(task.question) for task in tasks]
     ranks = _by_rarity(shingled)
     first_ids: dict[str, str] = {}
-    blocks: dict[frozenset[str], _QuestionIndex] = defaultdict(lambda: _QuestionIndex(likeness))
+    blocks: dict[frozenset[str], _QuestionIndex] = defaultdict(lambda: _QuestionIndex(min_similarity))
     repeated = []
     for task, grams in zip(tasks, shingled, strict=True):
         text = question_key(task.question)
@@ -94,8 +92,8 @@ class _QuestionIndex:
     Similar questions share one of the rare n-grams that are its keys.
     """
 
-    def __init__(self, likeness: float) -> None:
-        self._likeness = likeness
+    def __init__(self, min_similarity: float) -> None:
+        self._min_similarity = min_similarity
         self._members: list[tuple[str, frozenset[str]]] = []
         self._postings: dict[str, list[int]] = defaultdict(list)
 
@@ -107,7 +105,7 @@ class _QuestionIndex:
         rows = sorted({row for gram in self._prefix(ordered) for row in self._postings.get(gram, ())})
         scored = ((self._members[row][0], _jaccard(grams, self._members[row][1])) for row in rows)
         return max(
-            (candidate for candidate in scored if candidate[1] >= self._likeness),
+            (candidate for candidate in scored if candidate[1] >= self._min_similarity),
             key=lambda candidate: candidate[1],
             default=None,
         )
@@ -118,12 +116,12 @@ class _QuestionIndex:
         self._members.append((name, grams))
 
     def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
-        """Return the prefix: the rarest `n - ceil(likeness * n) + 1` of the question's `n` n-grams.
+        """Return the prefix: the rarest `n - ceil(min_similarity * n) + 1` of the question's `n` n-grams.
 
         Two similar sets share an n-gram in their prefixes.
         """
         # Slightly less than the exact product, so that a rounding error cannot shorten the prefix.
-        return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
+        return ordered[: len(ordered) - math.ceil(self._min_similarity * len(ordered) - 1e-9) + 1]
 
 
 def _jaccard(grams_a: frozenset[str], grams_b: frozenset[str]) -> float:

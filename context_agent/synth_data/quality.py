@@ -17,7 +17,7 @@ from context_agent.eval.gold import missing_gold
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.attempts import PassAtN
 from context_agent.synth_data.difficulty import label_difficulty
-from context_agent.synth_data.duplicates import LIKENESS, find_duplicates
+from context_agent.synth_data.duplicates import MIN_SIMILARITY, find_duplicates
 from context_agent.synth_data.row_files import encode_row
 from context_agent.synth_data.stages import (
     DroppedRow,
@@ -44,7 +44,7 @@ async def filter_tasks(
     out: Path,
     *,
     pass_at_n: PassAtN | None = None,
-    likeness: float | None = LIKENESS,
+    min_similarity: float | None = MIN_SIMILARITY,
     concurrency: int = 8,
     pool: StagePool | None = None,
     advance: ProgressCallback | None = None,
@@ -59,7 +59,7 @@ async def filter_tasks(
         corpus: The index that the tasks are about.
         out: The file of the tasks that stay. `stages.run_stage` describes the files next to it, and the errors.
         pass_at_n: The attempts at each task. If None, no attempts are made.
-        likeness: The smallest similarity for which two tasks are near-duplicates. If None, near-duplicates stay.
+        min_similarity: The smallest similarity for which two tasks are near-duplicates. If None, near-duplicates stay.
         concurrency: The number of tasks that are processed at once.
         pool: Worker processes that do the work. Their context is a `TaskFilter`.
         advance: A function that is called with the number of finished tasks and the total.
@@ -67,7 +67,7 @@ async def filter_tasks(
     Returns:
         The report of the stage.
     """
-    duplicates = [] if likeness is None else find_duplicates(tasks, likeness=likeness)
+    duplicates = [] if min_similarity is None else find_duplicates(tasks, min_similarity=min_similarity)
     repeated = {duplicate.task.id: duplicate.reason for duplicate in duplicates}
     sieve = TaskFilter(corpus, pass_at_n)
 
@@ -77,7 +77,7 @@ async def filter_tasks(
 
     settings = {
         "corpus": corpus.name,
-        "likeness": likeness,
+        "min_similarity": min_similarity,
         "passes": None if pass_at_n is None else pass_at_n.settings,
     }
     rows = [json.loads(encode_row(task.to_json())) for task in tasks]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.cli.app import run
+from context_agent.cli.synth_quality import AttemptOptions
 from context_agent.synth_data.row_files import encode_row
 from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.support.demo_corpus import passages
@@ -90,6 +91,14 @@ def test_tasks_are_filtered_attempted_and_labeled(inside, tmp_path, tasks, corpu
     parallel = inside(*command[:6], "spread.jsonl", *command[7:], "--processes", 2)
     assert {**json.loads(parallel.stdout), "out": "kept.jsonl"} == report
     assert (tmp_path / "spread.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("drop", "extremes"),
+    [("both", {"always", "never"}), ("always", {"always"}), ("never", {"never"}), ("none", set())],
+)
+def test_drop_names_the_results_for_which_a_task_is_dropped(drop, extremes):
+    assert AttemptOptions(drop=drop).extremes == extremes
 
 
 def test_tasks_that_one_search_solves_are_dropped(inside, tmp_path, tasks, corpus):

@@ -53,7 +53,7 @@ async def test_each_dropped_task_has_its_reason(corpus, tmp_path):
 
 
 async def test_duplicates_stay_where_asked(corpus, tmp_path):
-    await filter_tasks(TASKS, corpus, tmp_path / "kept.jsonl", likeness=None)
+    await filter_tasks(TASKS, corpus, tmp_path / "kept.jsonl", min_similarity=None)
     assert [item.id for item in load_tasks(tmp_path / "kept.jsonl")] == ["easy", "again", "other"]
 
 
@@ -95,8 +95,8 @@ async def test_a_rerun_asks_again_only_where_the_policy_failed(corpus, tmp_path)
 
 async def test_other_settings_are_not_mixed_into_a_run(corpus, tmp_path):
     await filter_tasks([EASY], corpus, tmp_path / "kept.jsonl")
-    with pytest.raises(ConfigError, match="likeness"):
-        await filter_tasks([EASY], corpus, tmp_path / "kept.jsonl", likeness=0.5)
+    with pytest.raises(ConfigError, match="similarity"):
+        await filter_tasks([EASY], corpus, tmp_path / "kept.jsonl", min_similarity=0.5)
 
 
 async def test_near_duplicates_are_those_of_the_rows_as_they_stand_now(corpus, tmp_path):
@@ -121,7 +121,7 @@ def test_the_same_words_about_the_same_documents_are_one_task():
     ]
     (duplicate,) = find_duplicates(tasks)
     assert (duplicate.task.id, duplicate.of) == ("b", "a")
-    assert 0.7 <= duplicate.likeness < 1
+    assert 0.7 <= duplicate.similarity < 1
     assert "asks the same as a" in duplicate.reason
 
 
@@ -132,7 +132,7 @@ def test_a_template_about_other_documents_is_kept():
 
 def test_word_for_word_is_a_duplicate_whatever_the_gold():
     tasks = [task("a", "d1", question="Who built it?"), task("b", "d2", question="who BUILT it")]
-    assert [(duplicate.task.id, duplicate.of, duplicate.likeness) for duplicate in find_duplicates(tasks)] == [
+    assert [(duplicate.task.id, duplicate.of, duplicate.similarity) for duplicate in find_duplicates(tasks)] == [
         ("b", "a", 1.0)
     ]
 
@@ -150,11 +150,11 @@ def test_a_dropped_task_drops_no_other():
     a, b, c = (shingles(text) for text in texts)
     assert len(a & b) / len(a | b) >= 0.6 <= len(b & c) / len(b | c)
     assert len(a & c) / len(a | c) < 0.6
-    assert [duplicate.task.id for duplicate in find_duplicates(tasks, likeness=0.6)] == ["b"]
+    assert [duplicate.task.id for duplicate in find_duplicates(tasks, min_similarity=0.6)] == ["b"]
 
 
-@pytest.mark.parametrize("likeness", [0.3, 0.5, 0.7, 0.9, 1.0])
-def test_the_filter_loses_no_pair(likeness):
+@pytest.mark.parametrize("similarity", [0.3, 0.5, 0.7, 0.9, 1.0])
+def test_the_filter_loses_no_pair(similarity):
     """The result equals that of comparing all pairs."""
     draw = random.Random(0)
     words = [f"w{number}" for number in range(12)]
@@ -162,12 +162,12 @@ def test_the_filter_loses_no_pair(likeness):
     grams = {item.id: shingles(item.question) for item in tasks}
     dropped_ids: set[str] = set()
     for earlier, later in combinations(tasks, 2):
-        similar = len(grams[earlier.id] & grams[later.id]) / len(grams[earlier.id] | grams[later.id]) >= likeness
+        similar = len(grams[earlier.id] & grams[later.id]) / len(grams[earlier.id] | grams[later.id]) >= similarity
         if earlier.id not in dropped_ids and (
             similar or question_key(earlier.question) == question_key(later.question)
         ):
             dropped_ids.add(later.id)
-    assert {duplicate.task.id for duplicate in find_duplicates(tasks, likeness=likeness)} == dropped_ids
+    assert {duplicate.task.id for duplicate in find_duplicates(tasks, min_similarity=similarity)} == dropped_ids
 
 
 def test_few_pairs_of_questions_are_compared(monkeypatch):
@@ -193,10 +193,10 @@ def test_questions_of_signs_alone_do_not_fall_together():
     assert find_duplicates([task("a", "d", question="?!"), task("b", "d", question="...")]) == []
 
 
-@pytest.mark.parametrize("likeness", [0, 1.5, -1])
-def test_a_likeness_that_cannot_be_is_refused(likeness):
-    with pytest.raises(ConfigError, match="likeness"):
-        find_duplicates([], likeness=likeness)
+@pytest.mark.parametrize("similarity", [0, 1.5, -1])
+def test_a_similarity_that_cannot_be_is_refused(similarity):
+    with pytest.raises(ConfigError, match="similarity"):
+        find_duplicates([], min_similarity=similarity)
 
 
 QUESTION = "Where was the painter of the Harbour at Dawn born?"

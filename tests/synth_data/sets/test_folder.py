@@ -25,7 +25,7 @@ from context_agent.synth_data.sets.splits import split_tasks
 from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.support.tasks import chained, tangled, task
 
-SETTINGS = {"set": "set", "shares": {"train": 0.8, "dev": 0.1, "test": 0.1}, "seed": 0, "giants": "cut"}
+SETTINGS = {"set": "set", "shares": {"train": 0.8, "dev": 0.1, "test": 0.1}, "seed": 0, "oversized": "cut"}
 DOCUMENTS = [
     Document(f"g{group}-d{number}", f"Text {group} {number}", "T", {"year": 1})
     for group in range(40)
@@ -138,7 +138,7 @@ async def test_the_card_counts_what_is_there(tmp_path, corpus):
     assert "**model**: Questions were written by a language model" in card
     assert "world" not in card
     assert "seed 0" in card
-    assert '"likeness": 0.7' in card
+    assert '"min_similarity": 0.7' in card
     assert re.search(r"\| train \| \d\.\d\d, \d\.\d\d, \d\.\d\d \|", card)
     assert "## License\n\nnot stated." in card
     assert "license" not in card.split("---")[1], "the front matter names no license"
