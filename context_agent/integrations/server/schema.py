@@ -51,7 +51,7 @@ class UnionMessage:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the union with the message."""
         schema: dict[str, Any] = dict(handler(source))
-        return schema | {"custom_error_type": "no_type_fits", "custom_error_message": self._message}  # type: ignore[return-value]
+        return schema | {"custom_error_type": "no_type_fits", "custom_error_message": self._message}
 
 
 class _Request(BaseModel):
