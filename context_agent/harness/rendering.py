@@ -103,9 +103,8 @@ class Renderer:
         body_room = room - header_tokens - count(gap + mark) - 2
         while body_room >= _MIN_BODY_TOKENS:
             part = _start(uncut.body, body_room / body_tokens)
-            part_tokens = count(part)
-            if part and part_tokens <= body_room:
-                body = f"{part}{gap}{self.profile.cut.format(shown=part_tokens, tokens=body_tokens)}"
+            if part:
+                body = f"{part}{gap}{self.profile.cut.format(shown=count(part), tokens=body_tokens)}"
                 tokens = header_tokens + count(body) + 1
                 if tokens <= room:
                     return Rendered(uncut.header, body, tokens, complete=False)

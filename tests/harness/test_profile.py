@@ -53,6 +53,14 @@ def test_a_cut_block_never_exceeds_its_room(room: int, words: int) -> None:
         assert CharCounter().count(f"{result.header}{result.body}\n") <= result.tokens
 
 
+def test_a_long_text_is_cut_although_its_beginning_has_more_tokens_than_its_rest() -> None:
+    counter = HarmonyCounter()
+    result = Renderer(default(), counter).fit(chunk("Xq7#zt! " * 20 + "word " * 2_000), 500)
+    assert result is not None
+    assert 300 < result.tokens <= 500
+    assert result.body.startswith("Xq7#zt!")
+
+
 @pytest.mark.parametrize(
     "forged",
     [
