@@ -179,7 +179,7 @@ class ChromaCorpus:
 
         Raises:
             CorpusNotFoundError: If the folder, the server or the collection does not exist.
-            CorpusEmptyError: If the collection is empty, or its indexing was never completed.
+            CorpusEmptyError: If the collection is empty or has no texts, or if its indexing was never completed.
             CorpusCorruptError: If files are damaged.
             DimensionError: If the embedder's vectors have a different length from the stored ones.
             ConfigError: If the embedder is not the one that made the index, if the stored data cannot select it, or if
@@ -419,6 +419,7 @@ class ChromaCorpus:
             self._stored, self.snapshot = source.snapshot(rebuild=rebuild)
             manifest = self._manifest(self._stored)
             self._layout = self._layout_of(self._stored)
+            self._check_texts(manifest)
             self._reader = source.reader(self.snapshot, self._layout)
             self._chunks = RecentValues[Chunk](CACHED_VALUES)
             self._vectors = RecentValues[NDArray[np.float32]](CACHED_VALUES)
@@ -468,6 +469,16 @@ class ChromaCorpus:
             raise CorpusEmptyError(f"the indexing of {collection} was never completed. To resume it, run it again.")
         if manifest is None and stored.empty:
             raise CorpusEmptyError(f"{collection} is empty. Index documents first.")
+
+    def _check_texts(self, manifest: Manifest | None) -> None:
+        rows = self.snapshot.rows
+        if manifest is None and not any(rows.text(row).strip() for row in range(len(rows))):
+            collection = f"collection {self._collection_name!r} in {self._location}"
+            place = f"under the metadata key {self._keys.text!r}" if self._keys.text else "in Chroma's field for it"
+            raise CorpusEmptyError(
+                f"no record of {collection} has a text {place}. Name the metadata key that has the texts with "
+                "--text-key (in Python text_key=)."
+            )
 
     def _fitting_embedder(
         self, source: LocalSource | ClientSource, stored: StoredCollection, manifest: Manifest | None

@@ -11,7 +11,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent.cli.app import _print_error, run
-from context_agent.errors import ConfigError, DimensionError, EmbedderError, UnknownEmbedderError
+from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError, EmbedderError, UnknownEmbedderError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 
@@ -126,6 +126,18 @@ def test_the_command_line_searches_by_words_with_a_note(
     assert "BM25 and grep search it without its vectors" in output.err
     assert run([*command, "--embedder", "none"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_collection_without_texts_is_an_error_that_asks_for_their_key(tmp_path: Path) -> None:
+    client: Any = chromadb.PersistentClient(str(tmp_path))
+    collection = client.create_collection("vectors", embedding_function=None)
+    collection.add(ids=["a"], embeddings=[[1.0, 0.0]], metadatas=[{"body": TEXTS[0]}])
+    client.close()
+    for key, place in ((None, "in Chroma's field for it"), ("text", "under the metadata key 'text'")):
+        with pytest.raises(CorpusEmptyError, match=f"has a text {place}. Name the metadata key .* --text-key"):
+            ChromaCorpus.open(tmp_path, embedder="none", text_key=key)
+    with ChromaCorpus.open(tmp_path, embedder="none", text_key="body") as corpus:
+        assert corpus.search("Lume")[0].chunk.text == TEXTS[0]
 
 
 def test_words_alone_cannot_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
