@@ -13,6 +13,7 @@ An open corpus shows the state that was complete when it was opened. `stale()` r
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -189,6 +190,11 @@ class ChromaCorpus:
             require_members(reranker, "reranker", ("score",), "a reranker, such as that of load_reranker(spec)")
         if not isinstance(collection, str | None):
             require_members(collection, "collection", ("name", "get"), "a name, or a collection of Chroma")
+            if inspect.iscoroutinefunction(collection.get):
+                raise ConfigError(
+                    f"`collection` must be of a client without async; got {type(collection).__name__}. Pass url= "
+                    "instead, or a collection of chromadb.HttpClient."
+                )
         live, name = (None, collection) if isinstance(collection, str | None) else (collection, collection.name)
         return cls(
             Location.of(path, url, live, headers=headers, tenant=tenant, database=database),

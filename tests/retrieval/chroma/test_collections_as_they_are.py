@@ -140,6 +140,16 @@ def test_a_collection_without_texts_is_an_error_that_asks_for_their_key(tmp_path
         assert corpus.search("Lume")[0].chunk.text == TEXTS[0]
 
 
+def test_a_collection_of_an_async_client_is_refused_with_what_works() -> None:
+    class AsyncCollection:
+        name = "elsewhere"
+
+        async def get(self) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"without async; got AsyncCollection. Pass url= instead"):
+        ChromaCorpus.open(collection=AsyncCollection())  # type: ignore[arg-type]
+
+
 def test_words_alone_cannot_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.md").write_text(TEXTS[0], encoding="utf-8")
     assert run(["index", str(tmp_path / "a.md"), "--path", str(tmp_path / "i"), "--embedder", "none"]) == 2
