@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.ctx1_process import CTX1, PATIENCE
+from tests.support.ctx1_process import CTX1, PATIENCE, on_terminal
 from tests.support.ctx1_process import run as run_process
 
 
@@ -128,6 +128,20 @@ def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, endin
     report = read_report(ctx1(*index, "--json"))
     assert 0 < stored_count < 700
     assert (report["added"], report["resumed"], report["stored"]) == (700, stored_count, 700 - stored_count)
+
+
+def test_ctrl_c_on_a_terminal_ends_the_command_and_the_next_run_goes_on(ctx1, tmp_path):
+    rows = (json.dumps({"id": f"r{n}", "text": f"Row number {n} is about the Lume. " * 10}) for n in range(6_000))
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    index = ("index", "rows.jsonl", "--path", "i", "--embedder", "static")
+    output = on_terminal(*index, cwd=tmp_path, code=130, ctrl_c_at="1,000 of")
+    message = re.search(r"interrupted: ([\d,]+) new or changed documents stored\. To continue, run the same", output)
+    assert message, output
+    assert "Traceback" not in output
+    stored_count = int(message[1].replace(",", ""))
+    report = read_report(ctx1(*index, "--json"))
+    assert 0 < stored_count < 6_000
+    assert (report["added"], report["resumed"], report["stored"]) == (6_000, stored_count, 6_000 - stored_count)
 
 
 def test_a_domain_brings_its_own_loader(inside, tmp_path):

@@ -17,7 +17,9 @@ from tests.support.ctx1_process import run
 from tests.support.ctx1_server import serving
 from tests.support.framework_conversations import FRAMEWORKS
 from tests.support.long_conversation import LONG, TASK
-from tests.support.proxied import proxy_conversation
+from tests.support.proxied import CHAT, proxy_conversation
+from tests.support.proxied import conversation as growing_conversation
+from tests.support.upstream import upstream
 
 
 @pytest.fixture
@@ -217,6 +219,26 @@ def test_a_conversation_through_the_process(tmp_path):
     assert line["prune"]["freed"] == report["freed"]
     assert KEY not in str(log)
     assert "violins" not in str(log)
+
+
+def test_a_conversation_goes_on_after_the_proxy_was_killed(tmp_path):
+    options = ("--budget", "300", "--strategy", "bm25")
+    with upstream() as model:
+        for steps in ((4, 5), (5, 5, 6)):
+            with serving("--upstream", model.url, *options, command="proxy", cwd=tmp_path) as server:
+                for number in steps:
+                    answer = server.client.post(CHAT, json={"model": "m", "messages": growing_conversation(number)})
+                    assert answer.status_code == 200
+                server.process.kill()
+                server.process.communicate()
+        bodies = [json.loads(request.body)["messages"] for request in model.requests]
+    assert max(len(json.dumps(messages)) for messages in bodies) < len(json.dumps(growing_conversation(4)))
+    assert bodies[2] == bodies[3]
+    for messages, number in zip(bodies, (4, 5, 5, 5, 6), strict=True):
+        assert [message["role"] for message in messages] == [
+            message["role"] for message in growing_conversation(number)
+        ]
+        assert messages[-1] == growing_conversation(number)[-1]
 
 
 def test_a_restore_is_recorded_and_the_savings_are_written(tmp_path):

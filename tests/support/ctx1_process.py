@@ -29,16 +29,34 @@ def run(*arguments: object, cwd: Path, stdin: str | None = "", **env: str) -> su
     )
 
 
-def on_terminal(*arguments: object, cwd: Path) -> str:
-    """Runs `ctx1` on a pseudo-terminal and returns its output."""
+ON_CONTROLLING_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Starts a command in a session of its own, whose terminal sends SIGINT to it for Ctrl-C."""
+
+
+def on_terminal(*arguments: object, cwd: Path, code: int = 0, ctrl_c_at: str | None = None) -> str:
+    """Runs `ctx1` on a pseudo-terminal and returns its output. Its exit code must be `code`.
+
+    When `ctrl_c_at` has appeared in the output, it presses Ctrl-C.
+    """
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    command = [CTX1, *map(str, arguments)]
-    with subprocess.Popen(command, cwd=cwd, stdin=follower, stdout=follower, stderr=follower, env=environment) as child:
+    command = [sys.executable, "-c", ON_CONTROLLING_TERMINAL, CTX1, *map(str, arguments)]
+    with subprocess.Popen(
+        command, cwd=cwd, stdin=follower, stdout=follower, stderr=follower, env=environment, start_new_session=True
+    ) as child:
         os.close(follower)
-        output = b"".join(_read_until_exit(leader, child))
+        output = b""
+        for chunk in _read_until_exit(leader, child):
+            output += chunk
+            if ctrl_c_at is not None and ctrl_c_at.encode() in output:
+                os.write(leader, b"\x03")
+                ctrl_c_at = None
     os.close(leader)
-    assert child.returncode == 0, output
+    assert child.returncode == code, output
     return output.decode(errors="replace")
 
 
