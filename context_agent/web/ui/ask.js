@@ -43,7 +43,7 @@ async function ask(settings) {
     const where = whereOf(filters);
     const body = { question, k, stream: true, ...(effort ? { effort } : {}), ...(where ? { where } : {}) };
     const live = liveSearch(question, page.agent, parts());
-    const response = await postJson("/v1/retrieve", body, { signal: running.signal });
+    const response = await postJson("v1/retrieve", body, { signal: running.signal });
     for await (const entry of eventsOf(response)) {
       if (entry.event === "error") throw new ServerError(entry.data.error.message, entry.data.error.code);
       if (entry.event === "end") return showAnswer(live, settings, entry.data, events);
@@ -113,7 +113,7 @@ function confidenceText({ confidence, usage }) {
 }
 
 function episodeLink(answer) {
-  if (answer.trajectory) return element("a", { href: `/episodes/${encodeURIComponent(answer.trajectory)}`, text: "View the recorded episode" });
+  if (answer.trajectory) return element("a", { href: `episodes/${encodeURIComponent(answer.trajectory)}`, text: "View the recorded episode" });
   return element("span", { class: "muted", text: "Episodes are not recorded: start the server with --trajectories FOLDER to view and judge them." });
 }
 
@@ -139,7 +139,7 @@ function judgeDocument(answer, id, relevant) {
 /** Return true if the server stored the judgment. */
 async function sendJudgment(verdict) {
   try {
-    await postJson("/v1/feedback", { ...verdict, user: judge(), id: `page-${randomName()}` });
+    await postJson("v1/feedback", { ...verdict, user: judge(), id: `page-${randomName()}` });
     fail(null);
     say("Your judgment is recorded");
     return true;
@@ -219,7 +219,7 @@ function listen() {
 async function open() {
   listen();
   try {
-    showAgent(await getJson("/v1/agent"));
+    showAgent(await getJson("v1/agent"));
     const settings = stored(localStorage, "ctx1-settings", {});
     fill({ question: "", filters: [], ...settings });
     showPast();

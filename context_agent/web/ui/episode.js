@@ -1,7 +1,7 @@
 // The data of a recorded episode for the viewer's scripts, which read it by name.
 "use strict";
 
-const episode = getJson(`/v1/trajectories/${location.pathname.split("/").pop()}`);
+const episode = getJson(`../v1/trajectories/${location.pathname.split("/").pop()}`);
 
 /** Return the data with that name, as in `page.js`, but from the server. */
 async function pageData(name) {

@@ -8,16 +8,20 @@ from typing import Any
 
 import pytest
 from selenium.webdriver.common.keys import Keys
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from context_agent import BridgePolicy, Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.integrations.feedback import FeedbackLog
+from context_agent.integrations.server.app import application_of
 from context_agent.integrations.server.episodes import episode_data
+from context_agent.integrations.server.service import Service
+from context_agent.integrations.server.settings import Settings
 from context_agent.pruning.view import View
 from context_agent.testing.actions import prune, rank_all, restore, search
 from context_agent.types import Action
 from tests.support import episodes
 from tests.support.browser import Browser
-from tests.support.servers import Serve, one_search, running
+from tests.support.servers import Serve, listening, one_search, running
 
 ANSWERED = "document.body.dataset.state === 'answered'"
 QUESTION = "Which comets met the painters?"
@@ -150,6 +154,36 @@ def test_a_question_by_keyboard_its_ranking_its_judgment_and_its_episode(
         assert browser.texts("#asked") == [QUESTION]
         assert browser.complaints() == []
         assert {url.split("/")[2] for url in browser.requests() if url.startswith("http")} == {server.url.split("/")[2]}
+
+
+def test_the_pages_work_below_a_path_of_a_proxy(corpus: MemoryCorpus, browser: Browser, tmp_path: Path) -> None:
+    def below_search(service: Service) -> ASGIApp:
+        """What a proxy does that serves the application below `/search/` and takes this prefix away."""
+        application = application_of(service)
+
+        async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                inside = scope["path"].startswith("/search/")
+                scope = {**scope, "path": scope["path"].removeprefix("/search") if inside else "/outside"}
+            await application(scope, receive, send)
+
+        return proxy
+
+    with (
+        SearchAgent(corpus, editing_policy(), trajectories=tmp_path) as agent,
+        listening(Service.of(agent, Settings(grace=5.0)), below_search) as url,
+    ):
+        browser.open(f"{url}/search/")
+        ask(browser)
+        assert browser.texts(".card mark")
+        browser.click(".judge.yes")
+        browser.wait("document.querySelector('.judge.yes').getAttribute('aria-pressed') === 'true'")
+        browser.click("#episode a")
+        browser.wait("document.documentElement.dataset.shown")
+        assert browser.texts("article h2") == [QUESTION]
+        browser.click("nav a")
+        browser.wait(ANSWERED)
+        assert browser.complaints() == []
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (768, False), (1440, False)])
