@@ -30,7 +30,7 @@ from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.language_fit import misfit
+from context_agent.retrieval.language_fit import language_warning
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.text.identification import identify, language_of
 from context_agent.text.languages import ENGLISH, LANGUAGES
@@ -132,7 +132,7 @@ def _report(spec: str, name: str) -> None:
     texts = [document.text for document in documents]
     weights = ", ".join(f"{retriever} {weight:.2f}" for retriever, weight in corpus.calibration.weights.items())
     print(f"{name}: {len(documents)} notes, {len(questions)} questions, identified as {LANGUAGES[identify(texts)]}")
-    print(f"  {spec}: {'does not fit' if misfit(corpus.embedder.name, texts) else 'fits'}, weights {weights}")
+    print(f"  {spec}: {'does not fit' if language_warning(corpus.embedder.name, texts) else 'fits'}, weights {weights}")
     rankings: dict[str, Callable[[str], list[str]]] = {
         **{retriever.name: _one_shot(corpus, retriever.search) for retriever in corpus.retrievers},
         "hybrid": lambda question: [hit.chunk.document_id for hit in corpus.search(question, k=DEPTH)],

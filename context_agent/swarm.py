@@ -191,7 +191,7 @@ def plan_tasks(tasks: Iterable[str], breadth: int, started: frozenset[str] = fro
     accepted: list[str] = []
     empty = repeated = over = 0
     for task in tasks:
-        key = folded(task)
+        key = normalized_task(task)
         if not key:
             empty += 1
         elif key in seen:
@@ -211,7 +211,7 @@ def plan_tasks(tasks: Iterable[str], breadth: int, started: frozenset[str] = fro
     return TaskPlan(tuple(accepted), f"Tasks not started: {rejected}." if rejected else "", mistake)
 
 
-def folded(task: str) -> str:
+def normalized_task(task: str) -> str:
     """Return a task in the form in which tasks are compared."""
     return " ".join(task.split()).casefold()
 
@@ -358,7 +358,7 @@ class SwarmSubAgents:
         plans: list[TaskPlan] = []
         for tasks in requests:
             plan = plan_tasks(tasks, self.swarm.breadth - sum(len(plan.tasks) for plan in plans), self._started)
-            self._started |= {folded(task) for task in plan.tasks}
+            self._started |= {normalized_task(task) for task in plan.tasks}
             plans.append(plan)
         return plans
 

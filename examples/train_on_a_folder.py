@@ -2,8 +2,9 @@
 
     python examples/train_on_a_folder.py FOLDER WEIGHTS.safetensors "QUESTION"
 
-This script needs no GPU and no language model. With fewer than 60 questions, only the reader and the
-confidence are adapted. `ctx1 synth tasks` and `ctx1 train bridge` do the same on the command line.
+This script needs `pip install "context-agent[train]"`, but no GPU and no language model. If there are
+fewer than 60 questions, it adapts only the reader and the confidence. `ctx1 synth tasks` and `ctx1 train
+bridge` do the same on the command line.
 """
 
 from __future__ import annotations

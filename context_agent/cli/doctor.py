@@ -235,7 +235,7 @@ def _lock(folder: Path) -> InstallationCheck:
 
 def _index(index: options.CorpusOptions) -> InstallationCheck:
     """Open the index, and search it for words from one of its own chunks."""
-    from context_agent.retrieval.language_fit import misfit
+    from context_agent.retrieval.language_fit import language_warning
 
     started = time.perf_counter()
     with index.open() as corpus:
@@ -247,7 +247,7 @@ def _index(index: options.CorpusOptions) -> InstallationCheck:
         idle = [name for name, weight in weights.items() if not weight]
         seconds = time.perf_counter() - started
         detail = f"{corpus.name}: {corpus.count():,} chunks by {corpus.embedder.name}, searched in {seconds:.1f} s"
-        warning = misfit(corpus.embedder.name, corpus.snapshot.sample())
+        warning = language_warning(corpus.embedder.name, corpus.snapshot.sample())
     if chunk.id not in hits:
         return InstallationCheck(
             "index", "problem", f"{detail}; a search missed a chunk by its own words", "run ctx1 index again"

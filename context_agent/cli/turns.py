@@ -86,7 +86,7 @@ class TurnLog:
         view = progress.view
         lines = self._pending[progress.rollout]
         lines += _event_lines(progress.event, view)
-        context_bar = bar(view.tokens, view.budget, LIVE_CELLS, marks=False)
+        context_bar = window_bar(view.tokens, view.budget, LIVE_CELLS, marks=False)
         self._bars[progress.rollout] = context_bar
         if isinstance(progress.event, TurnClosed):
             self._print(progress, f"turn {progress.event.turn + 1}", [*_shortened(lines), context_bar])
@@ -125,7 +125,7 @@ def trajectory_lines(row: TrajectoryRow, detail: TrajectoryDetail) -> list[Text]
     ]
 
 
-def bar(tokens: int, budget: Budget, cells: int = CELLS, *, marks: bool = True) -> Text:
+def window_bar(tokens: int, budget: Budget, cells: int = CELLS, *, marks: bool = True) -> Text:
     """Return a bar that shows how much of the window the view fills. `marks` are at the soft and the hard threshold."""
     filled = min(cells, -(-tokens * cells // budget.window))
     thresholds = {budget.soft * cells // budget.window: "soft", budget.hard * cells // budget.window: "hard"}
@@ -272,7 +272,7 @@ def _turn(turn: TurnData, blocks: dict[int, BlockData], budget: Budget) -> list[
         if result["mistake"] or result["name"] in VERBS:
             lines += [_recorded_call(result, blocks), *_lanes(result["delegated"])]
     if turn["usage"]:
-        lines.append(bar(turn["usage"]["total"], budget))
+        lines.append(window_bar(turn["usage"]["total"], budget))
     return _headed(f"turn {turn['turn'] + 1}", lines)
 
 

@@ -38,9 +38,9 @@ __all__ = [
     "Leaks",
     "MissingGold",
     "Question",
+    "contains_answer",
     "gold_of",
-    "holds",
-    "judgeable",
+    "is_checkable",
     "leaks",
     "listed",
     "missing_gold",
@@ -152,7 +152,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", spaced)
 
 
-def judgeable(answer: str) -> bool:
+def is_checkable(answer: str) -> bool:
     """Return True if a search for the answer's words can show that the answer was found.
 
     An empty answer has no words, and the words yes, no, true and false occur by chance.
@@ -161,8 +161,8 @@ def judgeable(answer: str) -> bool:
     return bool(answer_words) and not (len(answer_words) == 1 and answer_words[0] in _TRUTH_VALUES)
 
 
-def holds(texts: Iterable[str], answer: str) -> bool:
-    """Return True if one of the texts contains the answer, which must be `judgeable`."""
+def contains_answer(texts: Iterable[str], answer: str) -> bool:
+    """Return True if one of the texts contains the answer, which must be `is_checkable`."""
     answer_words = words(answer)
     content = [word for word in answer_words if word not in _ARTICLES]
     dropped = _ARTICLES if content else frozenset()

@@ -21,7 +21,7 @@ from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.eval.benchmarks.registry import Benchmark
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.records import EvalRecord, RecordKey, RunLog, TrajectoryStore, benchmark_folder
-from context_agent.eval.scoring import Price, failure, rollout_errors, score
+from context_agent.eval.scoring import Price, failure_reason, rollout_errors, score
 from context_agent.eval.systems import Answerer, AnswerSettings, System
 from context_agent.harness.policy import Policy
 from context_agent.retrieval.corpus import Corpus
@@ -233,7 +233,7 @@ def _scored_record(job: Job, result: SearchResult, gold: Gold, price: Price | No
         hops=job.question.hops,
         scores=scores,
         stop_reason=result.stop_reason,
-        error=failure(result),
+        error=failure_reason(result),
         broken=rollout_errors(result),
         seconds=seconds,
         curve=curve,

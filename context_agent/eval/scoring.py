@@ -31,7 +31,7 @@ from context_agent._support.validation import explain, validate_plain
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError
 from context_agent.eval import metrics
-from context_agent.eval.gold import Gold, gold_of, holds, judgeable
+from context_agent.eval.gold import Gold, contains_answer, gold_of, is_checkable
 from context_agent.eval.metrics import BETAS, DEPTHS, MetricKind, metric_table
 from context_agent.eval.records import TurnState
 from context_agent.harness.episode import StopReason
@@ -127,7 +127,7 @@ def load_prices(path: str | Path) -> PriceTable:
     return PriceTable(content.models, content.currency)
 
 
-def failure(result: SearchResult | None, error: str | None = None) -> str | None:
+def failure_reason(result: SearchResult | None, error: str | None = None) -> str | None:
     """Return why the question failed. If it did not fail, return None.
 
     A question fails if there is no result or an `error` is given. It also fails if an error of the policy or the
@@ -147,7 +147,7 @@ def rollout_errors(result: SearchResult) -> tuple[str, ...]:
 
     Such a question is scored with the evidence that all of its rollouts had found.
     """
-    if failure(result) is not None:
+    if failure_reason(result) is not None:
         return ()
     ends = [trajectory.end for trajectory in result.trajectories]
     return tuple(
@@ -196,9 +196,9 @@ def score(
         scores |= _costs(result, [*replays, *searchers], price)
     if result is not None and gold:
         scores |= _ranking(result.documents, gold, depths, betas) | _context(replays, searchers, gold)
-    if judgeable(question.answer):
+    if is_checkable(question.answer):
         scores["answer_found"] = _answer_found(result, question.answer)
-    if failure(result, error) is not None:
+    if failure_reason(result, error) is not None:
         has_context = bool(replays) or (keeps_context and result is None)
         scores |= dict.fromkeys(_applicable(question, gold, depths, betas, has_context), 0.0)
     return scores, curve(replays, gold.needs)
@@ -242,7 +242,7 @@ def _context(replays: Sequence[Replay], searchers: Sequence[Replay], gold: Gold)
 def _answer_found(result: SearchResult | None, answer: str) -> float:
     documents = result.documents if result is not None else ()
     texts = (text for document in documents for text in (document.title, *(chunk.text for chunk in document.chunks)))
-    return float(holds(texts, answer))
+    return float(contains_answer(texts, answer))
 
 
 def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None) -> dict[str, float | None]:
@@ -283,7 +283,7 @@ def _applicable(
 ) -> Iterable[str]:
     """Yield the quality metrics that apply to the question. A failed question scores 0 on them."""
     for metric in metric_table(depths, betas):
-        applies = judgeable(question.answer) if metric.name == "answer_found" else bool(gold)
+        applies = is_checkable(question.answer) if metric.name == "answer_found" else bool(gold)
         if metric.kind is MetricKind.QUALITY and applies and (has_context or metric.name not in _CONTEXT_METRICS):
             yield metric.name
 

@@ -30,7 +30,7 @@ from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.harness.action_text import action_text, parse_ranking
 from context_agent.harness.policy import Assessment, Instructions
 from context_agent.harness.profile import Profile, default
-from context_agent.harness.ranking import Ranking, fallback_ranking, filled, resolve
+from context_agent.harness.ranking import Ranking, fallback_ranking, resolve, with_shown_documents
 from context_agent.harness.rendering import Renderer
 from context_agent.harness.tools.executor import ToolExecutor
 from context_agent.harness.tools.tool import ReadContext, SubAgents
@@ -410,7 +410,7 @@ class Episode:
             ranking = fallback_ranking(self.view, ranking, self.profile.max_ranking)
             reason = StopReason.NO_RANKING if reason is StopReason.FINISHED else reason
         elif ranking.documents and self.profile.fill_ranking:
-            ranking = filled(ranking, self.view, self.profile.max_ranking)
+            ranking = with_shown_documents(ranking, self.view, self.profile.max_ranking)
         self.stop_reason = reason
         self.ranking = ranking
         self.confidence = None if assessment is None else assessment.confidence

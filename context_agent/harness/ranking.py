@@ -74,7 +74,7 @@ def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
     return Ranking(tuple(ranked), failed.dropped)
 
 
-def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
+def with_shown_documents(ranking: Ranking, view: View, limit: int) -> Ranking:
     """Return the ranking, followed by the other documents that were shown, pruned or not.
 
     They are in the order of their first hit, so those of the first search, which is the question's own, come first. The

@@ -28,7 +28,7 @@ MISFIT_CHARACTERS = 1_000
 """The number of characters of each text that are checked."""
 
 
-def misfit(embedder: str, texts: Sequence[str]) -> str:
+def language_warning(embedder: str, texts: Sequence[str]) -> str:
     """Return a warning if the embedder of this name does not know the language of the texts. Otherwise, return "".
 
     Only models that share the English vocabulary of MiniLM are checked. They split an unknown word into pieces. In

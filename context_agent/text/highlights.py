@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from context_agent.text.sentences import unwrapped_spans
-from context_agent.text.words import STOP_WORDS, key, kin, without_brackets, words
+from context_agent.text.words import STOP_WORDS, key, related_keys, without_brackets, words
 from context_agent.types import RankedChunk, RankedDocument
 
 _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z")
@@ -64,7 +64,7 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     frequency = Counter(item for own in keys for sentence_keys in own for item in sentence_keys)
     total = sum(map(len, keys))
     rarity = {item: math.log(1 + total / number) for item, number in frequency.items()}
-    question_keys = {item for word in _content(question) for item in (key(word), *kin(word))}
+    question_keys = {item for word in _content(question) for item in (key(word), *related_keys(word))}
     titles = [_keys(without_brackets(document.title)) for document in documents]
     best: list[BestSentence | None] = []
     for number, own in enumerate(sentences):

@@ -118,7 +118,7 @@ def key(word: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def kin(word: str) -> frozenset[str]:
+def related_keys(word: str) -> frozenset[str]:
     """Return the keys of the words that are related to `word`."""
     return frozenset(map(key, _RELATED_WORDS.get(word, "").split()))
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from context_agent.errors import DataError
 from context_agent.eval import metrics
-from context_agent.eval.gold import Gold, gold_of, holds, judgeable
+from context_agent.eval.gold import Gold, contains_answer, gold_of, is_checkable
 from context_agent.eval.scoring import Replay
 from context_agent.harness.action_text import parse_ranking
 from context_agent.harness.episode import StopReason
@@ -177,19 +177,19 @@ def measure_outcome(
 
 def _answered(returned: Iterable[ToolResult], answer: str) -> bool | None:
     """Return True if a shown chunk contains the answer. If the answer cannot be checked, return None."""
-    if not judgeable(answer):
+    if not is_checkable(answer):
         return None
-    return holds((block.body for item in returned for block in _blocks(item)), answer)
+    return contains_answer((block.body for item in returned for block in _blocks(item)), answer)
 
 
 def _answer_ranked(documents: Iterable[RankedDocument], gold: Gold, answer: str) -> bool | None:
     """Return True if a gold chunk of these documents contains the answer. If the answer cannot be checked, return
     None.
     """
-    if not judgeable(answer):
+    if not is_checkable(answer):
         return None
     chunks = (chunk for item in documents for chunk in item.chunks if gold.found_by(item.id, (chunk.id,)))
-    return holds((chunk.text for chunk in chunks), answer)
+    return contains_answer((chunk.text for chunk in chunks), answer)
 
 
 def _cited(trajectory: Trajectory) -> int:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from context_agent.cli.turns import bar
+from context_agent.cli.turns import window_bar
 from context_agent.pruning import Budget
 from tests.support import episodes
 from tests.support.conversations import rendered
@@ -153,9 +153,9 @@ def test_what_cannot_work_is_one_line_that_says_why(inside, runs, arguments, cod
 
 def test_the_bar_is_filled_as_the_view_is_and_has_its_marks_at_the_thresholds():
     budget = Budget(4096)
-    assert bar(2048, budget).plain.startswith("context " + "█" * 24 + "┆" + "░" * 11 + "│")
-    assert bar(0, budget).plain.count("█") == 0
-    assert bar(4096, budget).plain.count("█") == 46
+    assert window_bar(2048, budget).plain.startswith("context " + "█" * 24 + "┆" + "░" * 11 + "│")
+    assert window_bar(0, budget).plain.count("█") == 0
+    assert window_bar(4096, budget).plain.count("█") == 46
 
 
 def test_a_conversation_is_shown_with_what_pruning_removes_from_it(inside, tmp_path):

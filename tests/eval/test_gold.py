@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import Chunk, Document, MemoryCorpus
-from context_agent.eval.gold import gold_of, holds, judgeable, leaks, missing_gold, normalized, words
+from context_agent.eval.gold import contains_answer, gold_of, is_checkable, leaks, missing_gold, normalized, words
 from context_agent.types import Question
 
 # `a_1` is both the second chunk of `a` and a document; `b_1` is only a chunk.
@@ -73,8 +73,8 @@ def test_without_a_corpus_gold_are_documents_and_facts_are_chunks() -> None:
     ],
 )
 def test_it_holds(answer: str, text: str) -> None:
-    assert judgeable(answer)
-    assert holds(["nothing here", text], answer)
+    assert is_checkable(answer)
+    assert contains_answer(["nothing here", text], answer)
 
 
 @pytest.mark.parametrize(
@@ -89,23 +89,23 @@ def test_it_holds(answer: str, text: str) -> None:
     ],
 )
 def test_words_must_be_whole_and_in_order(answer: str, text: str) -> None:
-    assert not holds([text], answer)
+    assert not contains_answer([text], answer)
 
 
 def test_an_answer_is_not_put_together_from_two_texts() -> None:
-    assert not holds(["ends in New", "York begins"], "New York")
+    assert not contains_answer(["ends in New", "York begins"], "New York")
 
 
 @pytest.mark.parametrize("answer", ["", "  ", "yes", "No.", "TRUE", "?!"])
 def test_some_answers_cannot_be_judged(answer: str) -> None:
-    assert not judgeable(answer)
+    assert not is_checkable(answer)
 
 
 @settings(deadline=None)
 @given(st.text(), st.text(), st.text(min_size=1))
 def test_a_text_contains_its_words(before: str, after: str, answer: str) -> None:
     if words(answer):
-        assert holds([f"{before} {answer} {after}"], answer)
+        assert contains_answer([f"{before} {answer} {after}"], answer)
 
 
 def corpus() -> MemoryCorpus:

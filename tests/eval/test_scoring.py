@@ -12,7 +12,7 @@ from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.metrics import METRICS, MetricKind, find_metric, metric_table
-from context_agent.eval.scoring import Price, failure, load_prices, rollout_errors, score
+from context_agent.eval.scoring import Price, failure_reason, load_prices, rollout_errors, score
 from context_agent.harness.profile import Profile, summary
 from context_agent.pruning.view import ActionTaken, EditApplied
 from context_agent.swarm import Swarm
@@ -235,7 +235,7 @@ def test_an_episode_ended_by_an_error_fails_and_its_costs_count(corpus: MemoryCo
     result = run(corpus, grep(1), fail)
     scores, curve = score(make_question("d1"), result)
     assert result.documents, "a ranking was made up from the view"
-    assert failure(result) == "the server is gone"
+    assert failure_reason(result) == "the server is gone"
     assert scores["recall"] == scores["trajectory_recall"] == 0
     assert scores["turns"] == 1
     assert scores["tokens"] == result.tokens
@@ -245,7 +245,7 @@ def test_an_episode_ended_by_an_error_fails_and_its_costs_count(corpus: MemoryCo
 def test_a_limit_that_struck_is_no_failure(corpus: MemoryCorpus) -> None:
     result = run(corpus, *[grep(number) for number in range(1, 90)])
     assert result.stop_reason == "turns"
-    assert failure(result) is None
+    assert failure_reason(result) is None
     assert score(make_question("d1"), result)[0]["trajectory_recall"] == 1
 
 
@@ -261,7 +261,7 @@ def test_one_broken_rollout_of_two_is_no_failure(corpus: MemoryCorpus) -> None:
 
     result = SearchAgent(corpus, HalfBroken([]), rollouts=2).search("comets?")
     assert result.error == "gone"
-    assert failure(result) is None
+    assert failure_reason(result) is None
     assert rollout_errors(result) == ("gone",)
     assert score(make_question("d1"), result)[0]["recall"] == 1
 
@@ -270,15 +270,15 @@ def test_a_rollout_whose_record_was_cut_is_named(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, ScriptedPolicy([grep(1), rank("d1")]), rollouts=2).search("comets?")  # type: ignore[list-item]
     whole, other = result.trajectories
     cut = replace(result, trajectories=(whole, replace(other, events=other.events[:-1])))
-    assert failure(cut) is None
+    assert failure_reason(cut) is None
     assert rollout_errors(cut) == ("ended without an end event",)
 
 
 def test_a_search_without_episodes_fails_by_its_error() -> None:
-    assert failure(None) == "no result"
-    assert failure(one_shot("d1")) is None
-    assert failure(one_shot("d1"), "down") == "down"
-    assert failure(replace(one_shot(), error="the index is gone")) == "the index is gone"
+    assert failure_reason(None) == "no result"
+    assert failure_reason(one_shot("d1")) is None
+    assert failure_reason(one_shot("d1"), "down") == "down"
+    assert failure_reason(replace(one_shot(), error="the index is gone")) == "the index is gone"
 
 
 def test_the_gold_of_the_corpus_takes_the_place_of_the_row_s() -> None:
@@ -292,7 +292,7 @@ def test_where_every_rollout_breaks_it_is_a_failure_and_not_broken_beside(corpus
         raise PolicyError("gone")
 
     result = SearchAgent(corpus, ScriptedPolicy([grep(1), fail]), rollouts=2).search("comets?")
-    assert failure(result) == "gone"
+    assert failure_reason(result) == "gone"
     assert rollout_errors(result) == ()
 
 

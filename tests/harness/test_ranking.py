@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.harness.ranking import Ranking, fallback_ranking, filled, fuse, resolve
+from context_agent.harness.ranking import Ranking, fallback_ranking, fuse, resolve, with_shown_documents
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Source, View
 from context_agent.types import Chunk, Hit, RankedDocument, RankedId
@@ -51,9 +51,9 @@ def test_the_defensible_ranking_prefers_what_came_up_high_and_often() -> None:
 def test_a_ranking_is_filled_with_what_was_shown_in_that_order() -> None:
     view = make_view(("a_0", 3), ("b_0", 2), ("c_0", 1), ("d_0", 1), ("b_1", 4), ("e_0", 1), hidden=(2, 4))
     ranking = resolve([RankedId("d")], view, 30)
-    documents = filled(ranking, view, 30).documents
+    documents = with_shown_documents(ranking, view, 30).documents
     assert [document.id for document in documents] == ["d", "a", "b", "c", "e"]
-    assert [document.id for document in filled(ranking, view, 3).documents] == ["d", "a", "b"]
+    assert [document.id for document in with_shown_documents(ranking, view, 3).documents] == ["d", "a", "b"]
     scores = [document.score for document in documents]
     assert scores == sorted(scores, reverse=True)
     assert [chunk.id for chunk in documents[2].chunks] == ["b_0", "b_1"]

@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.retrieval.language_fit import misfit
+from context_agent.retrieval.language_fit import language_warning
 from tests.support.human_rights import TEXTS
 
 
 @pytest.mark.parametrize("language", TEXTS)
 def test_an_english_embedder_fits_english_alone(language: str) -> None:
-    warning = misfit("static-minilm-256@1a2b3c4d", [TEXTS[language]])
+    warning = language_warning("static-minilm-256@1a2b3c4d", [TEXTS[language]])
     assert bool(warning) == (language != "en")
     assert not warning or "--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2" in warning
 
 
 def test_only_known_models_and_texts_with_letters_are_judged() -> None:
-    assert misfit("openai:bge-m3@http://localhost", [TEXTS["ja"]]) == ""
-    assert misfit("minilm-384@1a2b3c4d", ["", "4711 2.5 ..."]) == ""
-    assert misfit("minilm-384@1a2b3c4d", ["a" * 5_000]) == ""
-    assert "pieces of 0.0 letters" in misfit("minilm-384@1a2b3c4d", ["ขาย" * 400])
-    assert misfit("minilm-384@1a2b3c4d", ["Alda Brunner was born in Brasko.", "The weir at Corran, Tessel."]) == ""
-    assert misfit("minilm-384@1a2b3c4d", ["def load(path): return json.loads(path.read_text())"]) == ""
+    assert language_warning("openai:bge-m3@http://localhost", [TEXTS["ja"]]) == ""
+    assert language_warning("minilm-384@1a2b3c4d", ["", "4711 2.5 ..."]) == ""
+    assert language_warning("minilm-384@1a2b3c4d", ["a" * 5_000]) == ""
+    assert "pieces of 0.0 letters" in language_warning("minilm-384@1a2b3c4d", ["ขาย" * 400])
+    assert (
+        language_warning("minilm-384@1a2b3c4d", ["Alda Brunner was born in Brasko.", "The weir at Corran, Tessel."])
+        == ""
+    )
+    assert language_warning("minilm-384@1a2b3c4d", ["def load(path): return json.loads(path.read_text())"]) == ""
 
 
 def test_a_few_words_are_not_judged() -> None:
-    assert misfit("static-minilm-380@b832660a", ["# B readme\nThe mill of b."]) == ""
-    assert misfit("static-minilm-380@b832660a", ["第1号の浄水場は蛍川から原水を取っている。" * 3]) != ""
+    assert language_warning("static-minilm-380@b832660a", ["# B readme\nThe mill of b."]) == ""
+    assert language_warning("static-minilm-380@b832660a", ["第1号の浄水場は蛍川から原水を取っている。" * 3]) != ""
 
 
 def test_short_english_sentences_about_invented_names_fit() -> None:
     names = ("Ashford", "Belwick", "Corvale", "Dunmere")
     towns = [f"{name} is a town on the Lume. It is by the sea." for name in names]
-    assert misfit("static-minilm-380@b832660a", towns) == ""
+    assert language_warning("static-minilm-380@b832660a", towns) == ""
     orte = [f"{name} ist ein Ort an der Lume. Er liegt bei der alten Brennerei am Fluss." for name in names]
-    assert "knows English only" in misfit("static-minilm-380@b832660a", orte)
+    assert "knows English only" in language_warning("static-minilm-380@b832660a", orte)

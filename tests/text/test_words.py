@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.words import fold, key, kin, months_in_digits, spelled_title, without_brackets, words
+from context_agent.text.words import fold, key, months_in_digits, related_keys, spelled_title, without_brackets, words
 
 
 def test_words_lose_case_accents_and_possessives():
@@ -20,8 +20,8 @@ def test_words_of_scripts_without_spaces_are_their_terms_and_keep_their_marks():
 
 def test_inflections_share_a_key_and_kin_answer_each_other():
     assert key("director") == key("directed")
-    assert key("born") in kin("birth")
-    assert not kin("xylophone")
+    assert key("born") in related_keys("birth")
+    assert not related_keys("xylophone")
 
 
 def test_brackets_are_no_part_of_a_name():

@@ -20,7 +20,7 @@ from context_agent.text.identifiers import identifiers
 from context_agent.text.names import Mention, mentions, question_entities
 from context_agent.text.scripts import unspaced
 from context_agent.text.sentences import capitalized_sentences
-from context_agent.text.words import STOP_WORDS, key, kin, spelled_title, without_brackets, words
+from context_agent.text.words import STOP_WORDS, key, related_keys, spelled_title, without_brackets, words
 
 Floats = NDArray[np.float32]
 
@@ -202,7 +202,7 @@ class AnalyzedQuestion:
     @cached_property
     def kin(self) -> tuple[frozenset[str], ...]:
         """The keys of words related to each term."""
-        return tuple(map(kin, self.terms))
+        return tuple(map(related_keys, self.terms))
 
     @cached_property
     def key_set(self) -> frozenset[str]:

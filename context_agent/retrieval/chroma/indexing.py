@@ -66,7 +66,7 @@ from context_agent.retrieval.index.records import chunks_to_store, digest_in, di
 from context_agent.retrieval.index.snapshot import Snapshot, remove_others
 from context_agent.retrieval.index.vector_graph import APPROXIMATE_FROM, graphs_available
 from context_agent.retrieval.index.writer import SnapshotWriter
-from context_agent.retrieval.language_fit import misfit
+from context_agent.retrieval.language_fit import language_warning
 from context_agent.text.languages import require_language
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
@@ -562,7 +562,7 @@ class _IndexingRun:
             language=snapshot.bm25.language,
             languages=snapshot.bm25.languages,
             embedder=self.embedder.name,
-            warning=misfit(self.embedder.name, snapshot.sample())
+            warning=language_warning(self.embedder.name, snapshot.sample())
             or self._outgrown(snapshot)
             or _without_graph(snapshot),
             seconds=time.monotonic() - self.began,

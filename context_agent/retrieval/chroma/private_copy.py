@@ -20,7 +20,7 @@ from context_agent.retrieval.chroma.database import (
     segment_id,
     vector_files,
 )
-from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, intact
+from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, vectors_are_intact
 
 _COPY_PREFIX = "copy-"
 _MAX_ATTEMPTS = 8
@@ -86,7 +86,7 @@ def _copied(folder: Path, collection: str, target: Path) -> bool:
             shutil.copy2(source / name, target / segment / name)
     after = _stamps(folder)
     unchanged = all(before.get(name) == after[name] for name in after if name.startswith(f"{segment}/"))
-    return unchanged and saved == _saved_now(folder, segment, saved) and intact(target / segment)
+    return unchanged and saved == _saved_now(folder, segment, saved) and vectors_are_intact(target / segment)
 
 
 def _saved_now(folder: Path, segment: str, default: int) -> int:

@@ -31,7 +31,7 @@ from context_agent.retrieval.chroma.collection import PAGE_RECORDS, CollectionRe
 from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE_FILE, read_collection, vector_folder
 from context_agent.retrieval.chroma.location import Location, own_folder
 from context_agent.retrieval.chroma.stored_embedder import check_writable
-from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, intact
+from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, vectors_are_intact
 from context_agent.retrieval.index.layouts import OwnLayout, current_snapshot
 from context_agent.retrieval.index.manifest import MANIFEST_KEY, parse_manifest
 from context_agent.retrieval.index.records import stored_chunk
@@ -77,7 +77,7 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
     except CorpusNotFoundError:
         return
     root = own_folder(location, stored.id, cache)
-    damaged = files is not None and not (_unchanged(files, root) or intact(files))
+    damaged = files is not None and not (_unchanged(files, root) or vectors_are_intact(files))
     manifest = parse_manifest(name, stored.metadata.get(MANIFEST_KEY))
     if manifest is None or not (damaged or (root / UNFINISHED_MARK).exists()):
         return

@@ -41,7 +41,7 @@ class _Header(NamedTuple):
     construction: int
 
 
-def intact(folder: Path) -> bool:
+def vectors_are_intact(folder: Path) -> bool:
     """Return True if the index files in a folder are consistent, or if there are none. Each file is read once."""
     present = {name for name in VECTOR_FILES if (folder / name).exists()}
     try:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import BudgetError, ConfigError, PolicyError, TrajectoryError
 from context_agent.eval.gold import CorpusLookup, Gold, gold_of
-from context_agent.eval.scoring import failure, score
+from context_agent.eval.scoring import failure_reason, score
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import Profile, default
 from context_agent.harness.tools import flatten_calls
@@ -98,7 +98,7 @@ class EpisodePlayer:
         task, rollout = task_of(row["task"], "task"), int(row["rollout"])
         gold = await self._gold(task.as_question)
         result = await self._search(task, gold, rollout)
-        if (message := failure(result)) is not None:
+        if (message := failure_reason(result)) is not None:
             raise PolicyError(message)
         trajectory, name = result.trajectories[0], file_name(task, rollout)
         path = self._folder / name

@@ -429,7 +429,7 @@ def test_damaged_vectors_do_not_stop_readers_and_the_next_run_mends_them(
 def test_vector_files_are_checked_again_once_they_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, checked = tmp_path / "a", list[Path]()
     index_with_vector_files(path, people(110))
-    monkeypatch.setattr(repair, "intact", lambda files: checked.append(files) or True)
+    monkeypatch.setattr(repair, "vectors_are_intact", lambda files: checked.append(files) or True)
     index(path, people(110))
     assert not checked
     shutil.copytree(path, tmp_path / "copy")

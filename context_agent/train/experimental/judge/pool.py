@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.eval.gold import has_gold, judgeable
+from context_agent.eval.gold import has_gold, is_checkable
 from context_agent.harness.trajectory import Trajectory
 from context_agent.train.config import JudgeConfig
 from context_agent.train.experimental.judge.judge import (
@@ -117,7 +117,7 @@ def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | Non
 def refuse_judge_alone(settings: JudgeConfig, questions: Iterable[Question]) -> None:
     """Raise `ConfigError` if only the judge could reward the questions, unless `judge.alone` allows it."""
     questions = list(questions)
-    if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in questions):
+    if settings.alone or any(has_gold(question) or is_checkable(question.answer) for question in questions):
         return
     raise ConfigError(
         f"none of {len(questions)} questions has gold or an answer, so the judge would be the only reward. Add "
