@@ -18,7 +18,7 @@ from context_agent.synth_data.links.tasks import LinkTasks, LinkTaskSettings
 
 NOTES = {
     "Brasko Weir": "Brasko Weir is a stone weir. Brasko Weir was built by Lena Ortiz. It was raised in 1994.",
-    "Lena Ortiz": "Lena Ortiz (born 1 May 1961) is a harbour engineer. Lena Ortiz moved to the coast in 1981.",
+    "Lena Ortiz": "Lena Ortiz (born 1 May 1961) is a harbor engineer. Lena Ortiz moved to the coast in 1981.",
     "Tessel Lock": "Tessel Lock is a canal lock. Tessel Lock was designed by Paul Reker. It was closed in 1987.",
     "Paul Reker": "Paul Reker (born 3 June 1950) is a canal engineer. Paul Reker retired in 2012.",
 }

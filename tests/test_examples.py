@@ -48,7 +48,7 @@ Brasko Weir is a stone weir. Brasko Weir was built by Lena Ortiz. It was raised 
 ===
 # Lena Ortiz
 
-Lena Ortiz (born 1 May 1961) is a harbour engineer. Lena Ortiz moved to the coast in 1981.
+Lena Ortiz (born 1 May 1961) is a harbor engineer. Lena Ortiz moved to the coast in 1981.
 ===
 # Tessel Lock
 
@@ -206,7 +206,7 @@ def test_record_feedback() -> None:
 
 def test_make_questions() -> None:
     rows = [json.loads(line) for line in run("make_questions.py").splitlines()]
-    assert rows[0]["question"] == "Brasko Weir was built by a certain harbour engineer. When was that engineer born?"
+    assert rows[0]["question"] == "Brasko Weir was built by a certain harbor engineer. When was that engineer born?"
     assert rows[0]["gold"] == ["Brasko Weir.md", "Lena Ortiz.md"]
 
 

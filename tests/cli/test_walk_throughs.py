@@ -64,7 +64,7 @@ def write_notes(folder):
         kind, file = work.split()[1].lower(), person.split()[0].lower()
         (folder / f"{file}.md").write_text(
             f"---\ntags: [people]\nyear: 198{number}\n---\n# {person}\n\n"
-            f"{person} (born {number} May 196{number}) is a harbour engineer. "
+            f"{person} (born {number} May 196{number}) is a harbor engineer. "
             f"{person} moved to the coast in 198{number} after a storm.\n"
         )
         (folder / f"{kind}.md").write_text(
