@@ -15,7 +15,7 @@ For each set and for all sets together the program prints:
 - the expected calibration error (ECE) of the confidence;
 - the expected calibration error of the scores of the ranked documents, which are gold or not.
 
-Each figure has a bootstrap 95 % interval over questions. The last line gives the targets. `--plot` draws the
+Each figure has a bootstrap 95% interval over questions. The last line gives the targets. `--plot` draws the
 reliability curves of all sets together. With `--documents N`, each question gets a corpus of its own: N documents of
 its set, drawn at random.
 

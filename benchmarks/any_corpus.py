@@ -13,14 +13,14 @@ types, and `--cutoff` changes the number of documents in which recall looks for 
   interaction;
 - recall@5 of the agent with the efforts `fast` and `careful`;
 - `seen`: the share of the gold documents that `careful` saw;
-- the gain of `careful` over the best of the three one-shot searches, with its bootstrap 95 % interval over questions.
+- the gain of `careful` over the best of the three one-shot searches, with its bootstrap 95% interval over questions.
 
 `AUC` and `ECE` measure the confidence. The agent gets each question on its corpus, and each question with gold also on
 the corpus without its gold documents. So about half of the questions have an answer, as in the calibration. Questions
 of the type `nothing` count as unanswerable too. `chance` is the mean ECE that perfectly calibrated probabilities would
 have on so few questions.
 
-The last rows are the mean over sets, the worst set, and the confidence on all questions with bootstrap 95 % intervals
+The last rows are the mean over sets, the worst set, and the confidence on all questions with bootstrap 95% intervals
 over questions. `pooled` is the mean over all questions.
 """
 

@@ -7,7 +7,7 @@ In each group, one of the eight episodes is a demonstration by an expert that fi
 the mean that the group's rewards are compared with. With `sampled`, the mean is that of the sampled episodes. Both
 start from the demo's own demonstrations, and the rewards without any demonstration in the groups are the demo's own
 run. Figures pool the held-out tasks: the value of a task is the mean over seeds, and tasks are resampled (paired
-bootstrap, 95 %). If you start the program again after an interruption, it resumes. It needs the extra `train`.
+bootstrap, 95%). If you start the program again after an interruption, it resumes. It needs the extra `train`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Each engine gets the passages of the set. If it searches by vectors, it also gets their vectors from `--embedder`. It is
 used only through a search function in `EngineCorpus`, as docs/engines.md shows. For each engine the program prints the
 recall@5 of its own search with the question alone, the recall@5 of the agent, and the mean gain. Each figure has a
-bootstrap 95 % interval over questions. `own` is this package's index in memory, without `EngineCorpus`. No language
+bootstrap 95% interval over questions. `own` is this package's index in memory, without `EngineCorpus`. No language
 model and no GPU are needed.
 
 | engine | search | needs |

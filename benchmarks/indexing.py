@@ -5,7 +5,7 @@
 Each fills a new local Chroma folder with the same chunks, one after the other. The bare way adds ids, vectors and texts
 in batches of 5,461 records, Chroma's maximum. `index_documents` does its whole work (chunking, BM25, metadata,
 calibration, manifest), except that the vectors are computed beforehand. The bare way needs no chunking and no token
-counts. So the rate is printed with and without chunking, and also end to end. The bound: without chunking, 80 % of the
+counts. So the rate is printed with and without chunking, and also end to end. The bound: without chunking, 80% of the
 bare rate.
 
 The last lines give the cost of indexing 10,000 chunks, embedding included. It is CPU time, which other programs hardly
@@ -163,7 +163,7 @@ def main() -> None:
     share, share_indexed = (statistics.median(rate[at] / rate[0] for rate in rates) for at in (1, 2))
     alone, end = len(chunks) / embedder.seconds, len(chunks) / (len(chunks) / indexed + embedder.seconds)
     print(f"\nbare collection.add                           {plain_rate:8,.0f} chunks/s")
-    print(f"index_documents, less embedding and chunking  {chunked:8,.0f} chunks/s   {share:.0%} of bare (bound: 80 %)")
+    print(f"index_documents, less embedding and chunking  {chunked:8,.0f} chunks/s   {share:.0%} of bare (bound: 80%)")
     print(f"index_documents, less embedding               {indexed:8,.0f} chunks/s   {share_indexed:.0%} of bare")
     print(f"index_documents, end to end                   {end:8,.0f} chunks/s   embedding alone {alone:,.0f}/s")
     cost(options.embedder, [chunk.indexed_text for chunk in chunks], embedder, busy)

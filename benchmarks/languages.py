@@ -4,7 +4,7 @@
 
 The notes and questions in `benchmarks/data/languages` were written for this project before the code they test. For each
 language and embedder the program prints the language that indexing identifies. It also prints recall@5 of BM25, dense
-and hybrid search and of the agent, with bootstrap 95 % intervals over questions. No GPU and no download are needed.
+and hybrid search and of the agent, with bootstrap 95% intervals over questions. No GPU and no download are needed.
 
 Then it compares one index of all languages with one index for each language, by recall@5. The common index also has the
 bank's corpora in `OTHERS`.

@@ -15,7 +15,7 @@ can train weights on the sets of some domains (`--train` with their names), and 
 For each set the program prints:
 
 - recall@5 of BM25, dense and hybrid search with the question alone;
-- recall@5 of the agent, and its gain over hybrid search, with bootstrap 95 % intervals over questions;
+- recall@5 of the agent, and its gain over hybrid search, with bootstrap 95% intervals over questions;
 - `seen`: the share of the gold documents that the agent saw;
 - `ms` and `turns`: the median time and the mean number of turns of an episode;
 - `pruned`: the share of the pruned blocks that are not gold.

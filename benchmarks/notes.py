@@ -4,7 +4,7 @@
 
 `notes_corpus.py` generates the notes and their questions. Every second question is in the split `train`, which you may
 inspect during development. The others are in `dev`, which decides. The program prints recall@5 of BM25, dense and
-hybrid search with the question alone and of the agent, with bootstrap 95 % intervals over questions. `--misses` lists
+hybrid search with the question alone and of the agent, with bootstrap 95% intervals over questions. `--misses` lists
 the questions whose gold documents are not all among the first five.
 """
 

@@ -17,7 +17,7 @@ The arms differ only in the reward:
 All arms share the demonstrations. The seeds are those of the reinforcement learning. Each run is a process of one
 thread. If you start the program again, it skips finished work. The figures are from the test split, with one episode
 per question at temperature 1. The value of a question is the mean over seeds, and questions are resampled (paired
-bootstrap, 95 %).
+bootstrap, 95%).
 
 The rule was fixed before the runs. An arm has collapsed if two conditions hold. Less than half as many episodes start
 sub-agents as after the demonstrations, and the interval of that difference lies below 0. The program needs the extras

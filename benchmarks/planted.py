@@ -17,7 +17,7 @@ An attacker who knows the questions adds five documents for each of them:
 | mixed | | one each of titled, edited, grafted, stuffed and altered |
 
 All questions are attacked at once. For each attack the program prints recall@5 of BM25, dense and hybrid search with
-the question alone and of the agent, with bootstrap 95 % intervals over questions. The first row is the corpus without
+the question alone and of the agent, with bootstrap 95% intervals over questions. The first row is the corpus without
 planted documents.
 """
 

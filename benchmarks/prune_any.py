@@ -22,7 +22,7 @@ docstring, what happened, who complains. They contain no id, and few words of th
 not trained on these domains. The table `unseen` pools them.
 
 Evidence kept is the share of the sentences of the gold documents (or lines, or records) that are still in the
-conversation, with a bootstrap 95 % interval over questions. A record counts in another format too, if its values are on
+conversation, with a bootstrap 95% interval over questions. A record counts in another format too, if its values are on
 one line. The columns of the tables:
 
 - `tokens`: the share of the tool results' tokens that remains, stubs included;

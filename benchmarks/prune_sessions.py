@@ -8,7 +8,7 @@ settings. It works in one of four styles, each with its own tools and formats. E
 `listen_port = 47113` in the section `staging` of a settings file. Settings of other services have the same names.
 
 The part `question` ends a session with a question about three early facts, and prunes it once. It prints the share of
-these facts that are still there, with a bootstrap 95 % interval over sessions.
+these facts that are still there, with a bootstrap 95% interval over sessions.
 
 The part `week` prunes each session before each of its requests. Some steps need a fact of an earlier result, and the
 step before announces it. If the fact is not in the request, the agent asks for what was removed from that result, as

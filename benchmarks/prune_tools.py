@@ -9,7 +9,7 @@ conversation has one labeled result with evidence among 3 to 11 other results, a
 short unrelated call ends it, because the last turn always stays. The draw depends on the seed and the labeled result
 alone.
 
-Evidence kept is the share of the labeled lines that are still in the conversation, with a bootstrap 95 % interval over
+Evidence kept is the share of the labeled lines that are still in the conversation, with a bootstrap 95% interval over
 conversations. `tokens` is the share of the tool results' tokens that remains, stubs included. `ms` is the median CPU
 time of one prune. The last lines pool all kinds; the figures of single kinds are rough, because a kind has few
 conversations.

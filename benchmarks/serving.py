@@ -9,7 +9,7 @@ client gets `--warm` answers, which fill the caches of passages and vectors.
 
 It prints the number of answers, of errors (any status except 200) and of lost requests (no answer). It also prints
 quantiles of the time that a client waits, including the queue, and the server's resident memory at second 10 and at the
-end. Bounds: no error, no lost request, p99 at most 10 times p50, memory growth below 5 %.
+end. Bounds: no error, no lost request, p99 at most 10 times p50, memory growth below 5%.
 
 With `--workers N`, one process and then N processes serve the same index. The program prints the answers per second of
 both, and the memory at the end. A page that several processes share counts once. The clients use part of the same

@@ -7,7 +7,7 @@
 `--data` has a folder for each set, as in `benchmarks/multihop.py`. All answers are greedy. For each set and for all
 sets together the program prints:
 
-- recall@5 of BM25, of one-shot hybrid search, of the embedded policy and of the model, with bootstrap 95 % intervals
+- recall@5 of BM25, of one-shot hybrid search, of the embedded policy and of the model, with bootstrap 95% intervals
   over questions, and the model's gain over BM25;
 - the share of the gold documents that the model's episodes saw;
 - the share of pruned chunks that are not gold;

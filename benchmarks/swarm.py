@@ -8,7 +8,7 @@ For each set and window, one agent answers every question by itself. Then a swar
 together may use as many tokens as the one agent did for that question. Both have the same window. With `--tokens-of`,
 the limit is what an agent with that window used instead.
 
-The program prints recall@5 of both, the swarm's gain with its paired bootstrap 95 % interval over questions, and the
+The program prints recall@5 of both, the swarm's gain with its paired bootstrap 95% interval over questions, and the
 tokens placed. It also prints the critical steps, which are the actions that had to wait for each other, including the
 ranking. Their ratio should be at most .5 while recall is not lower.
 

@@ -5,7 +5,7 @@ curves.
 
 Both reward runs of a seed, with and without r_trajectory, start from the same demonstrations. Each run is a process of
 one thread. If you start the program again after an interruption, it resumes. Figures pool the tasks: the value of a
-task is the mean over seeds, and tasks are resampled (paired bootstrap, 95 %).
+task is the mean over seeds, and tasks are resampled (paired bootstrap, 95%).
 
 The Context-1 report (section 3) says that without r_trajectory the policy collapses "to one broad search". The program
 judges this on the held-out questions after training, compared with the full reward:

@@ -22,7 +22,7 @@ SYSTEMS = ("bm25", "hybrid", "agent")
 
 
 def main(folder: Path, questions: Path, run: Path) -> None:
-    """Print the recall of each system, with its 95 % interval."""
+    """Print the recall of each system, with its 95% interval."""
     prepared = prepare(load_own([folder], questions), cache=run / "cache")
     require_sound_data([prepared])  # refuses questions whose gold is not in the folder
     options = EvalOptions(partial(load_policy, "bridge"))

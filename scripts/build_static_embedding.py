@@ -58,7 +58,7 @@ class Vocabulary:
 
 
 class Sampler:
-    """Draws pseudo-sentences: 30 % function words, 7 % punctuation, 3 % rare characters, the rest content words."""
+    """Draws pseudo-sentences: 30% function words, 7% punctuation, 3% rare characters, the rest content words."""
 
     def __init__(self, vocabulary: Vocabulary, rng: np.random.Generator) -> None:
         continues, plain = vocabulary.flags()

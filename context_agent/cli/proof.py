@@ -49,7 +49,7 @@ class ProofRow:
         return max(ONE_SHOT_SYSTEMS, key=lambda system: sum(self.recalls[system]))
 
     def figure(self, system: str) -> Figure:
-        """Return the mean recall with its 95 % interval."""
+        """Return the mean recall with its 95% interval."""
         from context_agent.eval.statistics import Figure
 
         return Figure.of(self.recalls[system])
@@ -193,7 +193,7 @@ def _show(out: Console, rows: Sequence[ProofRow], benchmarks: Sequence[Benchmark
     out.print(
         f"\nThe sample: {questions} questions over {passages:,} passages, drawn at random from dev "
         "questions of public sets and test questions of corpora written for this project. Nothing in this package was "
-        f"trained on these questions. Brackets are 95 % intervals. Measured in {seconds:.0f} s."
+        f"trained on these questions. Brackets are 95% intervals. Measured in {seconds:.0f} s."
     )
 
 

@@ -224,7 +224,7 @@ def judge_check(
 
     Tests the [judge] of a run file on the questions in its data.dev. The rankings come from recorded episodes. Without
     trajectories, each question gives three rankings: with all of its gold, with half and with none. Search results fill
-    them up. Prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95 % intervals over questions.
+    them up. Prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95% intervals over questions.
     The exit code is 1 if the judge cannot distinguish good rankings from bad ones, or if it always gives the same
     answer.
 

@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A mean over questions, with the bounds `low` and `high` of its bootstrap 95 % interval."""
+    """A mean over questions, with the bounds `low` and `high` of its bootstrap 95% interval."""
 
     mean: float
     low: float

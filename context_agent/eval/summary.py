@@ -27,7 +27,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric's mean over questions with its 95 % interval.
+    """A metric's mean over questions with its 95% interval.
 
     Attributes:
         mean: The mean.
@@ -414,7 +414,7 @@ def format_value(value: float, metric: Metric, *, sign: bool = False) -> str:
 
 
 def format_interval(value: MetricValue, metric: Metric, *, sign: bool = False) -> str:
-    """Return the 95 % interval as text in brackets."""
+    """Return the 95% interval as text in brackets."""
     return f"[{format_value(value.low, metric, sign=sign)}, {format_value(value.high, metric, sign=sign)}]"
 
 

@@ -37,7 +37,7 @@ def language_warning(embedder: str, texts: Sequence[str]) -> str:
     are split in every language. Latin words of more than 100 letters are not split at all.
 
     Short English words lower the mean, too, but they stay whole. So the embedder also fits if three quarters of
-    the pieces are whole words. The share is 75 % (code) to 100 % in English, and at most 50 % in sentences of other
+    the pieces are whole words. The share is 75% (code) to 100% in English, and at most 50% in sentences of other
     languages.
     """
     if not embedder.startswith(ENGLISH_EMBEDDERS):

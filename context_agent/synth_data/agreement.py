@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class IntervalEstimate:
-    """A value with its 95 % interval over tasks.
+    """A value with its 95% interval over tasks.
 
     Attributes:
         value: The value. None if it is undefined.

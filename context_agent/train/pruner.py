@@ -71,7 +71,7 @@ class PrunerAdaptation:
         shipped: The mean AUC of the shipped reader on the held-out tasks: the probability that a needed passage scores
             above one that was not needed.
         adapted: The mean AUC of the adapted reader on the same tasks.
-        gain: The mean difference in AUC per task, with its 95 % interval.
+        gain: The mean difference in AUC per task, with its 95% interval.
     """
 
     reader: AdaptedReader | None

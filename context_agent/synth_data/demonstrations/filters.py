@@ -13,7 +13,7 @@ Each rule is an option. An episode is dropped by the first rule that it breaks.
    episodes is at most `max_zero_share`.
 
 Each random number is a digest of the seed and the episode. So the draw for an episode does not depend on the other
-episodes or on their order. The Context-1 report gives the thresholds 0.5 and 0.4, and the share of 5 %. It also limits
+episodes or on their order. The Context-1 report gives the thresholds 0.5 and 0.4, and the share of 5%. It also limits
 each query to one zero-recall and one high-recall episode. This project added the rates, the formula, the gap and the
 number of mistakes. The rule `short` exists because a small model that learns from many episodes of a single search
 stops after one search.

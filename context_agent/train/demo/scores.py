@@ -119,7 +119,7 @@ def budget_violations(trajectory: Trajectory) -> int:
 
 
 def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
-    """Return means with their 95 % intervals over tasks, and counts over all episodes."""
+    """Return means with their 95% intervals over tasks, and counts over all episodes."""
     pruned = sum(score.pruned for score in scores)
     means: dict[str, Any] = {
         name: asdict(Figure.of([float(getattr(score, name)) for score in scores])) for name in MEANS

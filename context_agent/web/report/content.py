@@ -252,7 +252,7 @@ def _curves(summary: EvalSummary) -> str:
     lead, cost, sizes = escape(leading_metric(summary.metrics)), plots.cost_metric(summary), plots.windows(summary)
     figures = []
     if len(sizes) > 1:
-        text = f"{lead} against the window, with 95 % intervals. Horizontal lines: systems without a context."
+        text = f"{lead} against the window, with 95% intervals. Horizontal lines: systems without a context."
         figures.append(_figure(plots.budget_curve(summary, standalone=False), text))
     priced = [cell.benchmark for cell in summary.cells if cost in cell.metrics]
     if len(priced) > len(set(priced)):
