@@ -51,18 +51,19 @@ START = """ctx1 searches your own documents in several steps.
 
   ctx1 index notes/                      makes an index of a folder in .ctx1
   ctx1 search "who taught the founder?"  ranks the documents, with the best sentence of each
-  ctx1 ask "who taught the founder?"     has a language model answer, and checks its citations
+  ctx1 ask "who taught the founder?"     lets a language model answer, and checks its citations
   ctx1 ui notes/                         indexes a folder and opens a page to ask in your browser
-  ctx1 demo                              three questions about 62 bundled passages
+  ctx1 demo                              answers three questions about 62 bundled passages
 
-ctx1 --help lists all commands, ctx1 COMMAND --help the options of one."""
+ctx1 --help lists all commands. ctx1 COMMAND --help describes the options of a command."""
 
-HELP = """Multi-step search over your own documents: index them, ask questions, get ranked documents.
+HELP = """Search your own documents in several steps, and prune the context of agents.
 
-  ctx1 index notes/                      creates an index in .ctx1
-  ctx1 search "who taught the founder?"  searches it
+  ctx1 index notes/                      makes an index of a folder in .ctx1
+  ctx1 search "who taught the founder?"  ranks the documents of the index
 
-Every command takes --json (data on stdout, everything else on stderr) and --config FILE.toml (options from a file).
+Every command takes --json, which prints data on stdout and everything else on stderr. With --config FILE.toml, a
+command reads options from a file.
 """
 
 
@@ -165,15 +166,17 @@ _add_commands(
             "sources": "context_agent.cli.sources:sources",
             "search": "context_agent.cli.search:search",
             "ask": "context_agent.cli.search:ask",
-            "prune": "context_agent.cli.prune:prune",
             "view": "context_agent.cli.view:view",
+        },
+        "Prune": {
+            "prune": "context_agent.cli.prune:prune",
+            "proxy": "context_agent.cli.prune:proxy",
+            "wrap": "context_agent.cli.wrap:wrap",
+            "unwrap": "context_agent.cli.wrap:unwrap",
         },
         "Serve": {
             "serve": "context_agent.cli.serve:serve",
             "mcp": "context_agent.cli.serve:mcp",
-            "proxy": "context_agent.cli.prune:proxy",
-            "wrap": "context_agent.cli.wrap:wrap",
-            "unwrap": "context_agent.cli.wrap:unwrap",
             "feedback": "context_agent.cli.feedback:feedback",
         },
         "Measure": {"eval": "context_agent.cli.eval:evaluate"},

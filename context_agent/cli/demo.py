@@ -68,8 +68,8 @@ def demo(
 ) -> int:
     """Answer multi-hop questions about a small bundled corpus.
 
-    Indexes the corpus with static vectors, answers three questions, and compares the answers with a single hybrid
-    search.
+    The command indexes the corpus with static vectors, answers three questions, and compares the answers with a single
+    hybrid search.
 
     Args:
         path: Keep the index in this folder, to search it later.

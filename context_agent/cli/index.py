@@ -88,11 +88,10 @@ def index(
 ) -> int:
     """Index files and folders, or update an index.
 
-    Reads PDF, Office files, HTML, notebooks, email, EPUB, code, rows in JSONL, CSV or parquet, and any other text
-    file. With --domain, it reads web pages, filings, patents and email threads in their own formats. ctx1 sources
-    shows beforehand what is read. Unchanged documents are skipped.
-    What cannot be read is reported (all of it with --json), and the rest is indexed. To resume an interrupted run, run
-    the same command again.
+    The command reads PDF, Office files, HTML, notebooks, email, EPUB, code, rows in JSONL, CSV or parquet, and any
+    other text file. With --domain, it reads web pages, filings, patents and email threads in their own formats. ctx1
+    sources shows what the command would read. Unchanged documents are skipped. The command reports files that it cannot
+    read, and indexes the others. --json lists all such files. To resume an interrupted run, run the same command again.
 
     Args:
         sources: Files and folders, or - for standard input.

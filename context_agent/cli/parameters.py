@@ -144,7 +144,7 @@ class CommonOptions:
     json: bool = False
     """Print data on stdout as JSON, one object per line."""
     config: Annotated[Path | None, FILE, Parameter(metavar="FILE.toml")] = None
-    """Read options from this file; flags override it."""
+    """Read options from this file. Options on the command line override it."""
     debug: bool = False
     """Show the traceback of an unexpected error."""
 

@@ -75,9 +75,9 @@ class ProofRow:
 def proof(*, common: CommonOptions = CommonOptions()) -> int:
     """Compare the agent with one-shot searches on bundled questions.
 
-    Prints recall@5 of BM25, dense and hybrid search, and of the agent with both efforts. Works offline. On two free
-    cores it takes about half a minute. The exit code is 1 if the agent finds less than the best one-shot search, or if
-    a question fails.
+    The command prints recall@5 of BM25, dense and hybrid search, and of the agent with both efforts. It works offline.
+    On two free cores it takes about half a minute. The exit code is 1 if the agent finds less than the best one-shot
+    search, or if a question fails.
     """
     started = time.perf_counter()
     benchmarks = sample()

@@ -23,8 +23,8 @@ def sources(
 ) -> int:
     """Show what would be read from files and folders.
 
-    Reads the sources as ctx1 index does, and stores nothing. Lists the kinds of files that are read, and every kind or
-    file that is left out with its reason (all of them with --json).
+    The command reads the sources as ctx1 index does, and stores nothing. It lists the kinds of files that are read, and
+    what is left out, with the reasons. --json lists every file that is left out.
 
     Args:
         sources: Files and folders, or - for standard input.

