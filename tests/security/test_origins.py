@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from context_agent.integrations.server.app import application_of
 from context_agent.integrations.server.origins import LOOPBACK_NAMES
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
+from tests.support.browser import Browser
+from tests.support.http_server import Response, http_server
 from tests.support.raw_http import proxy_before, raw_upstream
 from tests.support.served_index import CALL, DOCUMENTS
 from tests.support.servers import listening, one_search
@@ -143,6 +146,22 @@ def test_a_page_that_the_user_allowed_is_answered(kind: str) -> None:
         assert server.post(page).is_success
         assert server.post({"Origin": "https://app.example:444"}).status_code == 403
         assert server.post({"Origin": "http://app.example"}).status_code == 403
+
+
+FETCH = """
+return fetch(arguments[0], {method: "POST", headers: JSON.parse(arguments[1]), body: arguments[2]})
+  .then(answer => answer.text()).catch(error => "blocked")
+"""
+
+
+def test_a_browser_lets_only_the_page_that_the_user_allowed_call_the_mcp_server(browser: Browser) -> None:
+    headers = json.dumps({**CALL, "Authorization": "Bearer x", "MCP-Protocol-Version": "2025-06-18"})
+    with http_server(Response(b"<title>app</title>", headers={"Content-Type": "text/html"})) as page:
+        for origins, answered in (((page.url("localhost"),), True), (("https://app.example",), False)):
+            with serving("mcp", origins=origins) as target:
+                browser.open(page.url("localhost"), ready="document.title")
+                text = browser.run(FETCH, target.url + target.path, headers, CALL_BODY.decode())
+            assert ("retrieve" in text, text == "blocked") == (answered, not answered)
 
 
 def test_a_link_leads_to_the_page_and_to_nothing_else() -> None:

@@ -25,6 +25,7 @@ with extra("mcp"):
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
     from starlette.datastructures import Headers, MutableHeaders
+    from starlette.middleware.cors import CORSMiddleware
     from starlette.responses import PlainTextResponse
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -146,6 +147,10 @@ def application(
 
     app.router.lifespan_context = lifespan
     app.add_middleware(PostOnlyMiddleware, origins=frozenset(pages))
+    if origins:
+        # A browser sends the request of a page of another origin only after a preflight request that allows it.
+        allowed = [origin.lower() for origin in origins]
+        app.add_middleware(CORSMiddleware, allow_origins=allowed, allow_methods=["POST"], allow_headers=["*"])
     return app
 
 
