@@ -316,7 +316,7 @@ class RolloutConfig:
     baseline_members: BaselineMembers = BaselineMembers.ALL
     refill: int = 0
     keep_negative: Annotated[float, Field(ge=0, le=1)] = 1.0
-    save_every: int = 10
+    save_every: NonNegativeInt = 10
 
     def __post_init__(self) -> None:
         for name in ("steps", "groups", "substeps", "concurrency"):
@@ -429,9 +429,9 @@ class JudgeConfig:
     concurrency: int = 8
     price_in: NonNegativeFloat = 0.0
     price_out: NonNegativeFloat = 0.0
-    max_calls: int | None = None
-    max_tokens_total: int | None = None
-    max_cost: float | None = None
+    max_calls: PositiveInt | None = None
+    max_tokens_total: PositiveInt | None = None
+    max_cost: PositiveFloat | None = None
     max_failed_steps: int = 3
     calibration: str | None = None
     uncalibrated: bool = False

@@ -83,6 +83,10 @@ PARALLEL_CALLS = 3
 """Number of finding calls per turn that earns the whole weight of `parallel`."""
 
 
+PENALTY_SCALES = ("prune_call", "turn_most", "mistake")
+"""The settings that are subtracted from the reward."""
+
+
 BY_PRESET: Any = None
 """The default of settings whose value the preset decides."""
 
@@ -151,6 +155,10 @@ class RewardConfig:
         for name in (field.name for field in fields(self) if field.name != "preset"):
             if not isfinite(getattr(self, name)):
                 raise ConfigError(f"rewards.{name} must be a finite number; got {getattr(self, name)}")
+        for name in (*GAINS, *PENALTY_SCALES):
+            if getattr(self, name) < 0:
+                what = "a weight" if name in GAINS else "subtracted from the reward"
+                raise ConfigError(f"rewards.{name} must be at least 0, because it is {what}; got {getattr(self, name)}")
         if self.beta <= 0 or self.exponent <= 0 or not 0 < self.gamma <= 1:
             raise ConfigError(
                 "rewards.beta and rewards.exponent must be positive, and rewards.gamma must be in (0, 1]; got beta = "

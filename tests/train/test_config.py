@@ -140,6 +140,17 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
         ({"judge": {"retries": -1}}, "judge.retries: Input should be greater than or equal to 0"),
         ({"judge": {"price_in": -0.1}}, "judge.price_in: Input should be greater than or equal to 0"),
         ({"judge": {"max_cost": math.nan}}, "judge.max_cost must be a finite number; got nan"),
+        ({"judge": {"max_cost": 0.0}}, "judge.max_cost: Input should be greater than 0"),
+        ({"judge": {"max_calls": -1}}, "judge.max_calls: Input should be greater than 0"),
+        ({"judge": {"max_tokens_total": 0}}, "judge.max_tokens_total: Input should be greater than 0"),
+        ({"rollouts": {"save_every": -1}}, "rollouts.save_every: Input should be greater than or equal to 0"),
+        ({"rewards": {"output": -1.0}}, "rewards.output must be at least 0, because it is a weight; got -1.0"),
+        (
+            {"rewards": {"mistake": -0.1}},
+            "rewards.mistake must be at least 0, because it is subtracted from the reward",
+        ),
+        ({"rewards": {"prune_call": -0.1}}, "rewards.prune_call must be at least 0"),
+        ({"rewards": {"turn_most": -0.5}}, "rewards.turn_most must be at least 0"),
     ],
 )
 def test_invalid_settings_are_refused_by_name(change: dict[str, Any], told: str) -> None:
