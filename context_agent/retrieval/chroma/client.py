@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CHROMA_API = "/api/v2"
+"""The path of Chroma's API, below the address of a server."""
+AUTHENTICATION = (
+    "If it requires a token, pass headers= in Python, or set Chroma's variables CHROMA_CLIENT_AUTH_PROVIDER and "
+    "CHROMA_CLIENT_AUTH_CREDENTIALS."
+)
 MAX_REASON = 300
 """The most characters of a server's answer in an error."""
 _MIN_FREE_BYTES = 8_000_000
@@ -157,33 +163,58 @@ def _client_settings() -> Any:
     return cast("Any", Settings)(_env_file=None)
 
 
-def _no_server(location: Location, error: Exception) -> CorpusNotFoundError:
-    """Return the error for an address where no Chroma server answers."""
+def _no_server(location: Location, error: Exception) -> CorpusError:
+    """Return the error for an address where no Chroma server answers, or where the server refuses this client."""
     reason = " ".join(str(error).split())
+    status = _status(error)
+    if status in (401, 403):
+        return CorpusError(f"the Chroma server {location} refused the request (HTTP {status}). {AUTHENTICATION}")
     if reason.startswith("<"):
         return CorpusNotFoundError(
             f"{location} is not a Chroma server, because it answers with a web page. Check the address and the port."
         )
+    known = reason[:MAX_REASON] or (f"HTTP {status}" if status else type(error).__name__)
     return CorpusNotFoundError(
-        f"the Chroma server {location} does not answer ({reason[:MAX_REASON]}). Check that it runs at this address."
+        f"the Chroma server {location} does not answer ({known}). Check that it runs at this address."
     )
+
+
+def _status(error: BaseException | None) -> int | None:
+    """Return the HTTP status that an error or one of its causes reports. If there is none, return None."""
+    import httpx
+
+    while error is not None:
+        if isinstance(error, httpx.HTTPStatusError):
+            return error.response.status_code
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _server(location: Location, url: str) -> ClientAPI:
     import chromadb
     from chromadb.config import DEFAULT_DATABASE, DEFAULT_TENANT
 
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"the address of a Chroma server must look like http://localhost:8000; got {url!r}")
-    secure = parts.scheme == "https"
-    port = parts.port or (443 if secure else 8000)
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port or (443 if parts.scheme == "https" else 8000)
+        valid = parts.scheme in ("http", "https") and "@" not in parts.netloc and not parts.query
+    except ValueError:  # The port or the IPv6 address is invalid.
+        valid = False
+    if not valid or not parts.hostname:
+        public = url.rpartition("@")[2].partition("?")[0]
+        raise ConfigError(
+            "the address of a Chroma server must look like http://localhost:8000, without a user, a password or a "
+            f"query; got {public!r}. {AUTHENTICATION}"
+        )
+    # If the host is a whole address, Chroma keeps its path. A proxy may serve Chroma below a path.
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    path = parts.path.rstrip("/").removesuffix(CHROMA_API)
     with chroma_errors(location):
         try:
             return chromadb.HttpClient(
-                parts.hostname,
+                f"{parts.scheme}://{name}:{port}{path}",
                 port,
-                ssl=secure,
+                ssl=parts.scheme == "https",
                 settings=_client_settings(),
                 headers=dict(location.headers or {}) or None,
                 tenant=location.tenant or DEFAULT_TENANT,

@@ -12,14 +12,15 @@ import chromadb
 import httpx
 import pytest
 
-from context_agent.errors import ConfigError, CorpusNotFoundError
+from context_agent.errors import ConfigError, CorpusError, CorpusNotFoundError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
-from tests.support.http_server import serving
+from tests.support.http_server import Response as HttpResponse
+from tests.support.http_server import http_server, serving
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +110,9 @@ def test_what_is_not_there(url: str, tmp_path: Path) -> None:
         ChromaCorpus.open(url=url, collection="absent", cache=tmp_path)
     with pytest.raises(CorpusNotFoundError, match="does not answer"):
         ChromaCorpus.open(url="http://127.0.0.1:9", cache=tmp_path)
-    with pytest.raises(ConfigError, match="http://localhost:8000"):
-        ChromaCorpus.open(url="ftp://host", cache=tmp_path)
+    for address in ("ftp://host", "http://host:99999", "http://[", "http://"):
+        with pytest.raises(ConfigError, match="http://localhost:8000"):
+            ChromaCorpus.open(url=address, cache=tmp_path)
 
 
 def test_a_web_page_is_not_a_chroma_server(tmp_path: Path) -> None:
@@ -122,6 +124,29 @@ def test_a_web_page_is_not_a_chroma_server(tmp_path: Path) -> None:
         ChromaCorpus.open(url=f"http://127.0.0.1:{port}", cache=tmp_path)
     assert f"127.0.0.1:{port} is not a Chroma server" in str(raised.value)
     assert "<" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("prefix", "path"), [("", ""), ("/stores/chroma", "/stores/chroma"), ("/api/v2", "")])
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_refuses_is_asked_below_its_path_and_the_error_says_how_to_send_a_token(
+    prefix: str, path: str, status: int, tmp_path: Path
+) -> None:
+    with http_server(HttpResponse(b"", status)) as server, pytest.raises(CorpusError) as raised:
+        ChromaCorpus.open(url=f"{server.url()}{prefix}/", cache=tmp_path)
+    assert server.requests[0]["path"] == f"{path}/api/v2/auth/identity"
+    assert f"refused the request (HTTP {status}). If it requires a token, pass headers=" in str(raised.value)
+
+
+def test_an_empty_answer_names_its_status(tmp_path: Path) -> None:
+    with http_server(HttpResponse(b"", 502)) as server, pytest.raises(CorpusNotFoundError, match=r"\(HTTP 502\)"):
+        ChromaCorpus.open(url=server.url(), cache=tmp_path)
+
+
+@pytest.mark.parametrize("address", ["http://me:secret@127.0.0.1:9", "127.0.0.1:9?token=secret"])
+def test_an_address_of_a_server_holds_no_secret(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="without a user, a password or a query; got '127") as raised:
+        ChromaCorpus.open(url=address, cache=tmp_path)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_collection_that_its_owner_holds_open(url: str, tmp_path: Path) -> None:
