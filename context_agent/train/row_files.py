@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -23,9 +23,17 @@ from context_agent.train.rows import TrainingRow
 T = TypeVar("T")
 
 
+_COLUMNS = tuple(field.name for field in fields(TrainingRow))
+
+
+def _columns(row: TrainingRow) -> dict[str, Any]:
+    """Return the row's fields. `asdict` would copy the lists id by id, which takes most of the time of writing."""
+    return {name: getattr(row, name) for name in _COLUMNS}
+
+
 def to_line(row: TrainingRow) -> str:
     """Return the row as a line of JSONL."""
-    data = {name: value for name, value in asdict(row).items() if name != "experts" or value}
+    data = {name: value for name, value in _columns(row).items() if name != "experts" or value}
     return json.dumps(data, ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
@@ -168,7 +176,7 @@ class _Parquet:
         self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
 
     def add(self, rows: list[TrainingRow]) -> None:
-        self._writer.write_table(self._table.from_pylist([asdict(row) for row in rows], schema=self._schema))
+        self._writer.write_table(self._table.from_pylist([_columns(row) for row in rows], schema=self._schema))
 
     def __enter__(self) -> Self:
         return self

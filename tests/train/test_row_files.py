@@ -38,6 +38,22 @@ def test_rows_are_the_same_in_both_forms_to_the_last_bit(tmp_path: Path) -> None
     assert folder.tokens == sum(len(row.input_ids) for row in rows)
 
 
+class Ids(list[int]):
+    """A list that nobody may copy, not even to write it."""
+
+    def __init__(self, *ids: int) -> None:
+        super().__init__(ids)
+
+    def __deepcopy__(self, memo: object) -> Ids:
+        raise AssertionError("copied")
+
+
+def test_the_lists_of_a_row_are_written_without_a_copy(tmp_path: Path) -> None:
+    row = TrainingRow(Ids(1, 2), Ids(0, 1), [0.0, -1.0], "e", "g")
+    folder = write_row_folder([row], tmp_path, tokenizer="words:9")
+    assert next(read_parquet(folder.parquet)).input_ids == [1, 2]
+
+
 def test_rows_are_written_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of the file is on the disk before the last row is drawn."""
     monkeypatch.setattr(row_files, "CHUNK", 10)

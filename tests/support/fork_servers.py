@@ -1,0 +1,124 @@
+"""Servers that fork processes. All test processes of a run share them.
+
+A server imports packages once, when a test first asks for it. Each process that it starts has them from the beginning.
+The servers end with the process that calls `hold_folder`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENT = "CTX1_TEST_FORK_SERVERS"
+"""The variable that names the folder of the servers."""
+HELD, STARTING, HUB = "held", "starting", "hub"
+PROGRAMS, MODELS = "programs", "models"
+IMPORTED = {
+    PROGRAMS: [
+        "chromadb",
+        "context_agent.cli.eval",
+        "context_agent.eval.runner",
+        "context_agent.policies.bridge.policy",
+        "context_agent.retrieval.chroma.corpus",
+        "context_agent.retrieval.chroma.indexing",
+        "context_agent.retrieval.memory",
+        "openai_harmony",
+        "pytest",
+        "tantivy",
+        "tests.support.warm",
+    ],
+    MODELS: [
+        "accelerate.commands.launch",
+        "context_agent.train.reinforcement",
+        "context_agent.train.experimental.async_rollouts.rollout_process",
+        "context_agent.train.rl.row_trainer",
+        "transformers.cli.transformers",
+    ],
+}
+"""What each server imports. `programs` leaves out onnxruntime, which starts a thread: a fork would lose it."""
+
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""Servers that this process started. They may outlive it."""
+
+
+def hold_folder() -> None:
+    """Make the folder of the servers, unless a process that started this one has made it. It ends with this process."""
+    if ENVIRONMENT in os.environ:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="ctx1-forks-"))
+    (folder / HUB).mkdir()
+    fcntl.flock(os.open(folder / HELD, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+    os.environ[ENVIRONMENT] = str(folder)
+    atexit.register(_remove, folder, os.getpid())
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def fork_server(name: str) -> forkserver.ForkServer:
+    """Return the server with this name. The first test process that asks starts it."""
+    server = forkserver.ForkServer()
+    attach(server, name)
+    return server
+
+
+def attach(client: Any, name: str) -> None:
+    """Let a client of fork servers, such as the one that `multiprocessing` has, use the server with this name."""
+    folder = Path(os.environ[ENVIRONMENT])
+    address = folder / name
+    with (folder / STARTING).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not address.exists():
+            _start(folder, name)
+    # A process of the server asks for further ones at the same address.
+    client._forkserver_address, client._forkserver_alive_fd = str(address), os.open(os.devnull, os.O_RDONLY)
+    client.ensure_running = lambda: None
+
+
+def _start(folder: Path, name: str) -> None:
+    paths = os.pathsep.join(sys.path)
+    environment = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    # Packages of models read these when they are imported.
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / HUB)}
+    with socket.socket(socket.AF_UNIX) as listener, (folder / f"{name}.log").open("w") as log:
+        listener.bind(str(folder / name))
+        listener.listen(64)
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, name, str(listener.fileno()), str(folder / HELD)],
+            pass_fds=[listener.fileno()],
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _STARTED.append(process)
+
+
+def _serve(name: str, listener: int, held: str) -> None:
+    """Serve in a child. This process waits until the folder's owner has ended, and the server ends with it."""
+    alive, ending = os.pipe()
+    if os.fork() == 0:
+        os.close(ending)
+        forkserver.main(listener, alive, IMPORTED[name])
+    os.close(alive)
+    os.close(listener)
+    with Path(held).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])
