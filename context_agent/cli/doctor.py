@@ -146,7 +146,9 @@ def _requirements() -> Iterator[tuple[str, str | None]]:
             yield name[0], extra[1] if extra else None
 
 
+@functools.cache
 def _version(distribution: str) -> str | None:
+    """Return the version of a distribution. Its file is read once, although several extras need it."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -3,6 +3,7 @@
 `ctx1 config` and `ctx1 completion`.
 """
 
+import importlib.metadata
 import json
 import shutil
 import subprocess
@@ -23,6 +24,24 @@ def test_a_fresh_installation_is_healthy(ctx1):
     assert (process.returncode, healthy) == (0, True), checks
     assert {"python", "packages", "extras", "weights", "round trip", "index"} <= set(checks)
     assert checks["index"]["status"] == "note"
+
+
+def test_the_version_of_a_package_is_read_once(inside, monkeypatch):
+    from context_agent.cli import doctor
+
+    read = []
+
+    def version(name):
+        read.append(name)
+        raise importlib.metadata.PackageNotFoundError
+
+    doctor._version.cache_clear()
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    try:
+        inside("doctor", "--json")
+    finally:
+        doctor._version.cache_clear()
+    assert len(read) == len(set(read)) > 20
 
 
 def test_an_index_is_opened_and_searched(inside, index):
