@@ -16,6 +16,7 @@ from context_agent import MemoryCorpus
 from context_agent._support.processes import available_cores
 from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
+from tests.support.fork_servers import hold_folder
 
 if TYPE_CHECKING:
     from tests.support.browser import Browser
@@ -31,8 +32,13 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 
 
 def pytest_configure() -> None:
-    """Commands under test must get SIGINT, also when a shell started the tests in the background and ignores it."""
+    """Prepare the process.
+
+    Commands under test must get SIGINT, also when a shell started the tests in the background and ignores it. Processes
+    that test processes start inherit the folder of the fork servers.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    hold_folder()
 
 
 @pytest.hookimpl(optionalhook=True)

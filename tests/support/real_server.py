@@ -9,12 +9,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
+
+from tests.support.fork_servers import MODELS
+from tests.support.forked_programs import ForkedProgram, run_main
 
 NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate")
 START_SECONDS = 180
@@ -27,22 +30,34 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def command(kind: str, model: Path, port: int) -> list[str]:
-    """The command that starts the server."""
-    if kind == "transformers":
-        executable = str(Path(sys.executable).with_name("transformers"))
-        return [executable, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
-    options = "--host 127.0.0.1 --dtype float32 --enforce-eager --max-model-len 40960 --enable-prompt-tokens-details"
-    parsers = "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3"
-    return [os.environ["CTX1_TEST_VLLM"], "serve", str(model), "--port", str(port), *options.split(), *parsers.split()]
-
-
 def serving_model(
     model: Path, folder: Path, port: int | None = None, kind: str = "transformers"
 ) -> AbstractContextManager[str]:
-    """A server process on a model; gives its address."""
+    """A server process on a model; gives its address. The process of `transformers serve` is a fork."""
     port = port or free_port()
-    return serving(command(kind, model, port), folder, port)
+    if kind == "transformers":
+        return _forked(model, folder, port)
+    options = "--host 127.0.0.1 --dtype float32 --enforce-eager --max-model-len 40960 --enable-prompt-tokens-details"
+    parsers = "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3"
+    program = [os.environ["CTX1_TEST_VLLM"], "serve", str(model), "--port", str(port)]
+    return serving([*program, *options.split(), *parsers.split()], folder, port)
+
+
+@contextmanager
+def _forked(model: Path, folder: Path, port: int) -> Iterator[str]:
+    arguments = ("serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu")
+    program = ForkedProgram(run_main, "transformers.cli.transformers", arguments, MODELS, folder)
+    log = folder / "log"
+    process = program.start(log, log)
+    assert process.pid is not None
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process.is_alive, log)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        # The program leads its process group.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
 
 
 @contextmanager
@@ -61,7 +76,7 @@ def serving(command: Sequence[str], folder: Path, port: int) -> Iterator[str]:
         start_new_session=True,
     )
     try:
-        wait_for(f"http://127.0.0.1:{port}/health", process, log)
+        wait_for(f"http://127.0.0.1:{port}/health", lambda: process.poll() is None, log)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         with suppress(ProcessLookupError):
@@ -76,10 +91,10 @@ def need_serving() -> None:
         pytest.skip(f'no transformers serve: pip install torch "transformers[serving]" (missing: {", ".join(missing)})')
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(url: str, is_alive: Callable[[], bool], log: Path) -> None:
     """Returns once the server answers; fails with its log when it ended or took too long."""
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and is_alive():
         try:
             if httpx.get(url, timeout=2).status_code == 200:
                 return

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 
-from context_agent.testing import tiny_runs, trainer_forks
+from context_agent.testing import tiny_runs
 from context_agent.train.toy.environment import ToyEnvironment, WorldConfig, environment_texts, make_environment
 from context_agent.train.toy.words import WordRenderer
+from tests.support.fork_servers import MODELS, attach
 from tests.support.shared_folders import made_once
 
 
@@ -41,7 +43,8 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forked() -> ForkServerContext:
     """A context whose processes start with the trainer already imported."""
     pytest.importorskip("trl")
-    return trainer_forks.prepared()
+    attach(forkserver._forkserver, MODELS)
+    return get_context("forkserver")
 
 
 @pytest.fixture

@@ -5,27 +5,21 @@ They also measure the same loss on held-out rows.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from context_agent._support.processes import environment
 from context_agent.train.config import Loss
+from tests.support.forked_programs import run_module
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-ROOT = Path(__file__).parents[3]
-
 
 def test_two_ranks_with_unequal_rows_step_like_one(tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.support.two_ranks", str(tmp_path)]
-    completed = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
-    )
+    with environment({"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}):
+        completed = run_module("tests.support.two_ranks", str(tmp_path))
     assert completed.returncode == 0, completed.stderr[-3000:]
     on_one, on_two = (torch.load(tmp_path / f"{ranks}.pt") for ranks in (1, 2))
     assert on_one.keys() == on_two.keys() == {loss.value for loss in Loss}

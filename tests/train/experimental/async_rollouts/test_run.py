@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from context_agent._support.processes import environment
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.testing import killed_runs, tiny_runs
+from tests.support.forked_programs import run_module
 
 pytest.importorskip("trl")
 
@@ -73,11 +72,9 @@ def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: 
 
 @pytest.mark.slow
 def test_killed_at_random_moments_it_loses_no_episode_and_trains_none_twice(student: Path, tmp_path: Path) -> None:
-    program = [sys.executable, "-m", killed_runs.__name__, "--student", str(student), "--out", str(tmp_path)]
-    completed = subprocess.run(
-        [*program, "--kills", "2", "--steps", "5", "--quota", "1.0", "0.6"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    options = ["--student", str(student), "--out", str(tmp_path), "--kills", "2", "--steps", "5"]
+    with environment({"OMP_NUM_THREADS": "1"}):
+        completed = run_module(killed_runs.__name__, *options, "--quota", "1.0", "0.6")
     assert completed.returncode == 0, completed.stdout + completed.stderr
     verdicts = [json.loads(line) for line in completed.stdout.splitlines()]
     assert [verdict["quota"] for verdict in verdicts] == [1.0, 0.6]
