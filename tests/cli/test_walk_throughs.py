@@ -35,7 +35,6 @@ HOW_TO = [page for path in sorted((DOCS / "how-to").glob("*.md")) if (page := f"
 MODEL_URL = "http://localhost:8000"
 """Where the pages expect the server of a language model. The tests have a stand-in."""
 START_SECONDS = 60
-PEOPLE = {"Lena Ortiz": "Brasko Weir", "Alda Brunner": "Mirrow Bridge", "Boris Castor": "Osterby Mill"}
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not part of the source distribution")
 
@@ -49,28 +48,17 @@ def _small_machine(monkeypatch):
 
 @pytest.fixture(scope="module")
 def reader_folder(tmp_path_factory):
-    """What the how-to guides expect: a folder `notes` of six notes, and an index of it in `.ctx1`."""
+    """What the how-to guides expect: the notes of the tutorial's first lesson, and an index of them in `.ctx1`."""
     from context_agent.cli.app import run
 
     folder = tmp_path_factory.mktemp("reader")
-    write_notes(folder / "notes")
+    (folder / "notes").mkdir()
+    lesson = (DOCS / "tutorial" / "1-index-and-search.md").read_text(encoding="utf-8")
+    for _, title, block in BLOCK.findall(lesson):
+        if title:
+            (folder / title).write_text(block, encoding="utf-8")
     assert run(["index", str(folder / "notes"), "--path", str(folder / ".ctx1")]) == 0
     return folder
-
-
-def write_notes(folder):
-    folder.mkdir()
-    for number, (person, work) in enumerate(PEOPLE.items(), 1):
-        kind, file = work.split()[1].lower(), person.split()[0].lower()
-        (folder / f"{file}.md").write_text(
-            f"---\ntags: [people]\nyear: 198{number}\n---\n# {person}\n\n"
-            f"{person} (born {number} May 196{number}) is a harbor engineer. "
-            f"{person} moved to the coast in 198{number} after a storm.\n"
-        )
-        (folder / f"{kind}.md").write_text(
-            f"---\npeople: [{person}]\nyear: 199{number}\n---\n# {work}\n\n"
-            f"{work} is a stone {kind} built by [{person}]({file}.md). It was raised in 199{number} after a flood.\n"
-        )
 
 
 def run_page(page, inside, folder):
