@@ -19,7 +19,7 @@ HEAD_TILE = 32_768
 """Number of vocabulary entries whose weights are converted to 32 bits at a time."""
 
 
-class Float32Head(torch.nn.Linear):
+class Float32Head(torch.nn.Linear):  # type: ignore[misc]  # mypy reads torch as untyped
     """An output layer that computes in 32 bits, even if its weights have fewer bits.
 
     Logits in 16 bits are rounded by up to 1/16 where they are about 20. The trainer's loss computes logits in 32 bits,

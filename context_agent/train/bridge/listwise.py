@@ -220,7 +220,7 @@ def _fit_member(data: _FitData, recipe: FitRecipe) -> Layers:
         right = data.labels[rows] & present
         loss = listwise_loss(logits, right, present, data.weights[chosen], recipe.cross_entropy)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
         optimizer.step()
         schedule.step()

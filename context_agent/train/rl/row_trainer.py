@@ -219,7 +219,8 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         All ranks call this together, within `inference`.
         """
         with self.accelerator.autocast():
-            return row_logprobs(self.model, ids).tolist()
+            scores: list[float] = row_logprobs(self.model, ids).tolist()
+        return scores
 
     @contextmanager
     def inference(self) -> Iterator[None]:

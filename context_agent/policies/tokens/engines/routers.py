@@ -148,7 +148,7 @@ def _choice(chosen: torch.Tensor) -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    class Choice(TorchFunctionMode):
+    class Choice(TorchFunctionMode):  # type: ignore[misc]  # mypy reads torch as untyped
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             if func not in (torch.topk, torch.Tensor.topk):

@@ -586,9 +586,11 @@ class Sampler:
         uniform = torch.stack(points).to(logprobs.device)
         top_p = [self._batch[row].request.top_p for row in rows]
         if min(top_p) >= 1:
-            return drawn(logprobs.exp(), uniform).tolist()
-        mass, order = likeliest(logprobs, top_p)
-        return order.gather(1, drawn(mass, uniform).unsqueeze(1)).squeeze(1).tolist()
+            tokens = drawn(logprobs.exp(), uniform)
+        else:
+            mass, order = likeliest(logprobs, top_p)
+            tokens = order.gather(1, drawn(mass, uniform).unsqueeze(1)).squeeze(1)
+        return [int(token) for token in tokens.tolist()]
 
     def _generator(self, row: int) -> torch.Generator:
         import torch

@@ -32,7 +32,7 @@ def sampling_copy(model: Any) -> Any:
             vars(module).pop(name, None)
         # The hook for gradient checkpointing cannot be sent to another process.
         if isinstance(module, transformers.PreTrainedModel):
-            module.disable_input_require_grads()  # type: ignore[no-untyped-call]
+            module.disable_input_require_grads()
     return copied
 
 
