@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import DataError
+from context_agent.policies.tokens.model_files import without_renaming_warning
 from context_agent.train.checkpoints import Checkpoints
 from context_agent.train.config import Notify
 from context_agent.train.metrics_log import MetricsLog
@@ -64,6 +65,11 @@ class TrainerMixin:
 
     record: RunRecord | None = None
     _writing: Path | None = None
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        # PEFT warns when TRL adds the adapters.
+        with without_renaming_warning():
+            super().__init__(*arguments, **settings)
 
     def log(self: Any, logs: dict[str, Any], start_time: float | None = None) -> None:
         """Log the metrics together with the pending ones, and write them as a line of the run's metrics."""

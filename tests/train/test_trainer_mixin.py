@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,3 +38,23 @@ def test_a_gradient_that_is_not_finite_stops_training_unless_a_loss_scale_skips_
 @pytest.mark.parametrize("norm", [None, 0.0, 3.5])
 def test_other_gradients_are_used(norm: float | None) -> None:
     assert MeasuredTrainer(fp16=False)._get_grad_norm(None, grad_norm=norm) == norm
+
+
+class WarningTrainer(NormTrainer):
+    """A Trainer that adds adapters when it is made, as TRL does."""
+
+    def __init__(self) -> None:
+        warnings.warn(
+            "`is_gradient_checkpointing` is deprecated and will be removed in v6.", FutureWarning, stacklevel=1
+        )
+        super().__init__(fp16=False)
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_a_warning_that_a_user_cannot_act_on_is_hidden_while_a_trainer_is_made() -> None:
+    class QuietTrainer(TrainerMixin, WarningTrainer):
+        pass
+
+    assert QuietTrainer().state.global_step == 7
+    with pytest.raises(FutureWarning):
+        WarningTrainer()
