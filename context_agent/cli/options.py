@@ -349,11 +349,11 @@ class CorpusOptions(IndexOptions):
 
     opening: OpenOptions = OpenOptions()
 
-    def open(self, *, cache: Path | None = None) -> ChromaCorpus:
+    def open(self, *, cache: Path | None = None, notes: bool = True) -> ChromaCorpus:
         """Return the corpus. The caller closes it. `cache` stores the data that a server's collection lacks.
 
-        If another program made the collection and its embedder is unknown, the corpus is searched by words alone. A
-        note says so.
+        If another program made the collection and its embedder is unknown, the corpus is searched by words alone. If
+        `notes` is true, a note says so, and others name the choices that the user did not make.
         """
         from context_agent.retrieval.chroma.database import MissingCollectionError
 
@@ -361,12 +361,13 @@ class CorpusOptions(IndexOptions):
             corpus = self._open(self.opening.embedder, cache)
         except UnknownEmbedderError as error:
             corpus = self._open(NO_VECTORS, cache)
-            output.note(f"{error}. Until then, BM25 and grep search it without its vectors.")
+            if notes:
+                output.note(f"{error}. Until then, BM25 and grep search it without its vectors.")
         except CorpusNotFoundError as error:
             if self.url is not None and not isinstance(error, MissingCollectionError):
                 raise  # The server does not answer, so it cannot make an index either.
             raise CorpusNotFoundError(f"{error}. {self.remedy}") from error
-        for notice in corpus.notices:
+        for notice in corpus.notices if notes else ():
             output.note(f"{notice}.")
         return corpus
 

@@ -229,7 +229,7 @@ class AgentServer:
         with _observers(otel=self.otel, log_level=self.log_level, worker=worker) as observers:
             corpus = self.index.open(cache=self.cache)
             searcher = self.agent.open(corpus, observers)
-            reopen = partial(self.index.open, cache=self.cache)
+            reopen = partial(self.index.open, cache=self.cache, notes=False)
             live_index = LiveIndex(searcher, reopen, concurrent=self.index.url is not None)
             service = Service.of(searcher, self.settings, live_index)
             app = application_of(service, peers)
@@ -292,7 +292,7 @@ def mcp(
         with redirect_stdout(sys.stderr):
             corpus = index.open()
             searcher = agent.open(corpus, observers)
-        live_index = LiveIndex(searcher, index.open, concurrent=index.url is not None)
+        live_index = LiveIndex(searcher, partial(index.open, notes=False), concurrent=index.url is not None)
         service = Service.of(searcher, settings, live_index)
 
         def ready(url: str) -> None:

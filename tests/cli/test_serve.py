@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import chromadb
 import httpx
 import openai
 import pytest
@@ -76,6 +77,19 @@ def test_a_changed_folder_is_read_anew(tmp_path):
         index_documents([Document("b", "A zeppelin is filled with hydrogen.")], path=folder)
         assert wait_for_document(server, "zeppelin?", "b")
         assert "ctx1_index_chunks 2" in server.client.get("/metrics").text
+
+
+def test_a_note_about_a_collection_comes_once_however_often_it_is_read(tmp_path):
+    client = chromadb.PersistentClient(str(tmp_path / "index"))
+    collection = client.create_collection("notes", embedding_function=None)
+    collection.add(ids=["a"], documents=["A comet is made of ice."], embeddings=[[1.0]])
+    with serving("--path", "index", "--check", "0.2", cwd=tmp_path) as server:
+        collection.add(ids=["b"], documents=["A zeppelin is filled with hydrogen."], embeddings=[[0.0]])
+        assert wait_for_document(server, "zeppelin?", "b")
+        server.process.terminate()
+        _, stderr = server.process.communicate(timeout=PATIENCE)
+    assert stderr.count("holds only the collection 'notes'") == 1
+    assert stderr.count("search it without its vectors") == 1
 
 
 @pytest.fixture
