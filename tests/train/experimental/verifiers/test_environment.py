@@ -24,6 +24,7 @@ from context_agent.policies.chat.scripted_server import ScriptedAnswer, Scripted
 from context_agent.train.experimental.verifiers.environment import load_environment
 from context_agent.train.experimental.verifiers.trace_rows import read_traces
 from context_agent.train.experimental.verifiers.traces import PLUGIN, trace_of, trajectory_of
+from context_agent.train.rewards import RewardConfig
 
 RUN = """
 out = "out"
@@ -117,7 +118,7 @@ def test_a_rollout_that_verifiers_stops_is_rewarded_as_cut(run_file: Path) -> No
     with ScriptedServer([play] * 12) as server:
         episodes = evaluated(server, run_file, max_turns=1)
     assert {episode.traces[0].stop_condition for episode in episodes} == {"max_turns"}
-    assert {episode.traces[0].reward for episode in episodes} == {0.0}
+    assert {episode.traces[0].reward for episode in episodes} == {RewardConfig().cut}
 
 
 def test_our_trajectories_are_their_traces(run_file: Path, tmp_path: Path) -> None:
