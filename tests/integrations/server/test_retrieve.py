@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 from pathlib import Path
@@ -14,6 +15,7 @@ from starlette.requests import Request
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import CorpusCorruptError, PolicyError
+from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.integrations.server.app import application
 from context_agent.integrations.server.bodies import read_body
 from context_agent.integrations.server.errors import Problem
@@ -224,6 +226,23 @@ def test_failures_inside_are_told_by_kind(serve: Serve) -> None:
         refusal = server.ask()
         assert problem(refusal, 503, "index_error") == "the index could not be searched"
         assert refusal.headers["retry-after"] == "5"
+
+
+def test_a_full_disk_is_an_error_with_its_own_code(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with caplog.at_level(logging.INFO, SERVER_LOGGER.name), serve() as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(TrajectoryWriter, "_line", full)
+            refusal = server.ask()
+        assert problem(refusal, 503, "not_recorded") == "the server cannot record the search. Its log has the reason."
+        assert refusal.headers["retry-after"] == "5"
+        assert server.ask().status_code == 200
+    assert "No space left on device" in str([vars(record) for record in caplog.records])
+    assert "unexpected" not in [record.getMessage() for record in caplog.records]
 
 
 def test_a_failure_in_the_middle_leaves_what_was_found(serve: Serve) -> None:
