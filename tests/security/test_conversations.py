@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from context_agent.pruning.selection import OwnWords
 from context_agent.pruning.units import units
 from context_agent.tokens import CharCounter
 from context_agent.web.conversation import SHOWN_CALLS, model_calls
+from tests.support.bounded import LIMIT, bounded
 from tests.support.growth import MOST_GROWTH, growth
 from tests.support.hostile_texts import TEXTS, repeated
 
@@ -256,23 +255,21 @@ def test_an_error_that_is_null_is_no_error() -> None:
     assert (null.is_error, text.is_error) == (False, True)
 
 
-MEASURE = """
-import gc, sys, tracemalloc
-from tests.security.test_conversations import SCENARIOS, remembered
-remembered(SCENARIOS[sys.argv[1]])
-gc.collect()
-tracemalloc.start()
-pruners = remembered(SCENARIOS[sys.argv[1]])
-gc.collect()
-print(tracemalloc.get_traced_memory()[0], pruners.memory)
-"""
-
-
 def remembered(use: Callable[[ConversationPruners], None]) -> ConversationPruners:
     """Return pruners after their use."""
     pruners = ConversationPruners(pruner)
     use(pruners)
     return pruners
+
+
+def used_and_counted(name: str) -> tuple[int, int]:
+    """Return the bytes that pruners take after a use, and those that they count."""
+    remembered(SCENARIOS[name])
+    gc.collect()
+    tracemalloc.start()
+    pruners = remembered(SCENARIOS[name])
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0], pruners.memory
 
 
 def _paragraphs(count: int, word: str = "rain") -> str:
@@ -329,11 +326,7 @@ SCENARIOS: dict[str, Callable[[ConversationPruners], None]] = {
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_what_a_conversation_costs_is_counted(name: str) -> None:
     """The bound in bytes is true within a factor of 1.5."""
-    command = [sys.executable, "-c", MEASURE, name]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    used, counted = map(int, done.stdout.split())
+    used, counted = bounded(used_and_counted, name).require(memory=LIMIT).value
     assert used / 1.5 <= counted <= used * 1.5
 
 

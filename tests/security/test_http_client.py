@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
+import struct
 import threading
 import time
 import zlib
@@ -258,9 +259,19 @@ def event(content: str) -> bytes:
 @cache
 def bomb(size: int = GIGABYTE) -> bytes:
     """A gzip file of about a thousandth of its content's size."""
-    packer = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    block = b" " * PIECE
-    return b"".join([packer.compress(block) for _ in range(size // PIECE)]) + packer.flush()
+    block, count = b" " * PIECE, size // PIECE
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    # After a full flush, the same block is compressed to the same bytes.
+    packed = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum = 0
+    for _ in range(count):
+        checksum = zlib.crc32(block, checksum)
+    head = gzip.compress(b"")[:10]
+    return head + packed * count + packer.flush() + struct.pack("<LL", checksum, size & 0xFFFFFFFF)
+
+
+def test_the_bomb_is_a_whole_gzip_file() -> None:
+    assert gzip.decompress(bomb(3 * PIECE)) == b" " * (3 * PIECE)
 
 
 def says_once(content: str) -> bytes:

@@ -23,6 +23,8 @@ from tests.support.forked_workers import ForkedContext, ForkedProcess, fork_work
 
 PATIENCE = 120
 """Seconds that a program may take on a busy machine before its test fails."""
+TRAINING_PATIENCE = 400
+"""The same for a program that trains. It takes some twenty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,18 @@ class ForkedProgram:
             process.start()
         return process
 
-    def completed(self, seconds: float = PATIENCE) -> CompletedProcess[str]:
-        """Run the program to its end."""
+    def completed(
+        self, seconds: float = PATIENCE, at_timeout: Callable[[int], object] | None = None
+    ) -> CompletedProcess[str]:
+        """Run the program to its end. If it has not ended in time, `at_timeout` gets its process id before it ends."""
         with TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
             process = self.start(stdout, stderr)
             process.join(seconds)
             if process.exitcode is None:
+                if at_timeout is not None and process.pid is not None:
+                    at_timeout(process.pid)
+                    process.join(10)
                 process.kill()
                 process.join()
                 pytest.fail(f"{self.name} has not ended after {seconds} seconds: {stderr.read_text()}")
@@ -81,9 +88,12 @@ def run_program(path: Path, *arguments: str) -> CompletedProcess[str]:
     return ForkedProgram(_run_path, str(path), arguments).completed()
 
 
-def run_module(name: str, *arguments: str) -> CompletedProcess[str]:
+def run_module(
+    name: str, *arguments: str, folder: Path | None = None, at_timeout: Callable[[int], object] | None = None
+) -> CompletedProcess[str]:
     """Run `python -m NAME ARGUMENTS`, with what trains models imported."""
-    return ForkedProgram(_run_module, name, arguments, MODELS).completed(seconds=400)
+    program = ForkedProgram(_run_module, name, arguments, MODELS, folder)
+    return program.completed(TRAINING_PATIENCE, at_timeout)
 
 
 def _run_path(path: str) -> None:

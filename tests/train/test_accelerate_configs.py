@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -16,13 +14,13 @@ pytest.importorskip("accelerate")
 pytest.importorskip("trl")
 pytest.importorskip("psutil")
 
+from context_agent._support.processes import environment
 from context_agent.testing import tiny_runs
 from context_agent.train.checkpoints import Checkpoints
+from tests.support.forked_programs import run_module
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "configs" / "accelerate"
-PATIENCE = 400
-"""Seconds; it takes some twenty."""
 
 
 def launch_settings(name: str) -> tuple[Any, dict[str, str]]:
@@ -40,18 +38,18 @@ def launch_settings(name: str) -> tuple[Any, dict[str, str]]:
 
 @pytest.mark.parametrize(("name", "machines", "processes"), [("multi_gpu", 1, 4), ("two_nodes", 2, 16)])
 def test_copies_of_the_model(name: str, machines: int, processes: int) -> None:
-    args, environment = launch_settings(name)
+    args, variables = launch_settings(name)
     assert (args.multi_gpu, args.num_machines, args.num_processes) == (True, machines, processes)
     assert (args.use_fsdp, args.use_deepspeed, args.mixed_precision) == (False, False, "no")
-    assert environment["ACCELERATE_MIXED_PRECISION"] == "no"
+    assert variables["ACCELERATE_MIXED_PRECISION"] == "no"
 
 
 def test_states_spread_by_fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
     from accelerate.utils import FullyShardedDataParallelPlugin
 
-    args, environment = launch_settings("fsdp2")
+    args, variables = launch_settings("fsdp2")
     assert args.use_fsdp
-    for name, value in environment.items():
+    for name, value in variables.items():
         if name.startswith(("FSDP_", "ACCELERATE_")):
             monkeypatch.setenv(name, value)
     plugin = FullyShardedDataParallelPlugin()
@@ -61,10 +59,10 @@ def test_states_spread_by_fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_states_spread_by_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    args, environment = launch_settings("zero3")
+    args, variables = launch_settings("zero3")
     assert (args.use_deepspeed, args.zero_stage) == (True, 3)
-    assert environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == "3"
-    assert environment["ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"] == "true"
+    assert variables["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == "3"
+    assert variables["ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"] == "true"
 
 
 def write_toml(folder: Path, kind: str) -> Path:
@@ -92,32 +90,24 @@ def _tables(plain: dict[str, Any], prefix: str) -> list[str]:
     return lines
 
 
-def launch(kind: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def launch(kind: str, folder: Path) -> CompletedProcess[str]:
     """`accelerate launch` with the file for several GPUs, on two processes that have none.
 
-    Where it hangs, the error says where in each process.
+    The launcher is a fork, and its two processes are not. Where they hang, the error says where in each process.
     """
     file = write_toml(folder, kind)
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / "multi_gpu.yaml")]
-    command = ["--num_processes", "2", "--main_process_port", "0", "-m", "context_agent.cli", "train", kind]
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [*launcher, *command, "--run", str(file), "--json"],
-        env=environment | {"PYTHONFAULTHANDLER": "1"},
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            stdout, stderr = process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            import psutil
+    options = ("--config_file", str(CONFIGS / "multi_gpu.yaml"), "--num_processes", "2", "--main_process_port", "0")
+    command = ("-m", "context_agent.cli", "train", kind, "--run", str(file), "--json")
+    variables = {"ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
+    with environment({"OMP_NUM_THREADS": "1", **variables}):
+        return run_module("accelerate.commands.launch", *options, *command, folder=folder, at_timeout=_abort_ranks)
 
-            for rank in psutil.Process(process.pid).children(recursive=True):
-                rank.send_signal(signal.SIGABRT)
-            stdout, stderr = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+def _abort_ranks(launcher: int) -> None:
+    import psutil
+
+    for rank in psutil.Process(launcher).children(recursive=True):
+        rank.send_signal(signal.SIGABRT)
 
 
 @pytest.mark.slow
