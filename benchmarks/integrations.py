@@ -39,7 +39,7 @@ from context_agent.integrations.langchain import ContextAgentRetriever as LangCh
 from context_agent.integrations.llamaindex import ContextAgentRetriever as LlamaIndexRetriever
 from context_agent.integrations.mcp.server import make_server
 from context_agent.integrations.otel import Tracing
-from context_agent.integrations.pruning import THRESHOLD, prune
+from context_agent.integrations.passage_pruning import THRESHOLD, prune
 from context_agent.retrieval.loaders import load
 
 SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "za")

@@ -273,7 +273,7 @@ def proxy(
             answer, it prunes.
         restores: File that receives the restored passages with their tasks. It contains texts of conversations.
     """
-    from context_agent.integrations.pruning import ConversationPruners
+    from context_agent.integrations.conversation_pruners import ConversationPruners
     from context_agent.integrations.restore_log import RestoreLog
     from context_agent.integrations.server.process import serve
     from context_agent.integrations.server.proxy import Proxy, proxy_application

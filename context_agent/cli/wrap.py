@@ -241,7 +241,7 @@ def _start_proxies(
     running: ExitStack,
 ) -> dict[Provider, str]:
     """Start a proxy for each model server. Return the base address that replaces each provider's own."""
-    from context_agent.integrations.pruning import ConversationPruners
+    from context_agent.integrations.conversation_pruners import ConversationPruners
     from context_agent.integrations.server.proxy import MAX_BODY, Proxy
     from context_agent.integrations.server.settings import Settings
 

@@ -12,6 +12,6 @@
 | `server` | the agent over HTTP, also as a chat model; the proxy that prunes (the extra `serve`) |
 | `feedback` | judgments on served searches; needs no extra |
 | `otel`, `otel_export` | episodes as OpenTelemetry spans, and their export |
-| `pruning` | pruning alone, of passages and of conversations; needs no extra |
-| `passages`, `opening`, `filters`, `framework_embedder` | code that the retrievers for frameworks share |
+| `conversation_pruners`, `passage_pruning` | pruning alone, of conversations and of passages; needs no extra |
+| `passages`, `open_agent`, `filters`, `framework_embedder` | code that the retrievers for frameworks share |
 """

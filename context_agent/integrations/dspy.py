@@ -9,7 +9,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.functions import SearchTool
-from context_agent.integrations.opening import OpenAgent, open_agent
+from context_agent.integrations.open_agent import OpenAgent, open_agent
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
 from context_agent.retrieval.filters import Where
 

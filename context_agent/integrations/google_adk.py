@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_agent._support.extras import extra
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.pruning.pruner import DEFAULT_BUDGET
 
 with extra("google-adk"):

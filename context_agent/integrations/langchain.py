@@ -11,9 +11,9 @@ from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.framework_embedder import FrameworkEmbedder
-from context_agent.integrations.opening import OpenAgent, open_agent
+from context_agent.integrations.open_agent import OpenAgent, open_agent
+from context_agent.integrations.passage_pruning import THRESHOLD, prune
 from context_agent.integrations.passages import METADATA_PREFIX, PassageRetriever, RetrievedPassage
-from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.filters import Where
 

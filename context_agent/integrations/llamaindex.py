@@ -10,9 +10,9 @@ from context_agent.errors import ConfigError
 from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.filters import from_llamaindex
 from context_agent.integrations.framework_embedder import FrameworkEmbedder
-from context_agent.integrations.opening import OpenAgent, open_agent
+from context_agent.integrations.open_agent import OpenAgent, open_agent
+from context_agent.integrations.passage_pruning import THRESHOLD, prune
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
-from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.retrieval.filters import Where
 
 if TYPE_CHECKING:

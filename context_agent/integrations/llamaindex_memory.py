@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import PrivateAttr, SerializeAsAny
 
 from context_agent._support.extras import extra
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.pruning.pruner import DEFAULT_BUDGET
 
 with extra("llamaindex"):

@@ -10,8 +10,8 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, TOOL_NAME, SearchTool
-from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import DEFAULT_BUDGET
 from context_agent.retrieval.filters import Where
 

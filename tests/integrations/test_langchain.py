@@ -23,7 +23,7 @@ from context_agent import MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError, CorpusEmptyError, EmbedderError
 from context_agent.harness.trajectory_file import read
 from context_agent.integrations.langchain import ContextAgentRetriever, PruningCompressor
-from context_agent.integrations.pruning import THRESHOLD
+from context_agent.integrations.passage_pruning import THRESHOLD
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from tests.support.film_question import QUESTION, TEXTS, vector
 

@@ -20,7 +20,7 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 from context_agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.llamaindex import ContextAgentRetriever, PruningPostprocessor
-from context_agent.integrations.pruning import THRESHOLD
+from context_agent.integrations.passage_pruning import THRESHOLD
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from tests.support.film_question import QUESTION, TEXTS, vector
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
+from context_agent.integrations.conversation_pruners import ConversationPruners, PrefixCaching
 from context_agent.integrations.server.proxy import BodyPruner, caching_api
 from context_agent.pruning import ContextPruner, Prices, pruner
 from context_agent.tokens import CharCounter

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from context_agent.integrations.pruning import prune
+from context_agent.integrations.passage_pruning import prune
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedPassage, analyze_question
 from context_agent.policies.bridge.features import _best_sentence
 from context_agent.text.names import mentions

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.blocks import MOST_SHORT, SMALL, Passage

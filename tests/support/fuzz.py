@@ -288,7 +288,7 @@ def prune_conversations() -> Iterator[Attack]:
     from pydantic import ValidationError
 
     from context_agent.errors import ContextAgentError
-    from context_agent.integrations.pruning import ConversationPruners
+    from context_agent.integrations.conversation_pruners import ConversationPruners
     from context_agent.integrations.server.conversations import prune_conversation
     from context_agent.integrations.server.proxy import BodyPruner
     from context_agent.integrations.server.schema import PruneRequest

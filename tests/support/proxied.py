@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.proxy import Proxy, proxy_application
 from context_agent.integrations.server.settings import Settings
 from context_agent.pruning.pruner import ContextPruner

@@ -18,6 +18,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import Progress
 from context_agent.errors import ConfigError, ContextAgentError, PatternError
 from context_agent.harness.episode import DEFAULT_K
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.mcp.results import (
     Detail,
     PassagesResult,
@@ -29,7 +30,6 @@ from context_agent.integrations.mcp.results import (
     read_result,
     retrieve_result,
 )
-from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.integrations.server.conversations import prune_conversation
 from context_agent.integrations.server.errors import Problem, problem_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.json_encoding import encode
 from context_agent.integrations.server.schema import PruneAnswer, PruneRequest
 from context_agent.pruning.prices import Prices

@@ -13,11 +13,11 @@ from context_agent._support.extras import extra
 from context_agent.agent import Progress
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.policy import AdjustableEffort
-from context_agent.integrations.feedback import FeedbackLog, Judgment, judgment
-from context_agent.integrations.pruning import (
+from context_agent.integrations.conversation_pruners import (
     ConversationPruners,
     conversation_digest,
 )
+from context_agent.integrations.feedback import FeedbackLog, Judgment, judgment
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.integrations.server.completions import Completion, question_of
 from context_agent.integrations.server.conversations import prune_conversation

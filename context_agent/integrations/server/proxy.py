@@ -30,7 +30,7 @@ from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent._support.json_text import differences, with_values
 from context_agent._support.unread_bytes import close_unread
 from context_agent.errors import ConfigError
-from context_agent.integrations.pruning import DAY, HOUR, MINUTE, ConversationPruners, PrefixCaching
+from context_agent.integrations.conversation_pruners import DAY, HOUR, MINUTE, ConversationPruners, PrefixCaching
 from context_agent.integrations.server.admission import Ticket
 from context_agent.integrations.server.bodies import read_body
 from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body

@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.logs import SERVER_LOGGER
 from context_agent.integrations.server.proxy import BodyPruner, upstream_address
 from context_agent.policies.chat.scripted_server import ScriptedServer, says

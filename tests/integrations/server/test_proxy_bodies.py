@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from context_agent._support.json_text import differences, with_values
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
 from context_agent.integrations.server.proxy import BodyPruner, conversation_field
 from context_agent.pruning import ContextPruner, Prices

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.proxy import Proxy, proxy_application
 from context_agent.integrations.server.savings import (
     MAX_CONVERSATIONS,
