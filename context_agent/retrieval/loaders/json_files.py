@@ -64,7 +64,8 @@ def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
             yield from _record(reading, number, record)
     else:
         long = len(raw) > LONG_LINES * (raw.count("\n") + 1)
-        yield document(reading, json_lines(value) if long else raw, PurePath(reading.path).name)
+        escaped = r"\u" in raw  # words with escapes inside are not found
+        yield document(reading, json_lines(value) if long or escaped else raw, PurePath(reading.path).name)
 
 
 def _conversations(reading: Reading, values: list[Any]) -> Iterator[Document]:

@@ -199,15 +199,18 @@ _PACKAGES: Mapping[str, Reader] = {
     ".xlsm": read_xlsx,
     ".xlsx": read_xlsx,
 }
+_XML = ".atom .dbk .dita .fb2 .gpx .kml .opml .plist .rdf .rss .tmx .xlf .xliff .xml".split()
 READERS: Mapping[str, Reader] = {
     "": read_any,
     **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
+    **dict.fromkeys(_XML, read_xml),
     **{extension: _if_begins(reader, _PACKAGE_MAGICS) for extension, reader in _PACKAGES.items()},
     ".csv": read_csv,
     ".eml": read_message,
     ".emlx": read_apple_message,
     ".enex": read_enex,
-    ".fb2": read_xml,
+    ".geojson": _read_json,
+    ".har": _read_json,
     ".htm": read_html,
     ".html": read_html,
     ".ics": read_calendar,
@@ -219,11 +222,13 @@ READERS: Mapping[str, Reader] = {
     ".mht": read_message,
     ".mhtml": read_message,
     ".md": read_markdown,
+    ".mdx": read_markdown,
     ".ndjson": _read_jsonl,
     ".nws": read_message,
-    ".opml": read_xml,
     ".parquet": read_parquet,
     ".pdf": _if_begins(read_pdf, [b"%PDF-"], within=PDF_MAGIC_WITHIN),
+    ".qmd": read_markdown,
+    ".rmd": read_markdown,
     ".rst": read_rst,
     ".rtf": read_rtf,
     ".srt": read_transcript,
@@ -233,7 +238,6 @@ READERS: Mapping[str, Reader] = {
     ".vcf": read_contacts,
     ".vtt": read_transcript,
     ".xhtml": read_html,
-    ".xml": read_xml,
 }
 """The reader of each extension. The reader for "" reads all other sources."""
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import LARGEST_CONTROL_SHARE, utf_encoding
+from context_agent.retrieval.loaders.decoding import LARGEST_CONTROL_SHARE, unix_lines, utf_encoding
+from context_agent.retrieval.loaders.plain_markup import MANUAL_PAGE, MANUAL_WITHIN, readable_text, stated_title
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.types import Document
 
@@ -59,8 +60,6 @@ MARK_WITHIN = 1_000
 """The number of characters at the beginning of a file in which a generator's mark counts."""
 _CHANGELOGS = frozenset({"changelog", "changes"})
 """The names of lists of changes. Programs write them from what people wrote."""
-_MANUAL_PAGE = re.compile(r"^\.(?:TH|Dd) ", re.MULTILINE)
-"""The first macro of a manual page. Programs write such pages from a documentation, for people to read."""
 _MAIL_INDEX = "// <!-- <mdb:mork:z"
 """The beginning of an index that Thunderbird keeps beside each mailbox."""
 _SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
@@ -123,13 +122,14 @@ def check_written(reading: Reading, text: str) -> None:
 
 
 def read_other_text(reading: Reading) -> Iterator[Document]:
-    """Yield the text of a file in no known format, titled by the file's name."""
+    """Yield the text of a file that has no reader of its own, titled by its title in markup or by the file's name."""
     try:
         text = decoded(reading, content(reading)).text
     except DataError as error:
         raise LeftOutError(str(error)) from error
     check_written(reading, text)
-    yield document(reading, text, PurePath(reading.path).name)
+    text = readable_text(reading.path, unix_lines(text))
+    yield document(reading, text, stated_title(reading.path, text) or PurePath(reading.path).name)
 
 
 def is_generated(path: str, text: str) -> bool:
@@ -141,7 +141,7 @@ def is_generated(path: str, text: str) -> bool:
         return True
     if name.endswith(".map") and _SOURCE_MAP.match(text):
         return True
-    if PurePath(name).stem.lower() in _CHANGELOGS or _MANUAL_PAGE.search(text, 0, MARK_WITHIN):
+    if PurePath(name).stem.lower() in _CHANGELOGS or MANUAL_PAGE.search(text, 0, MANUAL_WITHIN):
         return False
     lines = text[:MARK_WITHIN].lower().splitlines()
     return any(_has_mark(" ".join(lines[at : at + 2])) for at in range(len(lines)))

@@ -21,26 +21,34 @@ from context_agent.types import Document, Section
 
 MAX_PARTS = 20_000
 """The most sections of a file. The text of further sections is chunked like any text."""
+_ENTRIES = frozenset({"Placemark", "entry", "item", "note", "page"})
+"""The elements of feeds, maps, wikis and exported notes that have a title of their own."""
+_NAMED_ROOTS = frozenset({"gpx", "kml"})
+"""The roots of files whose titles are in `name` elements."""
+_SPACE = "xml:space"
 _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
 """Marks of HTML inside the text of an element, as in feeds and exported notes."""
 
 
 def read_xml(reading: Reading) -> Iterator[Document]:
-    """Yield the elements of a file as one document, titled by its first `title` element."""
-    yield from _elements(reading, "")
+    """Yield the elements of a file as one document. Entries with a title of their own are sections.
+
+    The title is that of the file, or else its name.
+    """
+    yield from _elements(reading, PurePath(reading.path).name)
 
 
 def read_enex(reading: Reading) -> Iterator[Document]:
     """Yield an Evernote export as one document. Each note is a section with its own title."""
-    yield from _elements(reading, "note")
+    yield from _elements(reading, PurePath(reading.path).stem)
 
 
-def _elements(reading: Reading, part: str) -> Iterator[Document]:
-    """Yield the document of a file. Elements named `part` become sections."""
+def _elements(reading: Reading, name: str) -> Iterator[Document]:
+    """Yield the document of a file, titled by its `name` if it has no title."""
     check_head(reading)
     size = len(content(reading))
     reading.stream.seek(0)
-    lines = _Lines(reading.options.max_size, part)
+    lines = _Lines(reading.options.max_size)
     try:
         for event in xml_events(reading.stream, None):
             lines.add(event)
@@ -52,8 +60,7 @@ def _elements(reading: Reading, part: str) -> Iterator[Document]:
     text = "\n".join(lines.done)
     if size and not text.strip():
         raise DataError("the file's XML contains no text")
-    title = PurePath(reading.path).stem if part else lines.title or PurePath(reading.path).name
-    yield document(reading, text, title, sections=tuple(lines.sections[:MAX_PARTS]))
+    yield document(reading, text, lines.title or name, sections=tuple(lines.sections[:MAX_PARTS]))
 
 
 @dataclass(slots=True)
@@ -61,13 +68,18 @@ class _Lines:
     """The lines collected so far. An element inside a sentence does not begin a line."""
 
     most: int
-    part: str = ""
-    """The name of the elements that become sections, or "" for none."""
     done: list[str] = field(default_factory=list)
     title: str = ""
+    """The first title that is not that of an entry."""
     sections: list[Section] = field(default_factory=list)
+    _title_name: str = ""
+    """The name of the elements that are titles, by the root of the file."""
     _part: tuple[int, str] = (0, "")
-    """The start of the current section, and its title."""
+    """The start of the current entry, and its title."""
+    _parts: int = 0
+    """The number of open entries. Only the outermost one is a section."""
+    _verbatim: bool = False
+    """True if the lines of the element's text stay."""
     _line: list[str] = field(default_factory=list)
     _label: str = ""
     _inline: list[bool] = field(default_factory=list)
@@ -82,38 +94,52 @@ class _Lines:
                 self._has_text[-1] = self._has_text[-1] or not event.text.isspace()
             case Kind.START:
                 inline = self._has_text[-1]
+                self._title_name = self._title_name or ("name" if event.name in _NAMED_ROOTS else "title")
                 if not inline:
                     self._end_line("")
                     self._label = _label(event.name, event.attributes)
-                    if event.name == self.part:
+                    self._verbatim = event.attributes.get(_SPACE) == "preserve"
+                    if event.name in _ENTRIES and not self._parts:
                         self._part = (self._size, "")
+                self._parts += event.name in _ENTRIES
                 self._inline.append(inline)
                 self._has_text.append(inline)
             case Kind.END:
                 self._has_text.pop()
+                self._parts -= event.name in _ENTRIES
                 if not self._inline.pop():
                     self._end_line(event.name)
-                    if event.name == self.part and self._size > self._part[0]:
-                        start, title = self._part
+                    start, title = self._part
+                    if event.name in _ENTRIES and not self._parts and title:
                         self.sections.append(Section(start, self._size - 1, one_line(storable(title))))
 
     def _end_line(self, name: str) -> None:
         text = "".join(self._line)
         is_page = any(mark in text for mark in _PAGE_MARKS)
-        text = page_text(unix_lines(text))[1] if is_page else " ".join(text.split())
+        if is_page:
+            text = page_text(unix_lines(text))[1]
+        elif self._verbatim:
+            text = unix_lines(text).strip()
+        else:
+            text = " ".join(text.split())
         if text or self._label.endswith(")"):  # it has attributes
             self.done.append(f"{self._label}: {text}" if self._label and text else text or self._label)
             self._size += len(self.done[-1]) + 1
             if self._size > self.most:
                 raise DataError(f"the text has more than {self.most:,} characters. Split the file.")
-        if name == "title":
-            self.title = self.title or text
+        if name == self._title_name and self._parts:
             self._part = (self._part[0], self._part[1] or text)
-        self._line, self._label = [], ""
+        elif name == self._title_name:
+            self.title = self.title or text
+        self._line, self._label, self._verbatim = [], "", False
 
 
 def _label(name: str, attributes: Attributes) -> str:
     """Return the name of an element with its attributes in parentheses, without namespace declarations."""
-    values = (f"{key}={' '.join(value.split())}" for key, value in attributes.items() if not key.startswith("xmlns"))
+    values = (
+        f"{key}={' '.join(value.split())}"
+        for key, value in attributes.items()
+        if not key.startswith("xmlns") and key != _SPACE
+    )
     listed = ", ".join(values)
     return f"{name} ({listed})" if listed else name

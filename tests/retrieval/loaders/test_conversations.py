@@ -409,3 +409,16 @@ def test_a_chat_of_whatsapp_has_speakers_and_times(tmp_path: Path, lines: list[s
 def test_a_text_that_is_no_chat_is_unchanged(tmp_path: Path, text: str) -> None:
     (document,), _ = read(write(tmp_path, "a.txt", text))
     assert (document.text, document.sections) == (text, ())
+
+
+def test_escapes_in_the_text_of_json_are_read(tmp_path: Path) -> None:
+    (document,), _ = read(write(tmp_path, "a.json", '{"weir": "M\\u00fchle", "rooms": [1]}'))
+    assert document.text == '{\n"weir": "Mühle",\n"rooms": [\n1\n]\n}'
+    (document,), _ = read(write(tmp_path, "b.json", '{"weir": "Mühle"}'))
+    assert document.text == '{"weir": "Mühle"}'
+
+
+@pytest.mark.parametrize("name", ["a.har", "a.geojson"])
+def test_json_of_one_line_under_another_name_is_one_document(tmp_path: Path, name: str) -> None:
+    (document,), reasons = read(write(tmp_path, name, {"log": {"entries": [1]}}))
+    assert (document.id, document.title, reasons) == (name, name, [])

@@ -36,7 +36,7 @@ def write(folder: Path, name: str, data: str | bytes) -> Path:
         ("settings.toml", "[tool]\nname = 'x'\n"),
         ("app.log", "2026-01-01 12:00 started\n" * 1_000),
         ("colored.log", "\x1b[31merror\x1b[0m: it failed\n"),
-        ("notes.org", "* Heading\nText.\n"),
+        ("notes.org", "Text.\n"),
         ("one-line.adoc", PROSE * 500),
         ("chinese.tex", "天文台记录每一场经过港口的风暴" * 500),
         ("wide.tf", 'variable "x" {}\n'.encode("utf-16")),

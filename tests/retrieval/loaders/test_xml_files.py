@@ -36,6 +36,66 @@ def test_line_ends_in_attributes_do_not_shift_the_notes_after_them(tmp_path: Pat
     assert parts == ["note (a=x y)\ntitle: One", "title: Two\na"]
 
 
+FEED = """\
+<rss><channel><title>Weir news</title>
+<item><title>Gate</title><d>&lt;p>Old.&lt;/p></d></item>
+<item><title>Mill</title></item></channel></rss>
+"""
+WIKI = """\
+<mediawiki><siteinfo><sitename>Weirs</sitename></siteinfo><page><title>Brasko</title><revision>
+<text bytes="9" xml:space="preserve">Old.
+
+* One
+* Two
+</text></revision></page></mediawiki>
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "xml", "title", "sections"),
+    [
+        (
+            "news.rss",
+            FEED,
+            "Weir news",
+            {"Gate": "title: Gate\nd: Old.", "Mill": "title: Mill"},
+        ),
+        (
+            "news.atom",
+            "<feed><title>Weir news</title><entry><author><name>Ann</name></author><title>Gate</title></entry></feed>",
+            "Weir news",
+            {"Gate": "name: Ann\ntitle: Gate"},
+        ),
+        (
+            "weirs.kml",
+            "<kml><Document><name>Weirs</name><Placemark><name>Brasko</name><title>x</title></Placemark></Document></kml>",
+            "Weirs",
+            {"Brasko": "name: Brasko\ntitle: x"},
+        ),
+        ("walk.gpx", "<gpx><trk><name>To Brasko</name></trk></gpx>", "To Brasko", {}),
+        (
+            "wiki.xml",
+            WIKI,
+            "wiki.xml",
+            {"Brasko": "title: Brasko\ntext (bytes=9): Old.\n\n* One\n* Two"},
+        ),
+        (
+            "a.xml",
+            "<a><item>One</item><item><item><title>Two</title></item></item></a>",
+            "a.xml",
+            {"Two": "title: Two"},
+        ),
+        ("app.xliff", "<xliff><trans-unit><source>Gate</source></trans-unit></xliff>", "app.xliff", {}),
+    ],
+)
+def test_entries_of_a_file_are_sections_with_their_own_titles(
+    tmp_path: Path, name: str, xml: str, title: str, sections: dict[str, str]
+) -> None:
+    (document,), reasons = read(tmp_path / name, xml)
+    assert (document.title, reasons) == (title, [])
+    assert {part.title: document.text[part.start : part.end] for part in document.sections} == sections
+
+
 @pytest.mark.parametrize(
     "text",
     [

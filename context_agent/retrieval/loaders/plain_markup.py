@@ -1,0 +1,118 @@
+r"""The titles of files in markup that has no reader of its own, and the letters that such files write as escapes.
+
+Words with escapes inside, such as `G{\"o}del`, are not found by a search. The rest of the markup stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from pathlib import PurePath
+
+TITLE_SEARCH_CHARACTERS = 16_384
+"""The number of characters at the beginning of a file in which its title is searched."""
+LONGEST_ESCAPED_TITLE = 1_000
+_LATEX = (".bib", ".bst", ".cls", ".ltx", ".sty", ".tex")
+_ASCIIDOC = re.compile(r"^[=#] (\S[^\n]*)", re.MULTILINE)
+_WIKI = re.compile(r"^={1,6}([^=\n]+)=", re.MULTILINE)
+_TITLES: Mapping[str, tuple[re.Pattern[str], ...]] = {
+    **dict.fromkeys((".adoc", ".asciidoc"), (_ASCIIDOC,)),
+    **dict.fromkeys((".mediawiki", ".wiki"), (_WIKI,)),
+    ".org": (
+        re.compile(r"^#\+title:([^\n]*)", re.IGNORECASE | re.MULTILINE),
+        re.compile(r"^\*{1,9} ([^\n]*)", re.MULTILINE),
+    ),
+    ".textile": (re.compile(r"^h1\. ([^\n]*)", re.MULTILINE),),
+    ".typ": (re.compile(r"^= ([^\n]*)", re.MULTILINE),),
+}
+"""The patterns of a title, by extension. The first one that is found counts."""
+_LATEX_TITLES = (re.compile(r"\\title\*?(?=[\[{])"), re.compile(r"\\(?:chapter|section)\*?(?=[\[{])"))
+_LATEX_MARKS = re.compile(r"\\(?:[a-zA-Z]{1,40}\*?|\\)|[{}$~]")
+_ACCENTS = dict(zip("`'^~\"=.uvHcdbrk", map(chr, (
+    0x300, 0x301, 0x302, 0x303, 0x308, 0x304, 0x307, 0x306, 0x30C, 0x30B, 0x327, 0x323, 0x331, 0x30A, 0x328
+)), strict=True))  # fmt: skip
+"""The combining character of each accent in LaTeX."""
+_LETTERS = {
+    "ss": "ß",
+    "o": "ø",
+    "O": "Ø",
+    "aa": "å",
+    "AA": "Å",
+    "ae": "æ",
+    "AE": "Æ",
+    "oe": "œ",
+    "OE": "Œ",
+    "l": "ł",
+    "L": "Ł",
+}
+_ACCENT = re.compile(
+    r"(?P<outer>\{)?\\(?:(?P<sign>[`'^~\"=.])|(?P<name>[uvHcdbrk])(?:(?=\{)|(?(outer)(?= )|(?!))))"
+    r"[ ]?(?P<inner>\{)?\\?(?P<letter>[a-zA-Z])(?(inner)\})(?(outer)\})"
+)
+_LETTER = re.compile(r"\{\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])\}|\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])(?:\{\}|[ ](?=[a-z]))")
+_CAPITAL = re.compile(r"(?<![\\a-zA-Z\]}])\{([A-Z]{1,20})\}(?=[a-z])")
+_UNICODE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+_MANUAL_FONT = re.compile(r"\\f(?:\[[^\]\n]{0,20}\]|\([^\n]{2}|[^\n])")
+_MANUAL_ESCAPES = {
+    r"\-": "-", r"\(oq": "‘", r"\(cq": "’", r"\(lq": "“", r"\(rq": "”", r"\(aq": "'", r"\(dq": '"', r"\(em": "—",
+    r"\(en": "–", r"\(bu": "•", r"\(co": "©", r"\&": "", r"\:": "", r"\|": "", r"\^": "", r"\ ": " ", r"\~": " ",
+    r"\e": "\\",
+}  # fmt: skip
+_MANUAL_ESCAPE = re.compile(r"\\(?:\([a-zA-Z]{2}|[-&:|^ ~e])")
+_MANUAL_NAME = re.compile(r"^\.S[Hh] \"?NAME\"?[ \t]*\n([^.\n][^\n]*)", re.MULTILINE)
+MANUAL_PAGE = re.compile(r"^\.(?:TH|Dd) ", re.MULTILINE)
+"""The first macro of a manual page."""
+MANUAL_WITHIN = 1_000
+"""The number of characters at the beginning of a manual page in which its first macro stands."""
+
+
+def readable_text(path: str, text: str) -> str:
+    """Return the text of a file with the letters that its escapes stand for."""
+    extension = PurePath(path).suffix.lower()
+    if extension in _LATEX:
+        text = _LETTER.sub(_letter, _ACCENT.sub(_accented, text))
+        return _CAPITAL.sub(r"\1", text) if extension == ".bib" else text
+    if extension == ".properties":
+        return _UNICODE.sub(_unescaped, text)
+    if MANUAL_PAGE.search(text, 0, MANUAL_WITHIN):
+        return _MANUAL_ESCAPE.sub(lambda escape: _MANUAL_ESCAPES.get(escape[0], escape[0]), _MANUAL_FONT.sub("", text))
+    return text
+
+
+def stated_title(path: str, text: str) -> str:
+    """Return the title that a file in markup states. If it states none, return an empty string."""
+    extension, head = PurePath(path).suffix.lower(), text[:TITLE_SEARCH_CHARACTERS]
+    if extension in {".tex", ".ltx"}:
+        found = next((found for pattern in _LATEX_TITLES if (found := pattern.search(head))), None)
+        return _latex_argument(head[found.end() :][:LONGEST_ESCAPED_TITLE]) if found else ""
+    if MANUAL_PAGE.search(head, 0, MANUAL_WITHIN):
+        name = _MANUAL_NAME.search(head)
+        return name[1].strip() if name else ""
+    patterns = _TITLES.get(extension, ())
+    return next((found[1].strip() for pattern in patterns if (found := pattern.search(head)) and found[1].strip()), "")
+
+
+def _latex_argument(text: str) -> str:
+    """Return the words of the argument with which a text begins, behind an optional one."""
+    if text.startswith("["):
+        text = text.partition("]")[2]
+    depth = 0
+    for end, character in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth <= 0:
+            return _LATEX_MARKS.sub(" ", text[:end]).strip()
+    return ""
+
+
+def _accented(escape: re.Match[str]) -> str:
+    return unicodedata.normalize("NFC", escape["letter"] + _ACCENTS[escape["sign"] or escape["name"]])
+
+
+def _letter(escape: re.Match[str]) -> str:
+    return _LETTERS[escape[1] or escape[2]]
+
+
+def _unescaped(escapes: re.Match[str]) -> str:
+    codes = bytes.fromhex(escapes[0].replace("\\u", ""))
+    return codes.decode("utf-16-be", "replace")

@@ -1,0 +1,74 @@
+"""Files in markup that has no reader of its own: their titles, and words with escapes inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from context_agent.retrieval.loaders import load
+from context_agent.types import Document
+
+MANUAL = """\
+.TH GATE 1 "2024-01-02" "Weir 1.0"
+.SH NAME
+gate \\- open a gate
+.SH DESCRIPTION
+The \\fBsluice\\fR \\f[CR]gate\\f[] is \\(lqold\\(rq.
+"""
+
+
+def only(path: Path, text: str) -> Document:
+    path.write_text(text, "utf-8")
+    (document,) = load(path)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("a.org", "* Gates\n#+Title: Brasko Weir\n", "Brasko Weir"),
+        ("a.org", "#+title:\n* Gates\n", "Gates"),
+        ("a.adoc", "// note\n= Brasko Weir\nLena Ortiz\n\n== Gates\n", "Brasko Weir"),
+        ("a.wiki", "== Brasko Weir ==\nThe gate.\n", "Brasko Weir"),
+        ("a.mediawiki", "{| x=1\n|}\n= Brasko Weir =\n", "Brasko Weir"),
+        ("a.textile", "h1. Brasko Weir\n", "Brasko Weir"),
+        ("a.typ", "#set page(width: 1cm)\n= Brasko Weir\n", "Brasko Weir"),
+        ("a.tex", "\\section{Gates}\n\\title[Short]{Brasko \\\\ \\emph{Weir}}\n", "Brasko Weir"),
+        ("a.tex", "\\section*{The \\textbf{gates}}\n", "The gates"),
+        ("a.tex", "\\title{never closed", "a.tex"),
+        ("gate.1", MANUAL, "gate - open a gate"),
+        ("gate.3", '.TH GATE 3\n.SH "NAME"\ngate\n', "gate"),
+        ("gate.1", ".Dd January 2, 2024\n.Dt GATE 1\n.Sh NAME\n.Nm gate\n", "gate.1"),
+        ("a.adoc", "No heading.\n", "a.adoc"),
+        ("a.conf", "= Brasko Weir\n", "a.conf"),
+    ],
+)
+def test_a_title_in_markup_is_the_title(tmp_path: Path, name: str, text: str, title: str) -> None:
+    assert only(tmp_path / name, text).title == title
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "read"),
+    [
+        ("a.bib", 'title = {G{\\"o}del, G\\"odel, G\\"{o}del}', "title = {Gödel, Gödel, Gödel}"),
+        ("a.bib", "{\\c c}a \\v{s} \\'{\\i} stra{\\ss}e S\\o{}ren stra\\ss e", "ça š í straße Søren straße"),
+        ("a.bib", "title={W}eirs of the {N}orth, {DNA}", "title=Weirs of the North, {DNA}"),
+        ("a.tex", 'x_{N}y \\d x \\textbf{N}ame G\\"odel', "x_{N}y \\d x \\textbf{N}ame Gödel"),
+        ("a.properties", "gate=G\\u00e4te \\ud83d\\ude00 \\ud83d \\\\n", "gate=Gäte 😀 \ufffd \\\\n"),
+        ("a.conf", 'G\\"odel \\u00e4', 'G\\"odel \\u00e4'),
+    ],
+)
+def test_letters_that_are_written_as_escapes_are_read(tmp_path: Path, name: str, text: str, read: str) -> None:
+    assert only(tmp_path / name, f"{text}\n").text == f"{read}\n"
+
+
+def test_the_fonts_of_a_manual_page_are_not_part_of_its_words(tmp_path: Path) -> None:
+    document = only(tmp_path / "gate.1", MANUAL)
+    assert document.text.endswith("gate - open a gate\n.SH DESCRIPTION\nThe sluice gate is “old”.\n")
+
+
+@pytest.mark.parametrize("name", ["a.qmd", "a.Rmd", "a.mdx"])
+def test_dialects_of_markdown_have_front_matter(tmp_path: Path, name: str) -> None:
+    document = only(tmp_path / name, '---\ntitle: "Brasko Weir"\nyear: 1901\n---\n\n## Gates\n')
+    assert (document.title, document.text, document.metadata["year"]) == ("Brasko Weir", "## Gates\n", 1901)
