@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package, table
+from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package, table, table_title
 from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Event, Kind, attribute
 from context_agent.types import Document
@@ -82,7 +82,7 @@ def read_ods(reading: Reading) -> Iterator[Document]:
     """Yield the sheets of a spreadsheet as one document. Each begins with its name and has a line for each row."""
     with opened_package(reading) as package:
         text = package.joined(_sheets(package))
-    yield document(reading, text)
+    yield document(reading, text, table_title(text))
 
 
 def _sheets(package: Package) -> Iterator[str]:

@@ -190,6 +190,10 @@ def first_texts(events: Iterator[Event]) -> dict[str, str]:
     return texts
 
 
+SHEET_TITLE_CHARACTERS = 4_000
+"""The number of characters at the beginning of a spreadsheet's text in which its title is searched."""
+
+
 def table(rows: Iterable[Iterable[str]]) -> str:
     """Return a line for each nonempty row, with ` | ` between its cells."""
     lines = (" | ".join(" ".join(cell.split()) for cell in row).rstrip("| ") for row in rows)
@@ -199,6 +203,15 @@ def table(rows: Iterable[Iterable[str]]) -> str:
 def first_heading(text: str) -> str:
     """Return the first heading of the text. If there is none, return an empty string."""
     return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
+
+
+def table_title(text: str) -> str:
+    """Return the title above the table of the first sheet of a text. If there is none, return an empty string.
+
+    A title is a row with one cell, and a row below it has several.
+    """
+    first, *below = text[:SHEET_TITLE_CHARACTERS].partition("\n## ")[0].splitlines()[2:] or [""]
+    return first if " | " not in first and any(" | " in row for row in below) else ""
 
 
 @contextmanager

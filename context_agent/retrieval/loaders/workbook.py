@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.options import LoadOptions
-from context_agent.retrieval.loaders.packages import Package, opened_package, table
+from context_agent.retrieval.loaders.packages import Package, opened_package, table, table_title
 from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, attribute, grammar, reference
 from context_agent.types import Document
@@ -54,7 +54,7 @@ def read_xlsx(reading: Reading) -> Iterator[Document]:
     with opened_package(reading) as package:
         text = package.joined(_sheets(package, reading.options))
         properties = package.properties()
-    yield document(reading, text, str(properties.pop("title", "")), properties)
+    yield document(reading, text, str(properties.pop("title", "")) or table_title(text), properties)
 
 
 def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:

@@ -23,8 +23,8 @@ MAX_PARTS = 20_000
 """The most sections of a file. The text of further sections is chunked like any text."""
 _ENTRIES = frozenset({"Placemark", "entry", "item", "note", "page"})
 """The elements of feeds, maps, wikis and exported notes that have a title of their own."""
-_NAMED_ROOTS = frozenset({"gpx", "kml"})
-"""The roots of files whose titles are in `name` elements."""
+_TITLE_NAMES = {"FictionBook": "book-title", "gpx": "name", "kml": "name"}
+"""The name of the elements that are titles, by the root of the file. In other files it is `title`."""
 _SPACE = "xml:space"
 _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
 """Marks of HTML inside the text of an element, as in feeds and exported notes."""
@@ -94,7 +94,7 @@ class _Lines:
                 self._has_text[-1] = self._has_text[-1] or not event.text.isspace()
             case Kind.START:
                 inline = self._has_text[-1]
-                self._title_name = self._title_name or ("name" if event.name in _NAMED_ROOTS else "title")
+                self._title_name = self._title_name or _TITLE_NAMES.get(event.name, "title")
                 if not inline:
                     self._end_line("")
                     self._label = _label(event.name, event.attributes)

@@ -141,6 +141,27 @@ def test_a_workbook_gives_its_sheets_row_by_row(tmp_path: Path) -> None:
     assert document.title == "a"
 
 
+@pytest.mark.parametrize(
+    ("rows", "title"),
+    [
+        ([["Sales of mills"], [], ["name", "qty"], ["Osterby", 3]], "Sales of mills"),
+        ([["name", "qty"], ["Osterby", 3]], "a"),
+        ([["name"], ["Osterby"]], "a"),
+    ],
+)
+def test_a_row_above_the_first_table_of_a_workbook_is_its_title(
+    tmp_path: Path, rows: list[list[object]], title: str
+) -> None:
+    import openpyxl
+
+    new_workbook = openpyxl.Workbook()
+    for row in rows:
+        new_workbook.active.append(row)
+    new_workbook.create_sheet("More").append(["a", "b"])
+    new_workbook.save(tmp_path / "a.xlsx")
+    assert only(tmp_path / "a.xlsx").title == title
+
+
 def test_a_book_gives_its_chapters_in_reading_order(tmp_path: Path) -> None:
     assert only(book(tmp_path / "a.epub")) == Document(
         "a.epub", "# One\n\nFirst.\n\n# Two\n\nSecond.", "The Weir", {"creator": "Ada", "path": "a.epub"}

@@ -193,6 +193,13 @@ def test_a_spreadsheet_of_opendocument_gives_its_sheets_row_by_row(tmp_path: Pat
     assert (document.title, reasons) == ("a", [])
 
 
+def test_a_row_above_the_table_of_a_spreadsheet_is_its_title(tmp_path: Path) -> None:
+    rows = (cell("Sales of mills"), cell("name") + cell("qty"))
+    table_rows = "".join(f"<table:table-row>{row}</table:table-row>" for row in rows)
+    open_document(tmp_path / "a.ods", f'<table:table table:name="S">{table_rows}</table:table>')
+    assert [document.title for document in load(tmp_path)] == ["Sales of mills"]
+
+
 def test_equal_cells_that_a_spreadsheet_stores_once_are_all_read(tmp_path: Path) -> None:
     row = cell(repeated="2") + cell("7", repeated="3") + cell("8") + cell("9", repeated="999999999")
     open_document(

@@ -72,6 +72,12 @@ WIKI = """\
             "Weirs",
             {"Brasko": "name: Brasko\ntitle: x"},
         ),
+        (
+            "a.fb2",
+            "<FictionBook><a><book-title>The Weir</book-title></a><title>One</title></FictionBook>",
+            "The Weir",
+            {},
+        ),
         ("walk.gpx", "<gpx><trk><name>To Brasko</name></trk></gpx>", "To Brasko", {}),
         (
             "wiki.xml",
