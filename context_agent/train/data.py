@@ -46,8 +46,8 @@ def open_data(data: DataConfig, note: Notify) -> Iterator[TrainingData]:
 
     Raises:
         ConfigError: If the run file names no questions or no index.
-        DataError: If a question's gold is not in the index and `data.missing_gold` does not allow dropping the
-            question.
+        DataError: If there are no questions, or two files have a question of the same id. Also if a question's gold is
+            not in the index and `data.missing_gold` does not allow dropping the question.
     """
     if data.world is None and not data.questions:
         raise ConfigError("the run file names no questions. Set data.questions to question files.")
@@ -104,11 +104,34 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
 
 
 def _read_questions(files: Sequence[str], note: Notify) -> list[Question]:
+    """Return the questions of the files. Skip invalid rows with a note.
+
+    Raises:
+        DataError: If two files have the same id, because the id of a question names its gold and its group. Also if
+            there are files, but no questions.
+    """
     problems: list[str] = []
-    questions = [question for file in files for question in load_questions(file, problems=problems)]
+    questions: dict[str, Question] = {}
+    file_of_id: dict[str, str] = {}
+    for file in files:
+        for question in load_questions(file, problems=problems):
+            if not question.question.strip():
+                problems.append(f"{file}: the question with the id {question.id!r} is empty")
+                continue
+            if question.id in questions:
+                raise DataError(
+                    f"{file} and {file_of_id[question.id]} both have a question with the id {question.id!r}, which is "
+                    "the number of the line if a question names no id. Give each question an id of its own."
+                )
+            questions[question.id], file_of_id[question.id] = question, file
     for problem in problems:
         note(f"skipped: {problem}")
-    return questions
+    if files and not questions:
+        raise DataError(
+            f"{', '.join(files)} {'has' if len(files) == 1 else 'have'} no questions. Write questions with `gold`, or "
+            "make some with `ctx1 synth tasks`."
+        )
+    return list(questions.values())
 
 
 def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: DataConfig, note: Notify) -> list[Question]:
@@ -118,8 +141,8 @@ def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: Data
     lost = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(
-            f"{lost}. No episode can retrieve it. Index the documents, or set data.missing_gold to drop these "
-            "questions."
+            f'{lost}. No episode can retrieve it. Index the documents, or set data.missing_gold = "drop" to leave '
+            "these questions out."
         )
     if lost:
         note(f"{len(lost.questions)} of {len(questions)} questions are dropped, because {lost}")

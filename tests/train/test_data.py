@@ -65,6 +65,32 @@ def test_questions_with_missing_gold_can_be_dropped_and_reported(questions: str)
     assert any("not valid JSON" in note for note in notes)
 
 
+def test_questions_of_several_files_have_ids_of_their_own(questions: str, tmp_path: Path) -> None:
+    """A question without an id has the number of its line. Gold and rewards are found by the id."""
+    paths = [tmp_path / name for name in ("first.jsonl", "second.jsonl")]
+    for path, gold in zip(paths, "ab", strict=True):
+        path.write_text(json.dumps({"question": f"which {gold}?", "gold": [gold]}) + "\n")
+    first, second = map(str, paths)
+    assert collect_ids(DataConfig(questions=(first,), dev=(second,), path="x"))[0] == ["1"]
+    for files in ((first, second), (first, first)):
+        with pytest.raises(DataError, match=r"both have a question with the id '1'"):
+            collect_ids(DataConfig(questions=files, path="x"))
+        with pytest.raises(DataError, match=r"both have a question with the id '1'"):
+            collect_ids(DataConfig(questions=(questions,), dev=files, path="x", missing_gold="drop"))
+
+
+def test_empty_questions_are_skipped_and_empty_files_refused(tmp_path: Path, questions: str) -> None:
+    """An episode of an empty question would stop the run when the question is drawn, perhaps after days."""
+    path = tmp_path / "blank.jsonl"
+    path.write_text('{"id": "x", "question": " ", "gold": ["a"]}\n{"id": "y", "question": "which?", "gold": ["a"]}\n')
+    ids, notes = collect_ids(DataConfig(questions=(str(path),), path="x"))
+    assert (ids, notes) == (["y"], [f"skipped: {path}: the question with the id 'x' is empty"])
+    path.write_text("")
+    for files in ({"questions": (str(path),)}, {"questions": (questions,), "dev": (str(path),)}):
+        with pytest.raises(DataError, match=r"blank\.jsonl has no questions"):
+            collect_ids(DataConfig(path="x", missing_gold="drop", **files))
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [
