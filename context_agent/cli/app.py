@@ -133,8 +133,8 @@ _add_commands(
         "Language models": {
             "sft": "context_agent.cli.train:sft",
             "rl": "context_agent.cli.train:rl",
-            "merge": "context_agent.cli.trained:merge",
-            "export": "context_agent.cli.trained:export",
+            "merge": "context_agent.cli.train_export:merge",
+            "export": "context_agent.cli.train_export:export",
             "judge-check": "context_agent.cli.train:judge_check",
             "verl": "context_agent.cli.train:verl",
         },
