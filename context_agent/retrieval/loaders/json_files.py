@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.chat_exports import chats_in
+from context_agent.retrieval.loaders.chat_exports import chats_in, format_of
 from context_agent.retrieval.loaders.conversations import (
     is_conversation,
     nothing_said,
@@ -52,11 +52,16 @@ def _read(reading: Reading) -> Iterator[Document]:
 
 def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
     chats = value if isinstance(value, list) else chats_in(value)
-    if is_conversation(value):
-        if (whole := read_conversation(reading, value)) is None:
-            raise nothing_said()
+    whole = read_conversation(reading, value) if is_conversation(value) else None
+    is_export = isinstance(value, dict) and format_of(value) is not None
+    if whole is not None:
         yield whole
-    elif any(map(is_conversation, chats)):
+        return
+    if is_export:
+        reading.note_once("the messages of the chat contain no text, so the file is read as JSON")
+    elif is_conversation(value):
+        raise nothing_said()
+    if any(map(is_conversation, chats)):
         yield from _conversations(reading, chats)
     elif isinstance(value, list) and value and all(isinstance(record, dict) for record in value):
         remember_users(reading, value)

@@ -375,6 +375,13 @@ def test_an_export_that_lacks_what_its_format_has_is_read_as_json(tmp_path: Path
     assert (json.loads(document.text), document.sections, reasons) == (export, (), [])
 
 
+def test_an_exported_chat_without_text_is_read_as_json(tmp_path: Path) -> None:
+    message = {"createdDateTime": WHEN[0], "from": {"user": {"displayName": "Ann"}}, "body": {"content": "<img>"}}
+    (document,), reasons = read(write(tmp_path, "chat.json", {"value": [message]}))
+    assert (json.loads(document.text), document.sections) == ({"value": [message]}, ())
+    assert reasons == ["the messages of the chat contain no text, so the file is read as JSON"]
+
+
 @pytest.mark.parametrize(
     ("lines", "times"),
     [
