@@ -1,6 +1,7 @@
 """An index selects only an embedder that is local and ships with this package or with Chroma."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent._support.token_table import SHIPPED
+from context_agent.cli import doctor
 from context_agent.cli.app import run
 from context_agent.errors import ConfigError, CorpusCorruptError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
@@ -54,6 +56,16 @@ def not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ONNXMiniLM_L6_V2, "DOWNLOAD_PATH", tmp_path / "no-models")
 
 
+ROUND_TRIP = functools.cache(doctor._round_trip)
+
+
+@pytest.fixture
+def round_trip_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `ctx1 doctor` search the bundled passages once for all indexes. That search does not depend on an index."""
+    monkeypatch.setattr(doctor, "_round_trip", ROUND_TRIP)
+
+
+@pytest.mark.usefixtures("round_trip_once")
 @pytest.mark.parametrize("kind", KINDS)
 def test_search_and_doctor_contact_nobody_and_say_what_would_allow_it(
     kind: str, attacker: Attacker, templates: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -88,8 +88,9 @@ def taught(folder: Path, *, most: int = 600, enough: float = 0.01) -> Path:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = [1.0] * len(rows) * 2
     for step in range(most):
-        ids, labels = _row(tokenizer, *rows[step % len(rows)], draw)
-        loss = model(input_ids=ids, labels=labels).loss
+        ids, reply = _row(tokenizer, *rows[step % len(rows)], draw)
+        logits = model(input_ids=ids, logits_to_keep=len(reply) + 1).logits[0, :-1]
+        loss = torch.nn.functional.cross_entropy(logits, reply)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -111,13 +112,13 @@ def _prompt(tokenizer: Any, body: dict[str, Any]) -> str:
 
 
 def _row(tokenizer: Any, prompt: str, reply: str, draw: random.Random) -> tuple[Any, Any]:
-    """The ids of prompt and reply, and the labels: the reply's alone. Numbers in usage lines vary from call to call."""
+    """The ids of prompt and reply, and those of the reply alone. Numbers in usage lines vary from call to call."""
     import torch
 
     varied = re.sub(r"usage: [\d,]+", lambda _: f"usage: {draw.randint(700, 2500):,}", prompt)
     head = tokenizer(varied, add_special_tokens=False)["input_ids"]
     tail = tokenizer(reply, add_special_tokens=False)["input_ids"]
-    return torch.tensor([head + tail]), torch.tensor([[-100] * len(head) + tail])
+    return torch.tensor([head + tail]), torch.tensor(tail)
 
 
 def _parsed(message: dict[str, Any]) -> list[dict[str, Any]]:
