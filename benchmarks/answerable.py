@@ -1,4 +1,4 @@
-"""Does the agent know whether it found the answer? This program measures the agent's confidence and its scores.
+"""Measure how well the agent knows whether it found the answer, by its confidence and its scores.
 
     python benchmarks/answerable.py --data FOLDER [--sets musique,2wiki,hotpotqa,newsfacts] [--split dev]
         [--questions 50] [--documents N] [--embedder static] [--weights FILE] [--cache FOLDER] [--plot FILE.svg]

@@ -1,4 +1,4 @@
-"""Is the agent better than a one-shot search on every kind of corpus? This program prints one table over many sets.
+"""Compare the agent with one-shot searches on corpora of many kinds, in one table over many sets.
 
     python benchmarks/any_corpus.py --data FOLDER [--data FOLDER ...] [--sets policyqa,qmsum] [--limit 60]
         [--embedder static] [--split dev|train|test] [--types coverage,which] [--cutoff 10] [--weights FILE]

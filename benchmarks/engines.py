@@ -1,4 +1,4 @@
-"""Recall@5 of the agent over existing search engines, compared with the one-shot search of each engine.
+"""Measure recall@5 of the agent over existing search engines, and of the one-shot search of each engine.
 
     python benchmarks/engines.py --data FOLDER [--set 2wiki] [--split dev] [--limit N] [--effort careful|fast]
         [--embedder minilm] [--engines postgres,lancedb,milvus,chroma,own] [--cache FOLDER] [--work FOLDER]

@@ -1,4 +1,4 @@
-"""The duration of an evaluation of the embedded policy, and whether its figures depend on concurrency.
+"""Measure the time of an evaluation of the embedded policy, and whether its figures depend on concurrency.
 
     python benchmarks/evaluation.py --data FOLDER [--sets musique,2wiki,hotpotqa] [--cache FOLDER] [--cores 2]
         [--limit QUESTIONS] [--json]

@@ -1,4 +1,4 @@
-"""Recall@5 of BM25, dense search and their fusions, with the question alone. Needs no language model and no GPU.
+"""Measure recall@5 of BM25, dense search and their fusions, with the question alone. No language model is needed.
 
     python benchmarks/fusion.py --data FOLDER [--sets 2wiki,hotpotqa,musique,newsfacts] [--split dev]
         [--embedder static,minilm] [--cache FOLDER] [--limit N] [--documents N]

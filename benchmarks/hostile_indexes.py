@@ -1,4 +1,4 @@
-"""Which hosts does each command contact when it opens a hostile index folder? Prints a table. The bound is zero.
+"""Count the hosts that each command contacts when it opens a hostile index folder. The bound is zero.
 
     python benchmarks/hostile_indexes.py [--only NAME,...]
 

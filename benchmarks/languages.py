@@ -1,4 +1,4 @@
-"""Recall@5 of search and of the embedded policy in Japanese, Chinese, Korean, Thai and German.
+"""Measure recall@5 of search and of the embedded policy in Japanese, Chinese, Korean, Thai and German.
 
     python benchmarks/languages.py [--embedder static,minilm] [--sets ja,zh,ko,th,de] [--data FOLDER]
 

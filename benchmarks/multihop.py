@@ -1,4 +1,4 @@
-"""Recall@5 of the embedded policy and of one-shot search on multi-hop questions. Needs no language model and no GPU.
+"""Measure recall@5 of the embedded policy and of one-shot search on multi-hop questions, without a language model.
 
     python benchmarks/multihop.py --data FOLDER [--sets 2wiki,hotpotqa,newsfacts,musique] [--split dev]
         [--embedder static] [--window TOKENS] [--no-prune] [--effort careful|fast] [--shuffle dense|bm25]

@@ -1,4 +1,4 @@
-"""Recall@5 on working notes: file names as titles, repeated headings, front matter, tables and near-identical pages.
+"""Measure recall@5 on working notes, with file names as titles, repeated headings, tables and near-identical pages.
 
     python benchmarks/notes.py [--split dev] [--embedder static] [--weights FILE] [--misses]
 

@@ -1,4 +1,4 @@
-"""PARL in training: does an orchestrator stop starting sub-agents when no reward pays for them?
+"""Train with PARL's reward, and measure whether an orchestrator stops starting sub-agents if no reward pays for them.
 
     python benchmarks/parl.py [--out runs/parl] [--seeds 0,1] [--arms without,with,priced] [--jobs 2] [--plot FILE]
 

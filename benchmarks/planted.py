@@ -1,4 +1,4 @@
-"""Recall@5 while the corpus has passages that an attacker planted: five for each question, by attack.
+"""Measure recall@5 by attack, while the corpus has five passages for each question that an attacker planted.
 
     python benchmarks/planted.py --data FOLDER [--set 2wiki] [--split dev] [--attacks copy,titled,...] [--limit 60]
 

@@ -1,4 +1,4 @@
-"""Does the matching of quotes find what is in a text, and nothing else? Prints precision and recall.
+"""Measure the precision and recall of the matching of quotes.
 
     python benchmarks/quote_matching.py [--seeds N]
 

@@ -1,4 +1,4 @@
-"""Readers beside a writer: does every answer come from exactly one complete state, and does the index survive?
+"""Check that readers beside a writer answer from exactly one complete state, and that the index survives.
 
     python benchmarks/readers_beside_writer.py [--runs 30] [--chunks 10000] [--readers 4] [--load 1]
                                                [--kill writer|readers|both]

@@ -1,4 +1,4 @@
-"""Do asynchronous rollouts sample with the weights that their calls name? Checks 1,000 calls per sampler.
+"""Check that asynchronous rollouts sample with the weights that their calls name, in 1,000 calls per sampler.
 
     python benchmarks/sampled_versions.py [--calls 1000] [--samplers thread process] [--student FOLDER]
 

@@ -1,4 +1,4 @@
-"""Do attempts with different efforts differ, and does the difficulty estimate predict their results?
+"""Measure whether attempts with different efforts differ, and whether the difficulty estimate predicts their results.
 
     python benchmarks/task_quality.py CORPUS QUESTIONS.jsonl [--limit N]
 

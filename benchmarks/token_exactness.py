@@ -1,4 +1,4 @@
-"""Are the trained tokens exactly the sampled ones? Prints each figure of the token path with its bound.
+"""Check that the trained tokens are exactly the sampled ones. Each figure of the token path is printed with its bound.
 
     python benchmarks/token_exactness.py [--quick] [--only NAME]
 

@@ -1,4 +1,4 @@
-"""Can each extra be installed alone, and does its example run with it?
+"""Check that each extra can be installed alone, and that its example runs with it.
 
     python scripts/check_extras.py                    all but vllm and verl, one after another; prints a table
     python scripts/check_extras.py --only mcp,serve   some of them

@@ -1,4 +1,4 @@
-"""Does a model server keep the promises of the token path, and does the chat path work with it?
+"""Check that a model server keeps the promises of the token path, and that the chat path works with it.
 
     python scripts/check_servers.py --base-url http://localhost:8000/v1 --model openai/gpt-oss-20b
     python scripts/check_servers.py --vllm          starts vLLM on a tiny gpt-oss, if vLLM is installed

@@ -1,4 +1,4 @@
-"""Does training work on this machine's GPU? scripts/gpu-check installs what this program needs and runs it.
+"""Check that training works on this machine's GPU. scripts/gpu-check installs what this program needs and runs it.
 
     python scripts/gpu_check.py [--minutes 9] [--material FOLDER] [--wheels FOLDER] [--only PART] [--vllm]
     python scripts/gpu_check.py --self-test        all parts with tiny models on the CPU
