@@ -215,7 +215,8 @@ def check_source(source: BridgeSource) -> BridgeSource:
         A changed copy.
 
     Raises:
-        DataError: If no question names gold, or if the corpus has no gold document of some question.
+        DataError: If no question names gold, if a question is empty, or if the corpus has no gold document of some
+            question.
     """
     with_gold = [question for question in source.questions if question.gold]
     if not with_gold:
@@ -229,6 +230,10 @@ def check_source(source: BridgeSource) -> BridgeSource:
             "documents that answer it."
         )
     for question in with_gold:
+        if not question.question.strip():
+            raise DataError(
+                f"the question {question.id!r} about {source.name} is empty. Write its text, or remove the question."
+            )
         if not any(source.corpus.read(document) for document in question.gold):
             raise DataError(
                 f"the corpus of {source.name} has none of the gold documents {list(question.gold)} of question "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,6 +112,12 @@ def test_gold_of_another_corpus_is_refused_with_the_question_s_id(source):
     strange = [Question(f"q{number}", "who", gold=("elsewhere",)) for number in range(30)]
     with pytest.raises(DataError, match=r"none of the gold documents \['elsewhere'\] of question 'q0'"):
         train([BridgeSource("films", source.corpus, strange)])
+
+
+def test_an_empty_question_is_refused_by_its_id_before_any_episode(source):
+    questions = [*source.questions, replace(source.questions[0], id="blank", question=" ")]
+    with pytest.raises(DataError, match="the question 'blank' about films is empty"):
+        train([BridgeSource("films", source.corpus, questions)])
 
 
 def test_a_question_stays_in_its_fold():
