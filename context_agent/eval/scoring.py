@@ -50,6 +50,8 @@ from context_agent.pruning.view import (
 from context_agent.types import Question, RankedDocument
 
 MILLION = 1_000_000
+MAX_PRICE = 1e15
+"""The highest price of a million tokens. The sum of a much higher one would not be finite."""
 ANY_MODEL = "*"
 """The entry of a price table that applies to every model without its own entry."""
 _ERRORS = {StopReason.POLICY_ERROR, StopReason.CORPUS_ERROR, StopReason.CANCELLED}
@@ -67,9 +69,9 @@ class Price(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    prompt: float = Field(ge=0)
-    sampled: float = Field(ge=0)
-    cached: float | None = Field(default=None, ge=0)
+    prompt: float = Field(ge=0, le=MAX_PRICE)
+    sampled: float = Field(ge=0, le=MAX_PRICE)
+    cached: float | None = Field(default=None, ge=0, le=MAX_PRICE)
 
     def of(self, *, prompt: int, cached: int, sampled: int) -> float:
         """Return the price of an episode.
