@@ -116,7 +116,7 @@ _EPISODE = (
     _quality("held_recall", "Share of the gold that is still in the final view", "the union of the final views"),
     _pruning("prune_accuracy", "Share of the pruned chunks that are not gold, each chunk once"),
     _pruning("prune_recall", "Share of the shown chunks without gold that the final view leaves out"),
-    _cost("turns", "Actions with calls whose results came back", "turns", headline=True),
+    _cost("turns", "Actions with calls whose results were returned", "turns", headline=True),
     _cost("calls", "Tool calls, including refused ones", "calls"),
     _cost("calls_per_turn", "Calls divided by turns", "calls", "summed calls over summed turns", Direction.NEITHER),
     _cost("critical_steps", "Actions that had to run one after another, with the slowest sub-agent of each turn",
