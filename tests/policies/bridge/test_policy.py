@@ -71,14 +71,14 @@ def test_it_keeps_to_any_window_without_a_mistake(films, window):
 
 def test_a_small_window_makes_it_prune_and_bring_back(films):
     corpus, questions = films
-    edits = [
-        event.edit
-        for question, _ in questions[:20]
-        for event in run(corpus, question, 1024).trajectories[0].events
-        if isinstance(event, EditApplied)
-    ]
-    assert any(edit.pruned for edit in edits)
-    assert any(edit.restored for edit in edits)
+    kinds = set()
+    for question, _ in questions[:20]:
+        for event in run(corpus, question, 1024).trajectories[0].events:
+            if isinstance(event, EditApplied):
+                kinds |= {name for name in ("pruned", "restored") if getattr(event.edit, name)}
+        if len(kinds) == 2:
+            return
+    pytest.fail(f"20 questions had only these edits: {kinds}")
 
 
 def test_without_pruning_it_never_edits_and_still_ends(films):
