@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import count, islice, pairwise
+from itertools import count, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Self
 
@@ -120,9 +120,9 @@ def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) ->
 def _above_header(lines: list[str], delimiter: str, options: LoadOptions) -> tuple[int, int]:
     """Return the number of rows above the header, and how many rows have the usual number of filled cells.
 
-    The header is the first row with as many filled cells as most rows with several cells, or with one cell less, as the
-    tables of some programs have no name for their first column. An empty line below a row shows that it is a title.
-    If the first row names a column of text, it is the header.
+    The header is the first row that is as long as most rows with several cells, and in which more than half of as many
+    cells are filled. An empty line below a row shows that it is a title, unless it is the first row. If the first row
+    names a column of text, or only it is shorter by one cell, it is the header.
     """
     try:
         rows = list(csv.reader(lines, delimiter=delimiter))
@@ -130,12 +130,16 @@ def _above_header(lines: list[str], delimiter: str, options: LoadOptions) -> tup
         return 0, 0
     filled = [sum(map(bool, map(str.strip, row))) for row in rows]
     usual, alike = max(Counter(number for number in filled if number > 1).items(), key=itemgetter(1), default=(0, 0))
-    least = max(2, usual - 1)
-    above = (at for at, (number, below) in enumerate(pairwise(filled)) if number >= least and below)
-    names = [cell.strip() for cell in next(filter(any, rows), [])]
+    first = next((at for at, number in enumerate(filled) if number), 0)
+    names = [cell.strip() for cell in rows[first]] if rows else []
     names_text = options.text_key in names if options.text_key else has_text_column(names, options)
-    header = 0 if names_text or alike < 2 else next(above, 0)
-    return header if any(filled[:header]) else 0, alike
+    lacks_one = 1 < len(names) == usual - 1 and all(len(row) == usual for row in rows[first + 1 :] if row)
+    if names_text or lacks_one or alike < 2:
+        return 0, alike
+    for at, (row, number, below) in enumerate(zip(rows, filled, [*filled[1:], 1], strict=True)):
+        if len(row) >= usual and number > max(1, usual // 2) and (below or at == first):
+            return at, alike
+    return 0, alike
 
 
 def _parsed(bounded: _RowLines, table: _csv.Reader) -> Iterator[list[str]]:

@@ -360,6 +360,10 @@ def test_a_row_with_messages_is_a_conversation(tmp_path: Path) -> None:
         ("Sales, in euro;;\n;;\nname;note;price\nOsterby;old, small;4,5\nBrasko;new;6\n", "Sales, in euro"),
         ("Sales of mills\t\t\nname\tnote\tprice\nOsterby\told\t4\n", "Sales of mills"),
         ('"Sales\nof mills"\n\nname|price\nOsterby|4\n', "Sales of mills"),
+        ("Account,12\nOwner,Ann\nname,note,price\nOsterby,old,4\nBrasko,new,6\n", "Account, 12, Owner, Ann"),
+        ("\n,,\nname,note,price\nOsterby,old,4\nBrasko,new,6\n", ""),
+        ("name,note\n\nOsterby,old\nBrasko,new\n", ""),
+        ("name,2023,,2024,\nOsterby,Q1,Q2,Q1,Q2\nBrasko,1,2,3,4\n", ""),
         (",note,price\nOsterby,old,4\nBrasko,new,6\n", ""),
         ("name,note,price\nOsterby,,4\nBrasko,,6\nKade,,7\n", ""),
         ("name\nOsterby\nBrasko\n", ""),
@@ -371,6 +375,11 @@ def test_lines_above_the_header_of_a_table_are_its_title(tmp_path: Path, text: s
     assert {document.title for document in documents} == {title}
     assert documents[0].text.splitlines()[0] == ("column_1" if text.startswith(",") else "name") + ": Osterby"
     assert all("all columns of a row are its text" in reason for reason in reasons)
+
+
+def test_a_header_that_lacks_the_name_of_the_first_column_is_still_the_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("note,price\nOsterby,old,4\nBrasko,new,6\n")
+    assert read(tmp_path)[1][1:] == ["the row has 3 cells, but the header names 2"] * 2
 
 
 def test_a_named_column_of_text_is_the_header_whatever_the_rows_have(tmp_path: Path) -> None:
