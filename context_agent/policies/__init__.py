@@ -64,7 +64,19 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
         options = from_environment(options)
         if not options.get("model"):
             raise ConfigError(f"the {kind} policy needs a model. Pass --model, or set {ENVIRONMENT['model']}.")
+        if kind == "tokens" and "base_url" not in options:
+            _check_folder(options["model"])
     return maker(**options)
+
+
+def _check_folder(model: str) -> None:
+    """Raise `ConfigError` if the name of a model is a path in an existing folder, but no folder has this path."""
+    parent = Path(model).parent
+    if parent.name and parent.is_dir():
+        raise ConfigError(
+            f"there is no folder {model!r} with a model. Pass the folder of a trained model, or pass --base-url for a "
+            "model of this name on a server."
+        )
 
 
 def option_names(kind: Kind | str, options: Mapping[str, Any]) -> list[str]:

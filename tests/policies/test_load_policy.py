@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +72,10 @@ def test_the_tokens_policy_takes_the_options_of_its_renderer() -> None:
     assert isinstance(policy, TokenPolicy)
     with pytest.raises(ConfigError, match="Did you mean 'tokenizer'"):
         load_policy("tokens", model="m", tokeniser="m")
+
+
+def test_a_model_in_a_folder_that_does_not_exist_is_not_looked_for_on_a_server(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no folder .*rewards"):
+        load_policy("tokens", model=str(tmp_path / "rewards"))
+    assert load_policy("tokens", model="openai/gpt-oss-20b").name
+    assert load_policy("tokens", model=str(tmp_path / "rewards"), base_url="http://localhost:1/v1").name
