@@ -21,7 +21,7 @@ from context_agent.train.bridge.training import train
 from context_agent.types import Question
 from tests.support.two_hop_films import recall, world
 
-QUICK = FitRecipe(hidden=(8,), members=1, epochs=6)
+QUICK = FitRecipe(hidden=(8,), members=1, steps=(100, 100))
 
 
 class OverlapReader:
