@@ -51,6 +51,10 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 """A random seed that torch and NumPy accept."""
 
 
+MAX_THREADS = 10_000
+"""Largest number of torch threads. torch itself fails at numbers of more than 32 bits."""
+
+
 LEARNING_RATE = 1e-5
 """Peak learning rate of the published baseline."""
 
@@ -726,7 +730,7 @@ class RunConfig:
 
     out: str = "runs/policy"
     seed: Seed = 0
-    threads: NonNegativeInt = 0
+    threads: Annotated[int, Field(ge=0, le=MAX_THREADS)] = 0
     minutes: NonNegativeFloat = 0.0
     model: ModelConfig
     data: DataConfig

@@ -140,6 +140,7 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
         ({"judge": {"retries": -1}}, "judge.retries: Input should be greater than or equal to 0"),
         ({"judge": {"price_in": -0.1}}, "judge.price_in: Input should be greater than or equal to 0"),
         ({"judge": {"max_cost": math.nan}}, "judge.max_cost must be a finite number; got nan"),
+        ({"threads": 2**40}, "threads: Input should be less than or equal to 10000"),
         ({"judge": {"max_cost": 0.0}}, "judge.max_cost: Input should be greater than 0"),
         ({"judge": {"max_calls": -1}}, "judge.max_calls: Input should be greater than 0"),
         ({"judge": {"max_tokens_total": 0}}, "judge.max_tokens_total: Input should be greater than 0"),
