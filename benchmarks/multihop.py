@@ -62,9 +62,7 @@ from context_agent.retrieval.filters import Where
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.retriever import Retriever
 from context_agent.tokens import HarmonyCounter
-from context_agent.train.bridge.calibration import calibrate
 from context_agent.train.bridge.episodes import BridgeSource
-from context_agent.train.bridge.training import train
 from context_agent.types import Chunk, Document, Question
 
 SETS = ("2wiki", "hotpotqa", "newsfacts", "musique")
@@ -247,6 +245,10 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Train on the train questions of all sets, with every embedder and with each retriever alone, and write the
     weights.
     """
+    # Training needs torch, and measuring does not.
+    from context_agent.train.bridge.calibration import calibrate
+    from context_agent.train.bridge.training import train
+
     sources, alone = [], []
     for position, embedder in enumerate(embedders(options.embedder, options.cache)):
         for name in names:

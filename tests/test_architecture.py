@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,60 @@ def test_tests_import_only_their_support_code() -> None:
 @pytest.mark.parametrize("folder", ["benchmarks", "context_agent", "examples", "scripts"])
 def test_nothing_else_imports_tests(folder: str) -> None:
     assert not {path: names for path in python_files(folder) if (names := imported_modules(path))}
+
+
+TRAINING_PACKAGES = {"torch", "transformers", "trl", "peft", "accelerate"}
+"""The packages of the extras that scripts/test installs with --models alone."""
+
+
+def loaded_at_import(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names that a module imports when it is imported, up to a `pytest.importorskip`."""
+    for node in body:
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module)):
+                yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
+            case ast.If(test=test) if "TYPE_CHECKING" not in ast.unparse(test):
+                yield from loaded_at_import([*node.body, *node.orelse])
+            case ast.Try() | ast.With():
+                yield from loaded_at_import(node.body)
+            case ast.Expr() | ast.Assign() | ast.For() if "importorskip" in ast.unparse(node):
+                return
+
+
+def module_files(name: str) -> list[Path]:
+    """Return the files of a module of this repository and of the packages that it is in."""
+    parts = name.split(".")
+    places = [Path(*parts[:length]) for length in range(1, len(parts) + 1)]
+    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+    return [path for file in (*files, Path("benchmarks", *parts).with_suffix(".py")) if (path := ROOT / file).is_file()]
+
+
+@cache
+def direct_imports(path: Path) -> tuple[bool, frozenset[Path]]:
+    """Return whether a module imports one of `TRAINING_PACKAGES`, and the files of this repository that it imports."""
+    names = set(loaded_at_import(ast.parse(path.read_text(encoding="utf-8")).body))
+    trains = any(name.split(".")[0] in TRAINING_PACKAGES for name in names)
+    return trains, frozenset(file for name in names for file in module_files(name))
+
+
+def needs_training_packages(path: Path) -> bool:
+    """Return True if a module cannot be imported without one of `TRAINING_PACKAGES`."""
+    reached, waiting = {path}, [path]
+    while waiting:
+        trains, imported = direct_imports(waiting.pop())
+        if trains:
+            return True
+        waiting += imported - reached
+        reached |= imported
+    return False
+
+
+def test_tests_that_need_torch_are_skipped_without_it() -> None:
+    """scripts/test without --models passes where no torch is installed."""
+    files = [path for path in python_files("tests") if path.name.startswith(("test_", "conftest"))]
+    assert not [path for path in files if needs_training_packages(path)]
 
 
 def test_support_code_has_no_tests() -> None:

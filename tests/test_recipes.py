@@ -72,6 +72,7 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def policy_run(notes: Path) -> Path:
     """The folder that the recipe `notes-policy` made of the notes."""
+    pytest.importorskip("torch", reason="needs the train extra")
     folder = notes.parent / "policy"
     output = run("notes-policy", notes, folder)
     assert output.index("The shipped policy:") < output.index("Your policy:")

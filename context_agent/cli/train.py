@@ -324,13 +324,14 @@ def bridge(
         embedder: Embedder of a CORPUS of files.
         collection: Collection of a CORPUS that is an index.
     """
+    sets = _corpora_with_questions(pairs)
     from context_agent.policies.bridge import BridgePolicy
     from context_agent.train.bridge.listwise import FitRecipe
 
     recipe = FitRecipe() if epochs is None else FitRecipe(epochs=epochs)
     explorer = BridgePolicy() if weights is None else BridgePolicy.load(weights)
     with ExitStack() as stack:
-        sources = _open_sources(pairs, embedder, collection, stack)
+        sources = _open_sources(sets, embedder, collection, stack)
         trained = _train(
             sources,
             policy=explorer,
@@ -346,18 +347,25 @@ def bridge(
     return 0
 
 
-def _open_sources(pairs: Sequence[str], embedder: str | None, collection: str, stack: ExitStack) -> list[BridgeSource]:
-    """Return a source for each pair. Indexes stay open until the stack ends."""
+def _corpora_with_questions(pairs: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the paths of each corpus and of its questions, which must exist."""
     if len(pairs) % 2:
         raise ConfigError(f"the {len(pairs)} arguments are not pairs. After each CORPUS, pass its QUESTIONS.jsonl.")
-    from context_agent._support.question_files import load_questions
-    from context_agent.train.bridge.episodes import BridgeSource
-
     for path in pairs:
         if not Path(path).exists():
             raise ConfigError(f"{path} does not exist. Pass existing files and folders.")
+    return list(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def _open_sources(
+    sets: Sequence[tuple[str, str]], embedder: str | None, collection: str, stack: ExitStack
+) -> list[BridgeSource]:
+    """Return a source for each corpus and its questions. Indexes stay open until the stack ends."""
+    from context_agent._support.question_files import load_questions
+    from context_agent.train.bridge.episodes import BridgeSource
+
     sources = []
-    for corpus, questions in zip(pairs[::2], pairs[1::2], strict=True):
+    for corpus, questions in sets:
         opened = _corpus(corpus, embedder, collection, stack)
         sources.append(BridgeSource(corpus, opened, load_questions(questions)))
     return sources

@@ -7,8 +7,11 @@ import pytest
 from context_agent.cli.train import _text
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Scorer
-from context_agent.train.bridge.training import TrainedBridge
 from tests.support.demo_corpus import passages
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from context_agent.train.bridge.training import TrainedBridge
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import cycle
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,11 @@ from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge.episodes import BridgeSource, OnBridgeProgress, fold_of, play
-from context_agent.train.bridge.training import TrainedBridge
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 from context_agent.types import Question
+
+if TYPE_CHECKING:
+    from context_agent.train.bridge.training import TrainedBridge
 
 QUESTIONS = 120
 """Largest number of questions of a source that are played."""

@@ -15,11 +15,14 @@ from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Effort, Scorer
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.train.bridge.episodes import FOLDS, BridgeSource, fold_of
+from context_agent.types import Question
+from tests.support.two_hop_films import recall, world
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 from context_agent.train.bridge.listwise import FitRecipe
 from context_agent.train.bridge.reader_head import fit_head
 from context_agent.train.bridge.training import train
-from context_agent.types import Question
-from tests.support.two_hop_films import recall, world
 
 QUICK = FitRecipe(hidden=(8,), members=1, steps=(100, 100))
 
