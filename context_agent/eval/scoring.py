@@ -67,7 +67,7 @@ class Price(BaseModel):
         cached: The price of prompt tokens in the server's prefix cache. Defaults to the price of `prompt`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     prompt: float = Field(ge=0, le=MAX_PRICE)
     sampled: float = Field(ge=0, le=MAX_PRICE)

@@ -389,6 +389,8 @@ def test_a_model_without_a_price_has_none_unless_there_is_a_row_for_all(tmp_path
         ("[models.x]\nprompt = inf\nsampled = 1\n", "models.x.prompt"),
         ("[models.x]\nprompt = 1e308\nsampled = 1\n", "models.x.prompt"),
         ("[models.x]\nprompt = 1\nsampled = -1\n", "models.x.sampled"),
+        ("[models.x]\nprompt = 1\nsampled = 1e308\n", "models.x.sampled"),
+        ("[models.x]\nprompt = 1\nsampled = 1\ncached = 1e308\n", "models.x.cached"),
         ("[models.x]\nprompt = 1\nsampled = 1\ncached = -1\n", "models.x.cached"),
         ("valid = 2026\n[models.x]\nprompt = 1\nsampled = 1\n", "valid"),
         ("[models.x]\nprompt = 1\nsampled = 1\nbatch = 2\n", "models.x.batch"),

@@ -105,6 +105,12 @@ def test_prunes_cost_beyond_a_streak_of_three_turns(prunes: tuple[int, ...], pen
     assert reward.total == pytest.approx(2 - penalty)
 
 
+@pytest.mark.parametrize(("name", "what"), [("output", "it is a weight"), ("mistake", "subtracted from the reward")])
+def test_a_negative_weight_or_penalty_is_an_error_that_says_what_it_is(name: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=f"rewards.{name} must be at least 0, because .*{what}"):
+        RewardConfig(**{name: -0.1})
+
+
 @pytest.mark.parametrize(("turns", "penalty"), [(1, 0.0), (64, 0.0), (96, 0.25), (128, 0.5), (500, 0.5)])
 def test_turns_cost_from_the_64th_to_the_128th_as_published(turns: int, penalty: float) -> None:
     assert compute_reward(replace(PERFECT, calls=(1,) * turns), PUBLISHED).total == pytest.approx(2 - penalty)

@@ -432,6 +432,12 @@ def test_rows_of_a_json_file_are_not_limited_together(tmp_path: Path) -> None:
     assert len(list(load(tmp_path, options=LoadOptions(max_mb=1)))) == 300
 
 
+def test_the_field_that_the_user_names_is_the_text_of_a_row_with_messages(tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "Hello."}], "note": "About the mill."}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    assert [d.text for d in load(tmp_path, options=LoadOptions(text_key="note"))] == ["About the mill."]
+
+
 def test_the_text_of_a_row_without_a_field_of_text_has_all_fields(tmp_path: Path) -> None:
     rows = [{"MESSAGE": "The mill started.", "unit": {"pid": 7}}, {"MESSAGE": "It ended."}, {"text": None}, {}]
     (tmp_path / "journal.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -441,7 +447,7 @@ def test_the_text_of_a_row_without_a_field_of_text_has_all_fields(tmp_path: Path
         "MESSAGE: It ended.",
     ]
     assert documents[0].metadata == {"MESSAGE": "The mill started.", "unit": '{"pid": 7}'}
-    assert "so all fields of a row are its text" in reasons[0]
+    assert "no field text, content, body or contents, so all fields of a row are its text" in reasons[0]
     assert [reason.partition(",")[0] for reason in reasons[1:]] == [
         "field 'text' is empty",
         "the row has no field text",
