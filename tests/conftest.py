@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from context_agent import MemoryCorpus
 from context_agent._support.processes import available_cores
@@ -29,6 +30,10 @@ tenth of their time on it."""
 
 # Haystack counts its runs on a server unless it is told not to; tests stay on this machine, their processes too.
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
+
+# On a busy machine, an example may take longer than the 200 ms that hypothesis allows.
+settings.register_profile("without-deadline", settings.default, deadline=None)
+settings.load_profile("without-deadline")
 
 
 def pytest_configure() -> None:
