@@ -16,8 +16,8 @@ from context_agent.text.sentences import unwrapped_spans
 from context_agent.text.words import STOP_WORDS, key, related_keys, without_brackets, words
 from context_agent.types import RankedChunk, RankedDocument
 
-_HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z")
-"""A heading in Markdown, or a line without a word, such as a rule."""
+_HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z|[^\n]{0,200}\(\d{4}-\d\d-\d\d[^\s()]{0,40}\):\s*\Z")
+"""A heading in Markdown, a line without a word, such as a rule, or a speaker with the time of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class BestSentence:
 def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[BestSentence | None]:
     """Return the best sentence of each document.
 
-    If several sentences are equally good, the first one is returned. A heading is returned only if the document has
-    nothing else.
+    If several sentences are equally good, the first one is returned. A heading, or the line of a chat that names the
+    speaker, is returned only if the document has nothing else.
 
     Args:
         question: The question that the documents answer.

@@ -55,3 +55,10 @@ def test_languages_without_spaces_are_cut_at_their_own_marks() -> None:
 def test_a_heading_or_a_rule_is_shown_only_where_there_is_no_sentence() -> None:
     notes = document("notes", "# Who built Orm Skerry Light?\n\n---\n\nOtto Brandt built it.")
     assert best(notes, document("bare", "## Light")) == ["Otto Brandt built it.", "## Light"]
+
+
+def test_the_line_that_names_a_speaker_is_not_the_best_sentence_of_a_chat() -> None:
+    chunk = RankedChunk("c", "Ann (2024-05-01T10:00:00Z):\nThe gate opens at nine.", 0.9)
+    (sentence,) = best_sentences("When did Ann write?", [RankedDocument("chat", "Mill club", 0.9, (chunk,))])
+    assert sentence is not None
+    assert sentence.text == "The gate opens at nine."

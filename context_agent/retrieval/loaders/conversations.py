@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.chat_exports import format_of, messages_of, moment, title_of
+from context_agent.retrieval.loaders.chat_exports import MAX_PARTS, format_of, messages_of, moment, title_of
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.reading import Reading, document, identifier, one_line, storable
 from context_agent.types import Document, Section
@@ -26,8 +26,6 @@ LONGEST_SUBJECT = 200
 """The most characters of a conversation's title in the titles of its turns."""
 MOST_TURNS = 20_000
 """The most turns that are chunked on their own. Further turns are chunked like any text."""
-MOST_PARTS = 1_000
-"""The most parts of a message that are read."""
 SLACK_USERS = ("users.json", "org_users.json")
 """The files of a Slack export that list the users. They lie next to the folders of the channels."""
 
@@ -242,7 +240,7 @@ def _text_of(content: object) -> str:
         return content
     if not isinstance(content, list):
         return ""
-    texts = (part.get("text") if isinstance(part, dict) else part for part in islice(content, MOST_PARTS))
+    texts = (part.get("text") if isinstance(part, dict) else part for part in islice(content, MAX_PARTS))
     return "\n\n".join(text for text in texts if isinstance(text, str) and text.strip())
 
 
