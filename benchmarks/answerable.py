@@ -40,7 +40,7 @@ from safetensors import safe_open
 
 from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
-from context_agent.eval.statistics import (
+from context_agent.eval.probabilities import (
     Measure,
     expected_calibration_error,
     measure_interval,

@@ -40,13 +40,13 @@ from multihop import CUTOFF, build, embedders, load_chunks
 
 from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel, PairModel, shipped_reader
 from context_agent.agent import SearchAgent
-from context_agent.eval.statistics import (
-    Figure,
+from context_agent.eval.probabilities import (
     chance_calibration_error,
     expected_calibration_error,
     measure_interval,
     roc_auc,
 )
+from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
 from context_agent.policies.bridge.reader import ReaderInput, read_odds

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel
-from context_agent.eval.statistics import expected_calibration_error, roc_auc
+from context_agent.eval.probabilities import expected_calibration_error, roc_auc
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
 from context_agent.harness.rendering import Renderer

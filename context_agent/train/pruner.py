@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from context_agent._support.onnx import PairModel, Rows, shipped_reader
 from context_agent._support.question_files import json_type, read_rows
 from context_agent.errors import DataError
-from context_agent.eval.statistics import Figure, roc_auc
+from context_agent.eval.probabilities import roc_auc
+from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge.reader import read_odds
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import Passage

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from context_agent.errors import DataError
-from context_agent.eval.statistics import roc_auc, shared_ranks
+from context_agent.eval.probabilities import roc_auc, shared_ranks
 from context_agent.synth_data.agreement import IntervalEstimate, cohen_kappa, equal_share, estimate
 from context_agent.synth_data.row_files import write_json
 from context_agent.train.experimental.judge.calibration_check import SCHEMA

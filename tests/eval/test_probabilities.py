@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import DataError
-from context_agent.eval.statistics import (
+from context_agent.eval.probabilities import (
     ReliabilityBin,
     chance_calibration_error,
     expected_calibration_error,
