@@ -170,7 +170,7 @@ _add_commands(
         },
         "Prune": {
             "prune": "context_agent.cli.prune:prune",
-            "proxy": "context_agent.cli.prune:proxy",
+            "proxy": "context_agent.cli.proxy:proxy",
             "wrap": "context_agent.cli.wrap:wrap",
             "unwrap": "context_agent.cli.wrap:unwrap",
         },

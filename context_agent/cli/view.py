@@ -19,7 +19,7 @@ from context_agent.cli.parameters import (
     REQUIRED,
     CommonOptions,
 )
-from context_agent.cli.prune import read_conversation
+from context_agent.cli.saved_conversation import read_conversation
 from context_agent.errors import ConfigError, DataError, joined_reasons
 
 if TYPE_CHECKING:
