@@ -27,9 +27,10 @@ from functools import partial
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, ToolCall, View
 from context_agent.harness.profile import default
 from context_agent.policies.chat import ChatPolicy
-from context_agent.policies.chat.messages import ToolFormat, messages, parse_calls, written
+from context_agent.policies.chat.messages import ToolFormat, messages
 from context_agent.policies.chat.replies import read_reply
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
+from context_agent.policies.chat.text_calls import parse_calls, written
 
 SYLLABLES = ("ba", "co", "du", "fe", "gi", "ha", "lo", "mi", "nu", "pe", "ra", "so", "ti", "vu", "za")
 WINDOW = 48_000

@@ -14,8 +14,8 @@ from context_agent.errors import PolicyError
 from context_agent.harness.action_text import MAX_RANKED, parse_ranking
 from context_agent.harness.episode import Episode
 from context_agent.harness.tools import MAX_CALLS
-from context_agent.policies.chat.messages import parse_calls
 from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_arguments, read_reply, split_thoughts
+from context_agent.policies.chat.text_calls import parse_calls
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.testing.embedders import HashEmbedder

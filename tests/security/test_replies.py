@@ -12,8 +12,8 @@ from context_agent import MemoryCorpus
 from context_agent.harness.action_text import MAX_RANKED, parse_ranking
 from context_agent.harness.episode import Episode
 from context_agent.harness.tools import MAX_CALLS, UNREAD_CALLS
-from context_agent.policies.chat.messages import parse_calls, written
 from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_reply
+from context_agent.policies.chat.text_calls import parse_calls, written
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.view import ToolResult
 from context_agent.testing.spoiled_replies import special_ids

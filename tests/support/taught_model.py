@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from context_agent.policies.chat.messages import ToolFormat, written
+from context_agent.policies.chat.messages import ToolFormat
 from context_agent.policies.chat.scripted_server import ScriptedAnswer, ScriptedServer, says
+from context_agent.policies.chat.text_calls import written
 from context_agent.types import ToolCall
 from tests.support.chatting import ask
 

@@ -24,14 +24,11 @@ from context_agent.harness.action_text import parse_ranking
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
 from context_agent.policies.chat.messages import (
-    CALL_TAG,
-    LONGEST_REPLY,
     Message,
     ToolFormat,
     assistant,
     messages,
     opening_text,
-    parse_calls,
 )
 from context_agent.policies.chat.replies import (
     MAX_COMPLETION_TOKENS,
@@ -46,6 +43,7 @@ from context_agent.policies.chat.replies import (
     rejected_key_message,
     unknown_model_message,
 )
+from context_agent.policies.chat.text_calls import CALL_TAG, LONGEST_REPLY, parse_calls
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter

@@ -30,8 +30,8 @@ from context_agent.errors import ConfigError
 from context_agent.harness.action_text import compact, ranking_text
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
-from context_agent.policies.chat.messages import CALL_INSTRUCTIONS, parse_calls, written
 from context_agent.policies.chat.replies import split_thoughts
+from context_agent.policies.chat.text_calls import CALL_INSTRUCTIONS, parse_calls, written
 from context_agent.policies.tokens.prompt import Ids, Opening, TokenizerVocabulary, VocabularyRenderer
 from context_agent.types import Action, RankedId, ToolCall
 

@@ -12,9 +12,9 @@ import pytest
 
 from context_agent import ToolCall
 from context_agent.harness.tools import MAX_CALLS
-from context_agent.policies.chat.messages import LONGEST_REPLY, UNREADABLE, parse_calls, written
 from context_agent.policies.chat.replies import read_arguments, read_reply, split_thoughts
 from context_agent.policies.chat.scripted_server import says
+from context_agent.policies.chat.text_calls import LONGEST_REPLY, UNREADABLE, parse_calls, written
 from context_agent.pruning.view import ActionTaken
 from tests.support.chatting import DONE, ask, serving
 from tests.support.growth import no_collections

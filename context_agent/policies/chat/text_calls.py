@@ -1,0 +1,106 @@
+"""Tool calls as text, for models without native tool calls.
+
+A call is a JSON object between tags, the format that most small models were trained on:
+
+    <tool_call>{"name": "search_corpus", "arguments": {"query": "who founded the WELL"}}</tool_call>
+
+Other forms are accepted too: a missing end tag, a fenced block of JSON, a reply that is only JSON, `parameters` instead
+of `arguments`, and a list of calls. An unreadable call keeps its raw text, so that the episode answers it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from context_agent.harness.action_text import compact
+from context_agent.harness.tools import bounded_calls
+from context_agent.policies.chat.replies import read_arguments, tool_name
+from context_agent.types import ToolCall
+
+LONGEST_REPLY = 100_000
+"""Characters of a reply that are searched for calls. A longer reply has none."""
+CALL_TAG = "<tool_call>"
+UNREADABLE = "unreadable"
+"""The name of a call whose own name could not be read."""
+
+CALL_INSTRUCTIONS = """To call a tool, write it like this:
+<tool_call>{"name": "TOOL", "arguments": {"NAME": "VALUE"}}</tool_call>
+Write several to run them at the same time, then stop: the results come as the next message. Do not write results."""
+
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.S)
+_FENCED = re.compile(r"```(?:json|tool_call|tool_code|tool)?[ \t]*\n(.*?)(?:```|\Z)", re.S)
+_NAME = re.compile(r"\"(?:name|tool|tool_name|function)\"\s{0,8}:\s{0,8}\"([\w.\-]{1,64})\"")
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """Find the calls in a reply. Return the reply without the calls, and the calls.
+
+    The function raises no errors. In a reply longer than `LONGEST_REPLY`, it finds no calls.
+    """
+    if len(text) > LONGEST_REPLY:
+        return text, ()
+    if tagged := _TAGGED.findall(text):
+        calls = [call for piece in tagged for call in _calls(piece, tagged=True) or [_unreadable(piece)]]
+        return _TAGGED.sub("", text).strip(), bounded_calls(calls)
+    for pattern in (_FENCED, None):
+        pieces = pattern.findall(text) if pattern else [text]
+        calls = [call for piece in pieces for call in _calls(piece)]
+        if calls:
+            return (pattern.sub("", text).strip() if pattern else ""), bounded_calls(calls)
+    return text, ()
+
+
+def written(call: ToolCall) -> str:
+    """Return the call in the text format."""
+    return f"<tool_call>{compact({'name': call.name, 'arguments': call.arguments})}</tool_call>"
+
+
+def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
+    """Return the calls in a piece of JSON.
+
+    Text after the JSON is ignored. If the piece is not JSON, or not a call, return no calls.
+    """
+    piece = piece.strip()
+    if piece[:1] not in ("{", "["):
+        return []
+    try:
+        value, _ = _DECODER.raw_decode(piece)
+    except (ValueError, RecursionError):
+        return []
+    calls = (_call(item, tagged) for item in (value if isinstance(value, list) else [value]))
+    return [call for call in calls if call is not None]
+
+
+def _call(value: object, tagged: bool) -> ToolCall | None:
+    """Return the call in a JSON value. If the call is between tags, its arguments may be fields next to its name."""
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("function")
+    fields: Mapping[str, Any] = inner if isinstance(inner, dict) else value
+    name = _first(fields, ("name", "tool", "tool_name", "function"))
+    arguments = _first(fields, ("arguments", "parameters", "args"))
+    if arguments is None and tagged:
+        arguments = {key: item for key, item in fields.items() if item is not name}
+    if not isinstance(name, str) or not name or arguments is None:
+        return None
+    try:
+        raw = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    except RecursionError:
+        return None
+    return ToolCall(tool_name(name), read_arguments(raw))
+
+
+def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((fields[name] for name in names if name in fields), None)
+
+
+def _unreadable(piece: str) -> ToolCall:
+    """Return a call that keeps the raw text. The episode answers it with an error."""
+    name = _NAME.search(piece)
+    raw = read_arguments(piece.strip())
+    # Well-formed JSON without a name would look like arguments.
+    return ToolCall(tool_name(name[1]) if name else UNREADABLE, raw if isinstance(raw, str) else {})
