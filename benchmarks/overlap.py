@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--latency", type=float, default=0.05, help="shortest duration of a call, in seconds")
-    parser.add_argument("--ahead", type=int, default=2)
+    parser.add_argument("--max-steps-ahead", type=int, default=2)
     parser.add_argument("--sampler", choices=["process", "thread"], default="process")
     parser.add_argument("--quota", type=float, default=1.0)
     parser.add_argument("--kills", type=int, default=25, help="0: none")
@@ -162,7 +162,11 @@ def _train(options: argparse.Namespace, student: str, out: Path, seed: int, *, o
     run["model"]["name"] = student
     run["optimizer"] = {"learning_rate": options.rate}
     if overlap:
-        run["async_rollouts"] = {"ahead": options.ahead, "quota": options.quota, "sampler": options.sampler}
+        run["async_rollouts"] = {
+            "max_steps_ahead": options.max_steps_ahead,
+            "quota": options.quota,
+            "sampler": options.sampler,
+        }
     spent: list[float] = []
     CALLS.clear()
     train = RowTrainer.train

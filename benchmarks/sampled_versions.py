@@ -74,7 +74,7 @@ def _run(student: Path, out: Path, sampler: str, model: dict[str, Any], seed: in
         model=model,
         rollouts={"steps": 8, "save_every": 0},
         optimizer={"learning_rate": 2e-2},
-        async_rollouts={"ahead": 1, "sampler": sampler},
+        async_rollouts={"max_steps_ahead": 1, "sampler": sampler},
         evaluation={"every": 0},
     )
 

@@ -116,7 +116,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         "`reasoning_effort`",
     ),
     "a list of fields": (lambda _: ChatPolicy("m", extra_body=["a"]), "`extra_body`"),  # type: ignore[arg-type]
-    "a number for the most passages": (lambda _: EngineCorpus(print, most="9"), "`most`"),  # type: ignore[arg-type]
+    "a number for the most passages": (lambda _: EngineCorpus(print, max_passages="9"), "`max_passages`"),  # type: ignore[arg-type]
     "a name for a reranker in memory": (memory(DOCUMENTS, reranker="x"), "`reranker`"),
     "a name for a counter in memory": (memory(DOCUMENTS, counter="x"), "`counter`"),
     "a number for the counter of a pruner": (lambda _: ContextPruner(counter=3), "`counter`"),  # type: ignore[arg-type]

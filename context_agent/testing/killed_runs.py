@@ -213,7 +213,7 @@ def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
         Path(student),
         out,
         rollouts={**SMALL, "steps": steps},
-        async_rollouts={"ahead": 2, "quota": quota},
+        async_rollouts={"max_steps_ahead": 2, "quota": quota},
         evaluation={"every": 0},
     )
 

@@ -345,14 +345,14 @@ class AsyncRolloutConfig:
     """Rollouts during updates. Without this table, each step is sampled completely before it is trained.
 
     Attributes:
-        ahead: Number of steps that are sampled in advance.
+        max_steps_ahead: Largest number of steps that are sampled in advance.
         quota: Share of its groups that a step waits for. The other groups continue under newer weights, and a later
             step trains on them.
         sampler: The place where the sampling copy of the model runs. The default is a process if there is no GPU,
             otherwise a thread.
     """
 
-    ahead: PositiveInt = 1
+    max_steps_ahead: PositiveInt = 1
     quota: Annotated[float, Field(gt=0, le=1)] = 1.0
     sampler: RolloutLocation | None = None
 
@@ -753,7 +753,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         needed = self.rollouts.substeps - 1 if self.async_rollouts is None else self.oldest
         if self.loss.staleness < needed:
-            ahead = "" if self.async_rollouts is None else f"async_rollouts.ahead = {self.async_rollouts.ahead} and "
+            found = self.async_rollouts
+            ahead = "" if found is None else f"async_rollouts.max_steps_ahead = {found.max_steps_ahead} and "
             raise ConfigError(
                 f"loss.staleness = {self.loss.staleness} would drop rows before they are trained. With "
                 f"{ahead}rollouts.substeps = {self.rollouts.substeps}, set loss.staleness to at least {needed}."
@@ -816,7 +817,7 @@ class RunConfig:
         The number assumes that each step waits for all of its groups.
         """
         every = self.engine.every if self.engine.kind == "vllm" else 1
-        ahead = 0 if self.async_rollouts is None else self.async_rollouts.ahead
+        ahead = 0 if self.async_rollouts is None else self.async_rollouts.max_steps_ahead
         return (ahead + every) * self.rollouts.substeps - 1
 
     @property

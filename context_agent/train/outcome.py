@@ -30,7 +30,7 @@ class Ending(StrEnum):
     """The policy ended the episode with a valid ranking."""
     MALFORMED = "malformed"
     """The policy ended the episode without a valid ranking."""
-    CUT = "cut"
+    TRUNCATED = "truncated"
     """A limit ended the episode: turns, tokens, time or window."""
 
 
@@ -101,10 +101,10 @@ class EpisodeOutcome:
 ENDINGS = {
     StopReason.FINISHED: Ending.FINISHED,
     StopReason.NO_RANKING: Ending.MALFORMED,
-    StopReason.TURNS: Ending.CUT,
-    StopReason.TIME: Ending.CUT,
-    StopReason.TOKENS: Ending.CUT,
-    StopReason.WINDOW: Ending.CUT,
+    StopReason.TURNS: Ending.TRUNCATED,
+    StopReason.TIME: Ending.TRUNCATED,
+    StopReason.TOKENS: Ending.TRUNCATED,
+    StopReason.WINDOW: Ending.TRUNCATED,
 }
 """The ending for each stop reason of the harness. Other stop reasons are not the policy's doing and earn no reward."""
 

@@ -52,7 +52,7 @@ PRESETS: Mapping[RewardPreset, Mapping[str, float]] = {
         "exponent": 3.0,
         "cost": 0.2,
         "turn_most": 0.0,
-        "cut": -1.0,
+        "truncated": -1.0,
     },
     RewardPreset.CONTEXT_1: {
         "output": 0.7,
@@ -61,7 +61,7 @@ PRESETS: Mapping[RewardPreset, Mapping[str, float]] = {
         "exponent": 1.0,
         "cost": 0.0,
         "turn_most": 0.5,
-        "cut": 0.0,
+        "truncated": 0.0,
     },
 }
 """The values of the settings that differ between the presets."""
@@ -122,7 +122,7 @@ class RewardConfig:
             whole weight.
         judge: Weight of a judge's verdict.
         malformed: Reward of an episode without a valid ranking. A format error cost -0.5 in the published baseline.
-        cut: Reward of an episode that a limit ended (default -1; context-1 0, because nothing is published).
+        truncated: Reward of an episode that a limit ended (default -1; context-1 0, because nothing is published).
         gamma: Decay of the advantage by step (`rows.decay_weights`).
     """
 
@@ -143,7 +143,7 @@ class RewardConfig:
     parallel: float = 0.0
     judge: float = 0.0
     malformed: float = -0.5
-    cut: float = BY_PRESET
+    truncated: float = BY_PRESET
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
@@ -342,8 +342,8 @@ def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None
     match outcome.ending:
         case Ending.MALFORMED:
             return EpisodeRewardTerms(settings.malformed, before, terms)
-        case Ending.CUT:
-            return EpisodeRewardTerms(settings.cut, before, terms)
+        case Ending.TRUNCATED:
+            return EpisodeRewardTerms(settings.truncated, before, terms)
     return EpisodeRewardTerms(max(REWARD_FLOOR, min(before + sum(penalties.values()), before)), before, terms)
 
 

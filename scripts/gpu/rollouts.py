@@ -53,7 +53,7 @@ def rollouts(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
             continue
         out = folder / f"{kind.sampler}-{len(kind.name)}"
         model = {"name": str(student / "final"), "dtype": kind.dtype, **kind.model}
-        run = _run(scale, out, model, {"ahead": 1, "sampler": kind.sampler})
+        run = _run(scale, out, model, {"max_steps_ahead": 1, "sampler": kind.sampler})
         checked = train_and_check(run, CALL_BOUNDS[kind.dtype])
         wrong = checked.beyond + checked.nearer
         yield Row("", title, str(checked), "0 and 0", OK if checked.calls and not wrong else MISSED)

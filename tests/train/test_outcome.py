@@ -47,7 +47,7 @@ def test_an_answer_that_nobody_knows_is_neither_found_nor_missed(corpus: MemoryC
 
 
 def test_limits_cut_and_a_ranking_of_nothing_is_malformed(corpus: MemoryCorpus) -> None:
-    assert measure_outcome(play(corpus, [search("comets")] * 3, Limits(turns=2)), QUESTION).ending is Ending.CUT
+    assert measure_outcome(play(corpus, [search("comets")] * 3, Limits(turns=2)), QUESTION).ending is Ending.TRUNCATED
     assert measure_outcome(play(corpus, [search("comets"), rank("nothing")]), QUESTION).ending is Ending.MALFORMED
 
 

@@ -89,7 +89,7 @@ def test_the_total_changes_by_the_terms_that_parl_adds(
     assert reward.total - before.total == pytest.approx(sum(reward.terms.values()) - sum(before.terms.values()))
 
 
-@pytest.mark.parametrize("ending", [Ending.MALFORMED, Ending.CUT])
+@pytest.mark.parametrize("ending", [Ending.MALFORMED, Ending.TRUNCATED])
 @pytest.mark.parametrize("form", ParlForm)
 def test_an_episode_that_did_not_finish_earns_nothing_for_delegating(ending: Ending, form: ParlForm) -> None:
     outcome = replace(GOOD, ending=ending, recall=0.0)

@@ -41,10 +41,10 @@ def test_a_perfect_episode_gets_two_points_by_either_formula() -> None:
 
 def test_a_value_that_is_given_stays_whatever_the_preset() -> None:
     for preset in RewardPreset:
-        settings = RewardConfig(preset=preset, cut=-1.0, output=0.7, beta=1.0)
-        assert (settings.cut, settings.output, settings.beta) == (-1.0, 0.7, 1.0)
+        settings = RewardConfig(preset=preset, truncated=-1.0, output=0.7, beta=1.0)
+        assert (settings.truncated, settings.output, settings.beta) == (-1.0, 0.7, 1.0)
         assert replace(settings, beta=3.0).preset == preset
-    assert (PUBLISHED.output, PUBLISHED.answer, PUBLISHED.beta, PUBLISHED.cut) == (0.7, 1.0, 4.0, 0.0)
+    assert (PUBLISHED.output, PUBLISHED.answer, PUBLISHED.beta, PUBLISHED.truncated) == (0.7, 1.0, 4.0, 0.0)
     with pytest.raises(ConfigError, match=r"preset must be one of default, context-1; got 'context-2'"):
         RewardConfig(preset="context-2")  # type: ignore[arg-type]
 
@@ -152,9 +152,9 @@ def test_a_fine_never_takes_more_than_down_to_the_floor_and_never_adds() -> None
 
 def test_who_does_not_finish_gets_less_than_the_floor_and_who_stalls_gets_least() -> None:
     assert compute_reward(replace(PERFECT, ending=Ending.MALFORMED)).total == -0.5
-    assert compute_reward(replace(PERFECT, ending=Ending.CUT)).total == -1.0
+    assert compute_reward(replace(PERFECT, ending=Ending.TRUNCATED)).total == -1.0
     assert compute_reward(replace(PERFECT, ending=Ending.MALFORMED), PUBLISHED).total == -0.5
-    assert compute_reward(replace(PERFECT, ending=Ending.CUT), PUBLISHED).total == 0.0
+    assert compute_reward(replace(PERFECT, ending=Ending.TRUNCATED), PUBLISHED).total == 0.0
 
 
 def test_options_count_when_they_are_given_a_weight() -> None:

@@ -69,7 +69,7 @@ class EngineCorpus:
         id_key: str | None = None,
         document_key: str | None = None,
         timeout: float = REQUEST_SECONDS,
-        most: int = MOST_REQUESTED,
+        max_passages: int = MOST_REQUESTED,
     ) -> None:
         """Wrap an engine.
 
@@ -90,18 +90,19 @@ class EngineCorpus:
             id_key: The field of the id.
             document_key: The field of the document's id.
             timeout: The time limit of one request, in seconds.
-            most: The maximum number of passages that one request asks for.
+            max_passages: The maximum number of passages that one request asks for.
 
         Raises:
             ConfigError: If the engine is none of these, or a number is not positive.
         """
-        size, most = whole_number(size, "size"), whole_number(most, "most")
-        if size < 1 or most < 1 or real_number(timeout, "timeout") <= 0:
+        size, max_passages = whole_number(size, "size"), whole_number(max_passages, "max_passages")
+        if size < 1 or max_passages < 1 or real_number(timeout, "timeout") <= 0:
             raise ConfigError(
-                f"size, most and timeout must be positive; got size = {size}, most = {most}, timeout = {timeout}"
+                f"size, max_passages and timeout must be positive; got size = {size}, max_passages = {max_passages}, "
+                f"timeout = {timeout}"
             )
         self._search = SearchFunction.of(search_function(engine), timeout)
-        self._read, self._most, self._size = read, most, size
+        self._read, self._max_passages, self._size = read, max_passages, size
         self._names = FieldNames(text_key, title_key, id_key, document_key)
         self._embedder = load_embedder(embedder) if isinstance(embedder, str) else embedder
         self._embed_query = query_vectors(self._embedder)
@@ -135,14 +136,14 @@ class EngineCorpus:
             return []
         if self._search.takes_where:
             passes = None
-        depth = min(self._most, k + min(k, len(exclude)))
+        depth = min(self._max_passages, k + min(k, len(exclude)))
         while True:
             passages = passages_of(self._search(query, depth, where), self._names)
             passing = [passage for passage in passages if passes is None or passes(passage.metadata)]
             chunks = [chunk for chunk in self._chunks(query, passing) if chunk.id not in exclude]
-            if len(chunks) >= k or len(passages) < depth or depth >= self._most:
+            if len(chunks) >= k or len(passages) < depth or depth >= self._max_passages:
                 return _ranked(chunks[:k])
-            depth = min(self._most, 2 * depth)
+            depth = min(self._max_passages, 2 * depth)
 
     def grep(
         self,

@@ -87,7 +87,7 @@ def test_excluded_chunks_are_made_up_for_by_larger_requests() -> None:
         requests.append(limit)
         return [{"id": str(n), "text": f"passage number {n}"} for n in range(min(limit, 60))]
 
-    corpus = EngineCorpus(engine, most=50)
+    corpus = EngineCorpus(engine, max_passages=50)
     assert ids(corpus, k=5) == [f"{n}_0" for n in range(5)]
     assert ids(corpus, k=5, exclude={f"{n}_0" for n in range(15)}) == [f"{n}_0" for n in range(15, 20)]
     assert ids(corpus, k=5, exclude={f"{n}_0" for n in range(48)}) == ["48_0", "49_0"]
@@ -313,7 +313,7 @@ def test_an_endless_response_is_read_to_a_bound() -> None:
         (42, {}, "int is not a supported search engine"),
         (object().__repr__, {}, "takes no query"),
         (lambda query: [], {"timeout": 0}, "must be positive"),
-        (lambda query: [], {"most": 0}, "must be positive"),
+        (lambda query: [], {"max_passages": 0}, "must be positive"),
         ("ftp://host/search", {}, "http"),
     ],
 )

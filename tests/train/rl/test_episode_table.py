@@ -29,7 +29,7 @@ def episode(name: str, question: str, recall: float, *, ending: Ending = Ending.
 EPISODES = [
     episode("00000-0000-000", "q1", 1.0),
     episode("00000-0000-001", "q1", 0.5),
-    episode("00000-0001-000", "<script>alert(1)</script>", 0.0, ending=Ending.CUT),
+    episode("00000-0001-000", "<script>alert(1)</script>", 0.0, ending=Ending.TRUNCATED),
 ]
 ADVANTAGES = EpisodeAdvantages({"00000-0000-000": 0.6, "00000-0000-001": -0.6})
 

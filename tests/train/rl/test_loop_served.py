@@ -114,7 +114,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
     ("changes", "message"),
     [
         ({"engine": {"kind": "transformers"}}, 'Set engine.kind = "vllm"'),
-        ({"async_rollouts": {"ahead": 1}}, r"cannot be combined with \[async_rollouts\]"),
+        ({"async_rollouts": {"max_steps_ahead": 1}}, r"cannot be combined with \[async_rollouts\]"),
     ],
 )
 def test_episodes_that_need_the_trainer_s_process_are_refused_to_others(
@@ -149,7 +149,9 @@ def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_
     """Calls wait while one adapter replaces the other, so none is lost."""
     from context_agent.train import reinforcement
 
-    reinforcement.train(served_run(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
+    reinforcement.train(
+        served_run(student, tmp_path, server, async_rollouts={"max_steps_ahead": 1}), note=lambda _: None
+    )
     lines = tiny_runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
@@ -170,7 +172,7 @@ def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_
     "rollouts",
     [
         {"rollouts": {"steps": 8, "substeps": 2}},
-        {"rollouts": {"steps": 8, "substeps": 1}, "async_rollouts": {"ahead": 1}},
+        {"rollouts": {"steps": 8, "substeps": 1}, "async_rollouts": {"max_steps_ahead": 1}},
     ],
 )
 def test_a_server_with_other_weights_than_it_was_sent_stops_the_run_within_two_updates(

@@ -252,7 +252,7 @@ def test_a_paused_episode_keeps_its_experts() -> None:
 def test_a_run_replays_what_it_samples(sampler: str | None, student: Path, tmp_path: Path) -> None:
     from context_agent.train import reinforcement
 
-    changes: dict[str, Any] = {"async_rollouts": {"ahead": 1, "sampler": sampler}} if sampler else {}
+    changes: dict[str, Any] = {"async_rollouts": {"max_steps_ahead": 1, "sampler": sampler}} if sampler else {}
     run = tiny_runs.rewards(
         student,
         tmp_path,

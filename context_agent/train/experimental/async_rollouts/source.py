@@ -33,12 +33,12 @@ class AsyncLimits:
     """Limits on how far sampling may run ahead of training.
 
     Attributes:
-        ahead: Number of steps that are sampled in advance.
+        max_steps_ahead: Largest number of steps that are sampled in advance.
         quota: Share of its groups that a step waits for.
         staleness: Largest age of a row when it is trained, in updates.
     """
 
-    ahead: int
+    max_steps_ahead: int
     quota: float
     staleness: int
 
@@ -46,10 +46,10 @@ class AsyncLimits:
 class AsyncRollouts:
     """A `RolloutSource` whose episodes are played in the background while earlier steps are trained.
 
-    While step n is trained, the episodes of up to `ahead` later steps are sampled. A step trains on the groups that it
-    requested. If `quota` is below 1, the step does not wait for the slowest groups. They continue under newer weights,
-    and a later step trains on them. If a group's rows would then be older than `staleness`, the step waits for the
-    group.
+    While step n is trained, the episodes of up to `max_steps_ahead` later steps are sampled. A step trains on the
+    groups that it requested. If `quota` is below 1, the step does not wait for the slowest groups. They continue under
+    newer weights, and a later step trains on them. If a group's rows would then be older than `staleness`, the step
+    waits for the group.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class AsyncRollouts:
         left, self._left = self._left, ()
         for earlier in sorted(set(map(_step_of, left))):
             self._offer(request for request in self._rollouts.draw(earlier) if group_of(request.episode) in left)
-        last = min(step + self._limits.ahead, self._config.steps - 1)
+        last = min(step + self._limits.max_steps_ahead, self._config.steps - 1)
         while self._next_step <= last:
             self._offer(self._rollouts.draw(self._next_step))
             self._next_step += 1
@@ -235,7 +235,9 @@ def open_async_rollouts(
             config.drawing,
             background=background,
             log=log,
-            limits=AsyncLimits(config.async_rollouts.ahead, config.async_rollouts.quota, config.loss.staleness),
+            limits=AsyncLimits(
+                config.async_rollouts.max_steps_ahead, config.async_rollouts.quota, config.loss.staleness
+            ),
             sync_seconds=lambda: pausing.seconds,
             oldest_checkpoint=lambda: next((checkpoint.step for checkpoint in run.checkpoints.all()), None),
             note=run.note,

@@ -86,7 +86,7 @@ class SearchTask(vf.Task[SearchData, vf.State, vf.TaskConfig]):  # type: ignore[
         If verifiers stopped the episode, return the reward of an episode that a limit ended.
         """
         scored = _scored(self.data, trace)
-        return _opened(self.data.run)[0].rewards.cut if scored is None else scored.reward.total
+        return _opened(self.data.run)[0].rewards.truncated if scored is None else scored.reward.total
 
     @vf.metric  # type: ignore[untyped-decorator, unused-ignore]
     async def measures(self, trace: vf.Trace) -> dict[str, float]:

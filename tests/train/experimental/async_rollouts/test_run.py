@@ -29,7 +29,9 @@ def train(run: Any, **options: Any) -> Any:
 def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     sampler: str, student: Path, tmp_path: Path
 ) -> None:
-    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 5}, async_rollouts={"ahead": 1, "sampler": sampler})
+    run = tiny_runs.rewards(
+        student, tmp_path, rollouts={"steps": 5}, async_rollouts={"max_steps_ahead": 1, "sampler": sampler}
+    )
     result = train(run)
     assert result.updates == 10
     lines = tiny_runs.timeless(tmp_path)

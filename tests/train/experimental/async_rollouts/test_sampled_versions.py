@@ -35,7 +35,7 @@ def test_a_call_s_logprobs_are_those_of_its_version(
         model=model,
         rollouts={"steps": 4},
         optimizer={"learning_rate": 2e-2},
-        async_rollouts={"ahead": 1, "sampler": sampler},
+        async_rollouts={"max_steps_ahead": 1, "sampler": sampler},
         evaluation={"every": 0},
     )
     checked = train_and_check(run, bound)

@@ -118,7 +118,7 @@ def test_a_rollout_that_verifiers_stops_is_rewarded_as_cut(run_file: Path) -> No
     with ScriptedServer([play] * 12) as server:
         episodes = evaluated(server, run_file, max_turns=1)
     assert {episode.traces[0].stop_condition for episode in episodes} == {"max_turns"}
-    assert {episode.traces[0].reward for episode in episodes} == {RewardConfig().cut}
+    assert {episode.traces[0].reward for episode in episodes} == {RewardConfig().truncated}
 
 
 def test_our_trajectories_are_their_traces(run_file: Path, tmp_path: Path) -> None:
