@@ -84,7 +84,7 @@ def test_each_weight_changes_the_reward(name: str, value: float) -> None:
 
 
 def test_every_setting_of_the_reward_has_a_test() -> None:
-    assert set(REWARDS) == names(RewardConfig) - {"preset", "malformed", "cut", "gamma"}
+    assert set(REWARDS) == names(RewardConfig) - {"preset", "malformed", "truncated", "gamma"}
     for ending, name in ((Ending.MALFORMED, "malformed"), (Ending.TRUNCATED, "truncated")):
         changed = RewardConfig(**{name: -0.25})  # type: ignore[arg-type]
         assert compute_reward(replace(EPISODE, ending=ending), changed).total == -0.25
