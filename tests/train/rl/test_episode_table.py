@@ -48,7 +48,7 @@ def test_a_line_has_the_reward_its_terms_and_the_advantage(tmp_path: Path) -> No
     assert good["reward"] == pytest.approx(sum(good["terms"].values()))
     assert "-0.0" not in json.dumps(good)
     assert (good["advantage"], half["advantage"], cut["advantage"]) == (0.6, -0.6, None)
-    assert (cut["ending"], cut["reward"]) == ("cut", -1.0)
+    assert (cut["ending"], cut["reward"]) == ("truncated", -1.0)
     assert (half["question"], half["recall"], half["turns"], half["searches"]) == ("q1", 0.5, 2, 2)
 
 
@@ -84,12 +84,14 @@ def test_the_page_opens_from_disk_sorts_and_filters(browser: Browser, tmp_path: 
     assert {"step", "reward", "advantage", "output", "repeated prunes"} <= set(heads)
     by_reward = f"th:nth-child({heads.index('reward') + 1}) button"
     browser.click(by_reward)
-    assert column("ending") == ["finished"] * 4 + ["cut"] * 2
+    assert column("ending") == ["finished"] * 4 + ["truncated"] * 2
     browser.click(by_reward)
-    assert column("ending") == ["cut"] * 2 + ["finished"] * 4
+    assert column("ending") == ["truncated"] * 2 + ["finished"] * 4
     assert column("advantage") == ["–"] * 2 + ["-0.600"] * 2 + ["0.600"] * 2
-    browser.run("const box = document.querySelector('input'); box.value = 'cut'; box.dispatchEvent(new Event('input'))")
-    assert column("ending") == ["cut"] * 2
+    browser.run(
+        "const box = document.querySelector('input'); box.value = 'trunc'; box.dispatchEvent(new Event('input'))"
+    )
+    assert column("ending") == ["truncated"] * 2
     assert browser.violations() == []
 
 
