@@ -529,7 +529,10 @@ def demo(
     )
     from context_agent.train.demo.course import DemoCourse  # needs torch: after the options are checked
 
-    report = DemoCourse(plan, resume=resume, note=output.note, bar=output.progress).run()
+    try:
+        report = DemoCourse(plan, resume=resume, note=output.note, bar=output.progress).run()
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(str(error) or "To continue, add --resume.") from error
     if common.json:
         output.print_json(report.data)
     else:

@@ -37,6 +37,9 @@ FORMAT = 1
 CHANGEABLE = (
     "out",
     "minutes",
+    "threads",
+    "model.gradient_checkpointing",
+    "loss.pass_tokens",
     "checkpoints.",
     "evaluation.",
     "logging.",
@@ -44,6 +47,7 @@ CHANGEABLE = (
     "engine.base_url",
     "engine.adapters",
     "engine.timeout",
+    "engine.batch",
     "data.dev",
     *(
         f"judge.{name}"
@@ -63,7 +67,10 @@ CHANGEABLE = (
         )
     ),
 )
-"""Settings that may differ between a checkpoint and the run that resumes from it. All others affect what is learned."""
+"""Settings that may differ between a checkpoint and the run that resumes from it. All others affect what is learned.
+
+Some of them decide the memory that a run needs. They change results only by rounding.
+"""
 
 
 EXTENDABLE = ("rollouts.steps", "sft.epochs")

@@ -14,6 +14,7 @@ from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.agents import build_agent, episode_profile
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import open_data
+from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.models import load_model
 from context_agent.train.rl.canary import Canary, canary_row, scorer_of
 from context_agent.train.rl.demonstrations import open_demonstrations
@@ -58,6 +59,7 @@ def train(
     """
     with ExitStack() as stack:
         stack.enter_context(locked_folder(config.out))
+        stack.enter_context(explained_memory_errors("rl"))
         run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
         data = stack.enter_context(open_data(config.data, note))
         loaded = load_model(config)

@@ -18,6 +18,9 @@ from context_agent._support.validation import explain, problems, validate_plain
 from context_agent.errors import ConfigError
 from context_agent.train.config import RUN_ADAPTER, RunConfig
 
+LARGEST_NUMBERS = {int: 2**63 - 1, float: 3.4e38}
+"""Largest numbers of a run file. torch computes in 64 bits for whole numbers, and in 32 bits for others."""
+
 
 def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """Read a run file.
@@ -171,7 +174,8 @@ def _change_of(name: str, changes: Mapping[str, Any]) -> str | None:
 
 
 def _check_data(data: Mapping[str, Any], table: Any, prefix: str = "") -> None:
-    """Raise `_SettingError` if the data has a name that the table does not have, or a number that is not finite.
+    """Raise `_SettingError` if the data has a name that the table does not have, or a number that is not finite or
+    too large.
 
     Tables are checked at any depth.
     """
@@ -186,6 +190,9 @@ def _check_data(data: Mapping[str, Any], table: Any, prefix: str = "") -> None:
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, float) and not math.isfinite(each):
                 raise _SettingError(whole, f"{whole} must be a finite number; got {each}")
+            largest = LARGEST_NUMBERS.get(type(each))
+            if largest is not None and abs(each) > largest:
+                raise _SettingError(whole, f"{whole} must be at most {largest:.1e}; got a larger number")
             if inner is not None and isinstance(each, Mapping):
                 _check_data(each, inner, f"{whole}.")
 

@@ -16,6 +16,7 @@ from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.batches import order_by_length
 from context_agent.train.config import ADAPTER_LESSONS_RATE, Notify, OnUpdate, RunConfig, SftConfig
 from context_agent.train.lessons import demonstration_rows
+from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.models import load_model
 from context_agent.train.output_layer import only_positions
 from context_agent.train.row_files import ABOUT, ROWS_FOLDER, RowFolder, open_folder, write_row_folder
@@ -219,7 +220,7 @@ def train(
         ConfigError: If the settings are invalid or contradict each other.
         DataError: If there are no trajectories, or the model cannot read the rows.
     """
-    with locked_folder(run.out):
+    with locked_folder(run.out), explained_memory_errors("sft"):
         return _train(TrainingRun(run, "sft", resume=resume, note=note, advance=advance))
 
 

@@ -33,6 +33,7 @@ from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, 
 from context_agent.train.checkpoints import Checkpoint, Checkpoints, settings_digest
 from context_agent.train.config import LoggingConfig, Notify, OnUpdate, RunConfig, RunKind
 from context_agent.train.lineage import RUN_FILE, base_name
+from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.metrics_log import MetricsLog
 from context_agent.train.trainer_mixin import TRAINER_FOLDER, RunRecord, all_ranks_ok
 
@@ -257,9 +258,12 @@ class TrainingRun:
                 file.write(json.dumps(about, indent=1).encode() + b"\n")
         resume_folder = None if self.newest is None else str(self.newest.path / TRAINER_FOLDER)
         try:
-            trainer.train(resume_from_checkpoint=resume_folder)
+            with explained_memory_errors(self.kind):
+                trainer.train(resume_from_checkpoint=resume_folder)
         except ContextAgentError as error:
             raise self._with_advice(trainer, error) from error
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(f"{self._saved_state()} To continue, add --resume.") from error
         except UnpicklingError as error:
             raise ConfigError(
                 f"{resume_folder} contains more than numbers, and code of a checkpoint is never run. Resume from a "
@@ -318,11 +322,15 @@ class TrainingRun:
             trainer.model.zero_grad()
             trainer._save_checkpoint(trainer.model, None)  # noqa: SLF001 - the Trainer has no public way
             newest = self.checkpoints.newest()
-        saved = f"The state of update {newest.step} is saved." if newest is not None else "No update was made yet."
         how = "add --resume to continue" if newest is not None else "start again"
         advised = copy(error)
-        advised.args = (single_stops(f"{error}. {saved} Fix the cause, then {how}."),)
+        advised.args = (single_stops(f"{error}. {self._saved_state()} Fix the cause, then {how}."),)
         return advised
+
+    def _saved_state(self) -> str:
+        """Return a sentence about the newest checkpoint."""
+        newest = self.checkpoints.newest()
+        return "No update is saved yet." if newest is None else f"The state of update {newest.step} is saved."
 
     def consider(
         self, trainer: Any, metric: str, value: float | None, *, higher: bool, questions: str | None = None

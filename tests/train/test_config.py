@@ -91,6 +91,8 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
         ({"curriculum": {"stages": [{"until": 1, "hop": 1}]}}, "unknown key 'hop' in .*Did you mean 'hops'"),
         ({"rollouts": {"groups": 0}}, "rollouts.groups must be at least 1"),
         ({"rollouts": {"groups": "many"}}, "rollouts.groups: Input should be a valid integer"),
+        ({"rollouts": {"steps": 10**400}}, r"rollouts.steps must be at most 9.2e\+18; got a larger number"),
+        ({"loss": {"clip": [0.2, 1e300]}}, r"loss.clip must be at most 3.4e\+38"),
         ({"rewards": {"gamma": 2}}, "gamma must be in"),
         ({"loss": {"kind": "ppo"}}, "loss.kind: Input should be 'cispo', 'grpo', 'dr_grpo' or 'reinforce'"),
         ({"loss": {"staleness": 1}}, "With rollouts.substeps = 4, set loss.staleness to at least 3"),
@@ -258,7 +260,7 @@ def test_all_of_a_run_binds_but_what_is_named_free() -> None:
         key.split(".")[0] for key in binding_settings(plain)
     }
     # This run has no judge; a run with one binds the model, the rubric and whatever else decides a verdict.
-    assert free == {"out", "minutes", "checkpoints", "evaluation", "logging", "expected", "judge"}
+    assert free == {"out", "minutes", "threads", "checkpoints", "evaluation", "logging", "expected", "judge"}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)

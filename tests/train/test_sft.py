@@ -75,6 +75,57 @@ def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
     assert tiny_runs.timeless(tmp_path) == tiny_runs.timeless(student.parent)
 
 
+def test_an_interrupt_says_what_is_saved_and_how_to_continue(tmp_path: Path) -> None:
+    run = tiny_runs.demonstrations(
+        tmp_path, sft={"demonstrations": 60, "epochs": 1, "held_out": 0}, checkpoints={"every": 2}
+    )
+    for step, saved in ((1, "No update is saved yet"), (3, "The state of update 2 is saved")):
+
+        def interrupt(done: int, total: int, step: int = step) -> None:
+            if done == step:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt, match=f"{saved}. To continue, add --resume."):
+            train(run, advance=interrupt)
+    result, _ = train(run, resume=True)
+    assert result.first_update == 2
+
+
+def test_settings_of_memory_may_change_when_a_run_resumes(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"sft": {"demonstrations": 60, "epochs": 1, "held_out": 0}, "checkpoints": {"every": 2}}
+    train(tiny_runs.demonstrations(tmp_path, **changes))
+    leaner = {"threads": 2, "model": {"gradient_checkpointing": True}, "engine": {"batch": 1}}
+    result, _ = train(tiny_runs.demonstrations(tmp_path, **changes, **leaner, loss={"pass_tokens": 0}), resume=True)
+    assert result.first_update == result.updates
+
+
+def test_too_little_memory_is_an_error_that_names_settings(student: Path, tmp_path: Path) -> None:
+    lora = {"rank": 10**15, "modules": ["v_proj"]}
+    run = tiny_runs.demonstrations(tmp_path, model={"tiny": None, "name": str(student), "lora": lora})
+    with pytest.raises(ConfigError, match=r"not enough memory \(.*model.lora.rank"):
+        train(run)
+
+
+def test_memory_that_runs_out_during_training_leaves_a_state_to_resume_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from context_agent.train import sft
+
+    compute = sft.RowSftTrainer.compute_loss
+
+    def large(self: Any, *args: Any, **options: Any) -> Any:
+        if self.state.global_step == 2:
+            torch.empty(2**60)
+        return compute(self, *args, **options)
+
+    monkeypatch.setattr(sft.RowSftTrainer, "compute_loss", large)
+    run = tiny_runs.demonstrations(tmp_path, sft={"demonstrations": 60, "epochs": 1, "held_out": 0})
+    with pytest.raises(ConfigError, match=r"not enough memory .*The state of update 2 is saved.*add --resume"):
+        train(run)
+
+
 def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_path: Path) -> None:
     """Those on attention and the stacked experts are all that is saved, and training by rewards can start from them."""
     safetensors = pytest.importorskip("safetensors")

@@ -3,7 +3,7 @@
 OUT/data/            an invented world, unless a folder of documents and questions is given
 OUT/index/           the index of the documents
 OUT/lessons/WINDOW/  the oracle's episodes in that window, as `ctx1 synth trajectories` leaves them
-OUT/material.json    the settings of all this; written last
+OUT/material.json    the settings of all this, and whether it is complete
 
 The folder of documents has the layout of `ctx1 synth split` and `ctx1 synth world`: corpus.jsonl.gz (or corpus.jsonl)
 and queries.<split>.jsonl. The split `test` is held out. If there is none, `dev` is held out, and training does not
@@ -44,7 +44,7 @@ from context_agent.train.data import open_corpus
 from context_agent.types import Question
 
 MATERIAL_FILE = "material.json"
-"""The file that records the settings. Its presence marks complete material."""
+"""The file that records the settings, and whether the material is complete."""
 
 
 HOPS = (2, 3)
@@ -135,8 +135,9 @@ class DemoMaterial:
         if not about.is_file():
             return False
         made = {"digest": settings["digest"], **_stored(about)}  # an older version stored no digest
+        complete = bool(made.pop("complete", True))  # an older version wrote the file last
         if made == settings:
-            return True
+            return complete
         if {**made, "digest": settings["digest"]} == settings:
             raise ConfigError(
                 f"{self.out} has lessons that were made from other documents or questions, because the files in "
@@ -159,6 +160,7 @@ class DemoMaterial:
             MissingExtraError: If a required extra is not installed.
         """
         counter = VocabularyCounter(templated(self.model))
+        self._write_settings(complete=False)
         if self.source is None and not self.folder.is_dir():
             tasks = QUESTIONS_PER_ENTITY * self.entities
             write_world(make_world(entities=self.entities, tasks=tasks, hops=HOPS), self.folder)
@@ -168,7 +170,7 @@ class DemoMaterial:
             for number, window in enumerate(self.windows):
                 advance(number, len(self.windows))
                 self._play(corpus, window, counter, note)
-        replace_file(self.out / MATERIAL_FILE, json.dumps(self._settings(), indent=1) + "\n")
+        self._write_settings(complete=True)
 
     def _play(self, corpus: Corpus, window: int, counter: TokenCounter, note: Notify) -> None:
         profile = named_profile(self.profile)
@@ -183,6 +185,10 @@ class DemoMaterial:
         folder = self.out / "lessons" / str(window)
         report = asyncio.run(make_demonstrations(tasks, corpus, expert, folder, settings))
         note(f"{sum(report.kept.values()):,} of {report.tasks:,} lessons kept in a window of {window:,} tokens")
+
+    def _write_settings(self, *, complete: bool) -> None:
+        text = json.dumps({**self._settings(), "complete": complete}, indent=1)
+        replace_file(self.out / MATERIAL_FILE, f"{text}\n")
 
     def _corpus_file(self) -> Path:
         for name in (CORPUS, CORPUS.removesuffix(".gz")):

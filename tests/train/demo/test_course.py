@@ -143,7 +143,7 @@ def test_the_ablation_shares_the_lessons(done: Path) -> None:
 
 @pytest.mark.parametrize("phase", ["sft", "rl"])
 def test_a_demo_that_was_interrupted_ends_as_one_that_was_not(
-    phase: str, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phase: str, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add = MetricsLog.add
     step = {"sft": 21, "rl": 2}[phase]
@@ -155,6 +155,7 @@ def test_a_demo_that_was_interrupted_ends_as_one_that_was_not(
 
     monkeypatch.setattr(MetricsLog, "add", add_or_interrupt)
     assert demo(tmp_path) == 130
+    assert "To continue, add --resume." in capsys.readouterr().err
     monkeypatch.undo()
     assert demo(tmp_path, "--resume") == 0
     for folder in ("sft", "rl"):

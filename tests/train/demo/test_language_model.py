@@ -118,6 +118,27 @@ def test_lessons_from_changed_documents_or_questions_are_refused(tmp_path: Path)
         material.is_made()
 
 
+def test_lessons_that_were_interrupted_are_not_continued_with_other_documents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "data"
+    assert run(["synth", "world", "--out", str(source), "--entities", "50", "--tasks", "60", "--json"]) == 0
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("context_agent.train.demo.material.make_demonstrations", interrupt)
+        assert demo(tmp_path / "out", "--data", str(source)) == 130
+    assert "To continue, add --resume." in capsys.readouterr().err
+    assert demo(tmp_path / "out", "--data", str(source)) == 2
+    assert "Resume it with --resume" in capsys.readouterr().err
+    questions = source / "queries.train.jsonl"
+    questions.write_text("".join(questions.read_text().splitlines(keepends=True)[1:]))
+    assert demo(tmp_path / "out", "--data", str(source), "--resume") == 2
+    assert "have changed" in capsys.readouterr().err
+
+
 def test_lessons_of_an_older_version_stored_no_digest(tmp_path: Path) -> None:
     material = DemoMaterial(tmp_path, "model", (2_048,), 1)
     settings = {name: value for name, value in material._settings().items() if name != "digest"}
