@@ -34,6 +34,8 @@ _STATED_DELIMITER = re.compile(r"""['"]?sep=([^\r\n"'])['"]?\r?\n""")
 DELIMITERS = ",;\t|"
 SAMPLE_LINES = 30
 """The number of first lines in which the delimiter and the header are searched."""
+FIRST_YEAR, LAST_YEAR = 1_000, 2_999
+"""The numbers that may name a column."""
 MOST_COLUMNS = 10_000
 """The most columns of a table."""
 
@@ -51,12 +53,14 @@ def read_csv(reading: Reading) -> Iterator[Document]:
     text = io.TextIOWrapper(reading.stream, codec_with_mark(encoding), errors="replace", newline="")
     try:
         start, stated = _stated_delimiter(text)
-        delimiter, titles = _layout(text, reading.options.delimiter or stated, reading.options)
+        delimiter, titles, has_row_names = _layout(text, reading.options.delimiter or stated, reading.options)
         text.seek(start)
         bounded = _RowLines(text, reading.options, delimiter)
         table = csv.reader(bounded, delimiter=delimiter, strict=True)
         title = _title(islice(_parsed(bounded, table), titles))
-        yield from _from_table(reading, table, bounded, title, lines_before=1 if stated else 0)
+        yield from _from_table(
+            reading, table, bounded, title, lines_before=1 if stated else 0, has_row_names=has_row_names
+        )
     finally:
         text.detach()  # or the wrapper would close the caller's stream
 
@@ -98,8 +102,10 @@ def _stated_delimiter(text: io.TextIOWrapper) -> tuple[int, str]:
     return text.tell(), stated[1]
 
 
-def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) -> tuple[str, int]:
-    """Return the delimiter, and the number of rows above the header, by the first lines of a table.
+def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) -> tuple[str, int, bool]:
+    """Return the delimiter, the number of rows above the header, and whether a column of row names has no name.
+
+    The first lines of the table show all three.
 
     Without a stated delimiter, it is the one that is most frequent in the first line. If that line is a title, it is
     the one that divides the most rows alike.
@@ -110,11 +116,26 @@ def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) ->
     first = next((line for line in lines if line.strip()), "")
     guess = stated or max(DELIMITERS, key=first.count)
     titles, alike = _above_header(lines, guess, options)
-    if stated or (alike and not titles):
-        return guess, titles
-    others = {delimiter: _above_header(lines, delimiter, options) for delimiter in DELIMITERS}
-    best = max(DELIMITERS, key=lambda delimiter: others[delimiter][1])
-    return (best, others[best][0]) if others[best][1] > alike else (guess, titles)
+    if not stated and (titles or not alike):
+        others = {delimiter: _above_header(lines, delimiter, options) for delimiter in DELIMITERS}
+        best = max(DELIMITERS, key=lambda delimiter: others[delimiter][1])
+        guess, titles = (best, others[best][0]) if others[best][1] > alike else (guess, titles)
+    return guess, titles, _has_row_names(lines, guess, titles)
+
+
+def _has_row_names(lines: list[str], delimiter: str, titles: int) -> bool:
+    """Return True if each row has one cell more than the header, which then is the name of the row, as R writes it.
+
+    If the last cells are empty, the rows end with a delimiter instead. If one begins with a space, it is the rest of a
+    sentence with a comma.
+    """
+    try:
+        header, *rows = [row for row in list(csv.reader(lines, delimiter=delimiter))[titles:] if row]
+    except (csv.Error, ValueError):
+        return False
+    last = [row[-1] for row in rows]
+    is_longer = bool(rows) and len(header) > 1 and all(len(row) == len(header) + 1 for row in rows)
+    return is_longer and any(last) and not any(cell.startswith(" ") for cell in last)
 
 
 def _above_header(lines: list[str], delimiter: str, options: LoadOptions) -> tuple[int, int]:
@@ -122,7 +143,8 @@ def _above_header(lines: list[str], delimiter: str, options: LoadOptions) -> tup
 
     The header is the first row that is as long as most rows with several cells, and in which more than half of as many
     cells are filled. An empty line below a row shows that it is a title, unless it is the first row. If the first row
-    names a column of text, or only it is shorter by one cell, it is the header.
+    names a column of text, or only it is shorter by one cell, it is the header. It also is the header if it is long
+    enough and the row below it is data, because some tables name only their first columns.
     """
     try:
         rows = list(csv.reader(lines, delimiter=delimiter))
@@ -138,8 +160,24 @@ def _above_header(lines: list[str], delimiter: str, options: LoadOptions) -> tup
         return 0, alike
     for at, (row, number, below) in enumerate(zip(rows, filled, [*filled[1:], 1], strict=True)):
         if len(row) >= usual and number > max(1, usual // 2) and (below or at == first):
-            return at, alike
+            names_some = at == first + 1 and len(rows[first]) >= usual and bool(names[0])
+            return (first if names_some and _is_data(row, rows[at + 1 :]) else at), alike
     return 0, alike
+
+
+def _is_data(row: list[str], below: list[list[str]]) -> bool:
+    """Return True if a row has a number other than a year, or a word that occurs again below in the same column."""
+    return any(
+        cell.strip() and (_is_number(cell) or any(cell in other[at : at + 1] for other in below))
+        for at, cell in enumerate(row)
+    )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return not FIRST_YEAR <= float(cell) <= LAST_YEAR
+    except ValueError:
+        return False
 
 
 def _parsed(bounded: _RowLines, table: _csv.Reader) -> Iterator[list[str]]:
@@ -161,12 +199,19 @@ def _title(rows: Iterable[list[str]]) -> str:
 
 
 def _from_table(
-    reading: Reading, table: _csv.Reader, bounded: _RowLines, title: str, *, lines_before: int
+    reading: Reading,
+    table: _csv.Reader,
+    bounded: _RowLines,
+    title: str,
+    *,
+    lines_before: int,
+    has_row_names: bool,
 ) -> Iterator[Document]:
     """Yield the rows from the header on. A notice names the line where its row begins."""
-    names = _column_names(_header(table))
-    if not names:
+    header = _header(table)
+    if not header:
         raise LeftOutError("the file is empty: it contains no text")
+    names = _column_names(["", *header] if has_row_names else header)
     check_columns(names, reading.options, needs_text=False)
     labels: list[str] = []
     if not has_text_column(names, reading.options):

@@ -377,9 +377,52 @@ def test_lines_above_the_header_of_a_table_are_its_title(tmp_path: Path, text: s
     assert all("all columns of a row are its text" in reason for reason in reasons)
 
 
-def test_a_header_that_lacks_the_name_of_the_first_column_is_still_the_header(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("note,price\nOsterby,old,4\nBrasko,new,6\n")
-    assert read(tmp_path)[1][1:] == ["the row has 3 cells, but the header names 2"] * 2
+def test_a_header_shorter_by_two_cells_is_still_the_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,price\nOsterby,old,4,5\nBrasko,new,6,7\n")
+    assert read(tmp_path)[1] == ["the row has 4 cells, but the header names 2"] * 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"mpg"\t"cyl"\n"Mazda RX4"\t21\t6\n"Fiat 128"\t32.4\t4\n',
+        "mpg,cyl\nMazda RX4,21,6\nFiat 128,32.4,4\n",
+    ],
+)
+def test_rows_with_one_cell_more_than_the_header_begin_with_their_names(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cars.tsv").write_text(text)
+    documents, reasons = read(tmp_path)
+    assert [document.text for document in documents] == [
+        "column_1: Mazda RX4\nmpg: 21\ncyl: 6",
+        "column_1: Fiat 128\nmpg: 32.4\ncyl: 4",
+    ]
+    assert all("all columns of a row are its text" in reason for reason in reasons)
+
+
+def test_the_rest_of_a_sentence_with_a_comma_makes_no_row_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text\n1,The mill stood, then burned.\n2,The weir broke, twice.\n")
+    documents, reasons = read(tmp_path)
+    assert not documents
+    assert reasons == ["the row has 3 cells, but the header names 2"] * 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    ["Ada,36,41,7\nBo,9,12,8\n", "Ada,red,x,y\nBo,red,u,v\n"],
+)
+def test_a_header_may_name_only_its_first_column(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "a.csv").write_text(f"name,,,\n{rows}")
+    documents, _ = read(tmp_path)
+    assert [document.text.split("\n")[0] for document in documents] == ["name: Ada", "name: Bo"]
+
+
+def test_years_may_be_the_header_below_a_title(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Population,,\nCountry,2019,2020\nChile,18.9,19.1\nPeru,32.8,33.3\n")
+    documents, _ = read(tmp_path)
+    assert [(document.title, document.text) for document in documents] == [
+        ("Population", "Country: Chile\n2019: 18.9\n2020: 19.1"),
+        ("Population", "Country: Peru\n2019: 32.8\n2020: 33.3"),
+    ]
 
 
 def test_a_named_column_of_text_is_the_header_whatever_the_rows_have(tmp_path: Path) -> None:
