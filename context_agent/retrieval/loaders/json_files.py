@@ -1,4 +1,6 @@
-"""The reader of JSON files. A conversation or a record of an array is a document. Any other value is one document.
+"""The reader of JSON files. A conversation or a record of a list is a document. Any other value is one document.
+
+Servers send a list of records inside an object, with the number of records and other facts around it.
 
 If a file is not valid JSON, for example because it has comments, it is read as plain text.
 """
@@ -26,6 +28,14 @@ from context_agent.types import Document
 
 LONG_LINES = 400
 """The average number of characters in a line above which JSON is rewritten with one value per line."""
+LEAST_RECORDS = 2
+"""The fewest objects of a list inside an object that are records."""
+RECORDS_SHARE = 0.8
+"""The least share of a file's characters that the records inside an object make up."""
+_NESTED = ("properties", "attributes", "fields", "_source")
+"""The fields of a record that hold its other fields, in GeoJSON, JSON:API, Airtable and Elasticsearch."""
+MAX_ENVELOPES = 4
+"""The most objects inside each other in which a list of records is searched."""
 
 
 def read_json(reading: Reading) -> Iterator[Document]:
@@ -67,10 +77,34 @@ def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
         remember_users(reading, value)
         for number, record in enumerate(value, start=1):
             yield from _record(reading, number, record)
+    elif records := _enclosed(value):
+        found, rest = records
+        yield from _documents(reading, raw, found)
+        if " " in json.dumps(rest, separators=(",", ":")):
+            yield document(reading, "\n".join(map(fields_text, rest)), PurePath(reading.path).name)
     else:
         long = len(raw) > LONG_LINES * (raw.count("\n") + 1)
         escaped = r"\u" in raw  # words with escapes inside are not found
         yield document(reading, json_lines(value) if long or escaped else raw, PurePath(reading.path).name)
+
+
+def _enclosed(value: Any) -> tuple[list[Any], list[dict[str, Any]]] | None:
+    """Return the records inside an object, and the fields around them.
+
+    If no list of objects makes up most of the object, return None.
+    """
+    rest: list[dict[str, Any]] = []
+    for _ in range(MAX_ENVELOPES):
+        if not isinstance(value, dict) or not value:
+            break
+        sizes = {key: len(json.dumps(field)) for key, field in value.items()}
+        largest = max(sizes, key=sizes.__getitem__)
+        if sizes[largest] < RECORDS_SHARE * sum(sizes.values()):
+            return None
+        rest.append({key: field for key, field in value.items() if key != largest})
+        value = value[largest]
+    is_records = isinstance(value, list) and len(value) >= LEAST_RECORDS and all(isinstance(row, dict) for row in value)
+    return (value, list(filter(None, rest))) if is_records else None
 
 
 def _conversations(reading: Reading, values: list[Any]) -> Iterator[Document]:
@@ -89,6 +123,7 @@ def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[D
         yield from from_row(reading, number, record)
     elif record:
         text = fields_text(record)
-        names = (record[key] for key in ("title", "name") if isinstance(record.get(key), str))
+        parts = [record, *(part for key in _NESTED if isinstance(part := record.get(key), dict))]
+        names = (part[key] for part in parts for key in ("title", "name") if isinstance(part.get(key), str))
         whole = document(reading, text, next(names, f"{PurePath(reading.path).name} {number}"))
         yield replace(whole, id=f"{whole.id}#{number}")

@@ -497,3 +497,53 @@ def test_the_text_of_a_row_without_a_field_of_text_has_all_fields(tmp_path: Path
     ]
     options, report = LoadOptions(text_key="MESSAGE"), LoadReport()
     assert [d.text for d in load(tmp_path, options=options, report=report)] == ["The mill started.", "It ended."]
+
+
+MILLS = [{"name": "Osterby", "note": "The wheel turns slowly."}, {"name": "Brasko", "note": "The roof is new here."}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"data": MILLS},
+        {"items": MILLS, "total": 2, "next": None},
+        {"took": 3, "response": {"numFound": 2, "docs": MILLS}},
+        {"type": "Collection", "features": [{"properties": mill} for mill in MILLS]},
+    ],
+)
+def test_each_record_inside_an_object_is_a_document(tmp_path: Path, value: object) -> None:
+    (tmp_path / "mills.json").write_text(json.dumps(value, indent=1))
+    documents, reasons = read(tmp_path)
+    assert [document.title for document in documents] == ["Osterby", "Brasko"]
+    assert "The wheel turns slowly." in documents[0].text
+    assert not reasons
+
+
+def test_the_words_around_records_are_a_document(tmp_path: Path) -> None:
+    value = {"rows": MILLS * 5, "source": {"by": "the county archive"}}
+    (tmp_path / "mills.json").write_text(json.dumps(value))
+    documents, _ = read(tmp_path)
+    assert len(documents) == 11
+    assert "the county archive" in documents[-1].text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "mill", "authors": [{"name": "Ann"}, {"name": "Bo"}], "about": "A long description of the mill." * 9},
+        {"rows": MILLS[:1]},
+        {"rows": [*MILLS, "The end"]},
+        {"rows": {}},
+    ],
+)
+def test_a_list_that_is_not_most_of_an_object_or_not_of_records_is_no_table(tmp_path: Path, value: object) -> None:
+    (tmp_path / "mills.json").write_text(json.dumps(value, indent=1))
+    (document,), _ = read(tmp_path)
+    assert json.loads(document.text) == value
+
+
+def test_conversations_inside_an_object_are_read_as_conversations(tmp_path: Path) -> None:
+    value = {"data": [{"messages": [{"role": "user", "content": f"Which mill is {n}?"}]} for n in range(3)]}
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    documents, _ = read(tmp_path)
+    assert [document.text.strip() for document in documents] == [f"user:\nWhich mill is {n}?" for n in range(3)]
