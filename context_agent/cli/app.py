@@ -109,14 +109,14 @@ _add_commands(
             "extend": "context_agent.cli.synth_tasks:extend",
         },
         "Quality": {
-            "filter": "context_agent.cli.synth_quality:filter_tasks",
-            "review": "context_agent.cli.synth_quality:review",
+            "filter": "context_agent.cli.synth_filter:filter_tasks",
+            "review": "context_agent.cli.synth_review:review",
         },
         "Sets": {
-            "split": "context_agent.cli.synth_quality:split",
-            "check": "context_agent.cli.synth_quality:check",
-            "card": "context_agent.cli.synth_quality:card",
-            "export": "context_agent.cli.synth_quality:export",
+            "split": "context_agent.cli.synth_sets:split",
+            "check": "context_agent.cli.synth_sets:check",
+            "card": "context_agent.cli.synth_sets:card",
+            "export": "context_agent.cli.synth_sets:export",
         },
         "Demonstrations": {
             "trajectories": "context_agent.cli.synth_demonstrations:trajectories",

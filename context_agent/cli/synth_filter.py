@@ -1,0 +1,162 @@
+"""The command `ctx1 synth filter`, which selects tasks by rules and by attempts to answer them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from context_agent.cli import options, output
+from context_agent.cli.parameters import (
+    COUNT,
+    COUNT_OR_ZERO,
+    FILE,
+    INPUT_FILE,
+    POSITIVE_SHARE,
+    CommonOptions,
+    essential,
+    options_in,
+)
+
+if TYPE_CHECKING:
+    from context_agent._support.worker_pool import CallParent
+    from context_agent.retrieval.corpus import Corpus
+    from context_agent.synth_data.attempts import Extreme, PassAtN
+    from context_agent.synth_data.quality import TaskFilter
+
+
+@options_in("Attempts")
+@dataclass(frozen=True, slots=True)
+class AttemptOptions:
+    """The number of attempts at each task, and the results for which a task is dropped."""
+
+    passes: Annotated[int, COUNT_OR_ZERO] = 0
+    """Number of attempts at each task; 0 for none."""
+    vary: Annotated[
+        Literal["seed", "effort", "window"] | None, Parameter(show_default="effort for the bridge policy, else seed")
+    ] = None
+    """What varies between attempts."""
+    drop: Literal["both", "always", "never", "none"] = "both"
+    """Tasks to drop: those that all attempts solve (always), those that none solves (never), both, or none."""
+    k: Annotated[int, COUNT] = 10
+    """Number of ranked documents that count."""
+    recall: Annotated[float, POSITIVE_SHARE] = 1.0
+    """Minimum recall of an attempt that solves the task."""
+
+    @property
+    def extremes(self) -> frozenset[Extreme]:
+        """The results for which a task is dropped."""
+        match self.drop:
+            case "both":
+                return frozenset({"always", "never"})
+            case "none":
+                return frozenset()
+            case extreme:
+                return frozenset({extreme})
+
+
+@essential("out min_similarity keep_duplicates concurrency base_url model path url collection")
+def filter_tasks(
+    tasks: Annotated[Path, INPUT_FILE],
+    /,
+    *,
+    out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
+    min_similarity: Annotated[float, POSITIVE_SHARE] = 0.7,
+    keep_duplicates: bool = False,
+    concurrency: Annotated[int, COUNT] = 8,
+    processes: options.ProcessesOption = None,
+    ray: options.RayOption = None,
+    attempts: AttemptOptions = AttemptOptions(),
+    agent: options.AgentOptions = options.AgentOptions(),
+    index: options.CorpusOptions = options.CorpusOptions(),
+    common: CommonOptions = CommonOptions(),
+) -> int:
+    """Keep the tasks that are worth training on.
+
+    A task is kept if its gold is in the index, if no other task is nearly the same, and if it is neither trivial nor
+    unsolvable. With --passes N the policy attempts every task N times. The bridge policy is deterministic, so its
+    attempts differ by effort: from one search up to all its searches. Each task that stays is labeled with its attempts
+    and its difficulty. To resume an interrupted run, run the same command again. The exit code is 1 if a row could not
+    be read or an attempt failed.
+
+    Args:
+        tasks: File of tasks, or - for standard input.
+        out: File for the tasks that stay; dropped tasks go to FILE.jsonl.dropped.jsonl.
+        min_similarity: Minimum Jaccard index at which two questions about the same documents are near-duplicates.
+        keep_duplicates: Keep near-duplicates.
+        concurrency: Number of tasks at the same time.
+    """
+    from context_agent.synth_data import quality
+    from context_agent.synth_data.stages import StageWorker
+    from context_agent.synth_data.task import load_tasks
+
+    problems: list[str] = []
+    task_list = load_tasks(str(tasks), problems=problems)
+    output.note_problems(problems)
+    with ExitStack() as stack:
+        corpus = stack.enter_context(index.open())
+        setup = StageWorker(partial(_open_filter, agent, attempts, index))
+        pool = stack.enter_context(options.worker_pool(setup, processes, ray, concurrency=concurrency))
+        measure = _pass_at_n(agent, corpus, attempts)
+        if measure is not None:
+            stack.callback(measure.close)
+        advance = stack.enter_context(output.progress("Filtering", "tasks"))
+        report = asyncio.run(
+            quality.filter_tasks(
+                task_list,
+                corpus,
+                out,
+                pass_at_n=measure,
+                min_similarity=None if keep_duplicates else min_similarity,
+                concurrency=concurrency,
+                pool=pool,
+                advance=advance,
+            )
+        )
+    unreadable = f", {len(problems):,} unreadable rows" if problems else ""
+    output.result(
+        {**report.to_json(), "unreadable": len(problems), "out": str(out)},
+        f"{report.kept:,} of {report.inputs:,} tasks kept in {out}{unreadable}. "
+        f"Dropped: {output.counts(report.dropped)}.",
+        as_json=common.json,
+    )
+    failed = any(reason.startswith("failed") for reason in report.dropped)
+    return 1 if problems or failed or report.halted else 0
+
+
+def _open_filter(
+    agent: options.AgentOptions, attempts: AttemptOptions, index: options.CorpusOptions, call: CallParent
+) -> TaskFilter:
+    """Return the function that filters tasks in a worker process."""
+    from context_agent.synth_data.quality import TaskFilter
+
+    corpus = index.open()
+    return TaskFilter(corpus, _pass_at_n(agent, corpus, attempts))
+
+
+def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN | None:
+    """Return the attempts at each task. If tasks are not attempted, return None."""
+    if not chosen.passes:
+        return None
+    from context_agent.harness.profile import profile as named_profile
+    from context_agent.synth_data.attempts import PassAtN, build_attempts, default_vary
+
+    policy = agent.policy.load()
+    vary = chosen.vary or default_vary(policy)
+    attempts = build_attempts(
+        corpus,
+        policy,
+        chosen.passes,
+        vary,
+        window=agent.window or agent.policy.window or named_profile(agent.policy.wire_format).window,
+        profile=agent.policy.wire_format,
+        limits=agent.limits.load(),
+        rollouts=agent.rollouts,
+        trajectories=agent.save,
+    )
+    return PassAtN(attempts, vary, k=chosen.k, threshold=chosen.recall, drop=chosen.extremes)
