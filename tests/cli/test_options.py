@@ -19,7 +19,7 @@ from context_agent.cli.options import LimitOptions, PolicyOptions, unused_option
 from context_agent.cli.parameters import PathRule
 from context_agent.cli.serve import CapacityOptions
 from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
-from context_agent.cli.synth_tasks import WriterOptions
+from context_agent.cli.synth_stages import WriterOptions
 from context_agent.errors import ConfigError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import NAMES
