@@ -161,11 +161,11 @@ _add_commands(
     cli,
     {
         "Search": {
-            "ui": "context_agent.cli.serve:ui",
+            "ui": "context_agent.cli.ui:ui",
             "index": "context_agent.cli.index:index",
             "sources": "context_agent.cli.sources:sources",
             "search": "context_agent.cli.search:search",
-            "ask": "context_agent.cli.search:ask",
+            "ask": "context_agent.cli.ask:ask",
             "view": "context_agent.cli.view:view",
         },
         "Prune": {
@@ -176,7 +176,7 @@ _add_commands(
         },
         "Serve": {
             "serve": "context_agent.cli.serve:serve",
-            "mcp": "context_agent.cli.serve:mcp",
+            "mcp": "context_agent.cli.mcp:mcp",
             "feedback": "context_agent.cli.feedback:feedback",
         },
         "Measure": {"eval": "context_agent.cli.eval:evaluate"},

@@ -118,7 +118,7 @@ def _demo(folder: Path, as_json: bool) -> int:
 
 
 def _compare(agent: SearchAgent, corpus: Corpus, question: DemoQuestion, out: Console) -> Comparison:
-    from context_agent.cli.search import ResultLimits, run_with_steps
+    from context_agent.cli.search_run import ResultLimits, run_with_steps
 
     out.print()
     out.print(question.question, style="bold")

@@ -24,7 +24,7 @@ from context_agent.cli.parameters import (
     options_in,
     section,
 )
-from context_agent.cli.serve import HostOption, LogLevel, start_logs
+from context_agent.cli.server_options import HostOption, LogLevel, start_logs
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback
 

@@ -10,14 +10,7 @@ from cyclopts import Parameter
 
 from context_agent._support.small_files import parse_json
 from context_agent.cli import options, output
-from context_agent.cli.parameters import (
-    COUNT,
-    EXISTING_FILE,
-    FILE,
-    INPUT_FILE,
-    CommonOptions,
-    options_in,
-)
+from context_agent.cli.parameters import COUNT, EXISTING_FILE, FILE, INPUT_FILE, CommonOptions, options_in
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:

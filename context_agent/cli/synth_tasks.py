@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, Token
 
 from context_agent.cli import options, output
-from context_agent.cli.parameters import (
-    COUNT,
-    COUNT_OR_ZERO,
-    FILE,
-    CommonOptions,
-    options_in,
-)
+from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, FILE, CommonOptions, options_in
 from context_agent.cli.synth_stages import StageOptions, WriterOptions, make_with_model
 from context_agent.errors import ConfigError
 

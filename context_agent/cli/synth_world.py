@@ -8,11 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from context_agent.cli import options, output
-from context_agent.cli.parameters import (
-    COUNT_OR_ZERO,
-    FOLDER,
-    CommonOptions,
-)
+from context_agent.cli.parameters import COUNT_OR_ZERO, FOLDER, CommonOptions
 from context_agent.cli.synth_tasks import Hops, hop_range
 
 WORLD_HOPS = (1, 4)

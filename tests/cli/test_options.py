@@ -17,7 +17,7 @@ from context_agent.cli.help import commands_of
 from context_agent.cli.index import ReadOptions
 from context_agent.cli.options import LimitOptions, PolicyOptions, unused_options
 from context_agent.cli.parameters import PathRule
-from context_agent.cli.serve import CapacityOptions
+from context_agent.cli.server_options import CapacityOptions
 from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
 from context_agent.cli.synth_stages import WriterOptions
 from context_agent.errors import ConfigError

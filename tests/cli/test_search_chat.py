@@ -1,4 +1,4 @@
-"""`ctx1 search --policy chat` and `ctx1 doctor --base-url`, against a scripted server."""
+"""`ctx1 search --policy chat`, against a scripted server."""
 
 import json
 
@@ -112,25 +112,3 @@ def test_mistakes_are_told_in_a_line(ask, arguments, code, said):
     assert said in process.stderr
     assert "Traceback" not in process.stderr
     assert len(process.stderr.strip().splitlines()) == 1
-
-
-def test_doctor_looks_at_a_server(inside):
-    with ScriptedServer([STEP], model_length=40_960) as server:
-        process = inside("doctor", "--base-url", server.url, "--model", "scripted", "--json")
-    assert process.returncode == 0, process.stdout
-    checks = {check["name"]: check for check in json.loads(process.stdout)["checks"]}
-    assert [checks[name]["status"] for name in ("server", "model", "tools", "context")] == ["ok"] * 4
-
-
-def test_doctor_says_what_is_wrong_with_a_server(ctx1):
-    with ScriptedServer([says("no tools here")], model_length=8192) as server:
-        process = ctx1("doctor", "--token-ids", CTX1_BASE_URL=server.url, CTX1_MODEL="scripted")
-    assert process.returncode == 1
-    assert "--window 8192" in process.stdout
-    assert "--tools text" in process.stdout
-    assert "token ids" in process.stdout
-
-
-def test_doctor_without_a_server_asks_none(inside):
-    process = inside("doctor", "--json")
-    assert "server" not in {check["name"] for check in json.loads(process.stdout)["checks"]}
