@@ -129,17 +129,17 @@ train = App("train", help="Train a policy on your own questions.")
 _add_commands(
     train,
     {
-        "Bridge policy": {"bridge": "context_agent.cli.train:bridge"},
+        "Bridge policy": {"bridge": "context_agent.cli.train_bridge:bridge"},
         "Language models": {
             "sft": "context_agent.cli.train:sft",
             "rl": "context_agent.cli.train:rl",
             "merge": "context_agent.cli.train_export:merge",
             "export": "context_agent.cli.train_export:export",
-            "judge-check": "context_agent.cli.train:judge_check",
-            "verl": "context_agent.cli.train:verl",
+            "judge-check": "context_agent.cli.train_judge:judge_check",
+            "verl": "context_agent.cli.train_verl:verl",
         },
-        "Pruning": {"pruner": "context_agent.cli.train:pruner"},
-        "Try it": {"demo": "context_agent.cli.train:demo"},
+        "Pruning": {"pruner": "context_agent.cli.train_pruner:pruner"},
+        "Try it": {"demo": "context_agent.cli.train_demo:demo"},
     },
 )
 

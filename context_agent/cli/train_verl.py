@@ -1,0 +1,37 @@
+"""The command `ctx1 train verl`, which writes the files for training with verl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from context_agent.cli import options, output
+from context_agent.cli.parameters import FOLDER, CommonOptions
+
+
+def verl(
+    *,
+    run_file: options.RunFile,
+    changes: options.SetOption = (),
+    out: Annotated[Path, FOLDER],
+    trainer: Literal["fsdp", "megatron"] = "fsdp",
+    common: CommonOptions = CommonOptions(),
+) -> int:
+    """Write the files for training with verl.
+
+    The command prepares training on several machines and trains nothing. It writes the questions of every step in
+    curriculum order, verl's settings, and the agent loop that plays the episodes. verl needs its own environment
+    (docs/verl.md).
+
+    Args:
+        out: Output folder; every machine must see it under this path.
+        trainer: Training backend of verl; the names of their settings differ.
+    """
+    from context_agent.train.experimental.verl.folder import prepare
+    from context_agent.train.experimental.verl.settings import VerlTrainer
+    from context_agent.train.run_file import parse_changes, read_run
+
+    prepared = prepare(read_run(run_file, parse_changes(changes)), out, trainer=VerlTrainer(trainer), note=output.note)
+    sizes = f"{prepared.rows:,} rows of {prepared.questions:,} questions, {prepared.dev:,} for evaluation"
+    output.result(prepared.to_json(), f"{sizes}, in {prepared.folder}", as_json=common.json)
+    return 0
