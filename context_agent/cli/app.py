@@ -98,7 +98,7 @@ _add_commands(
     {
         "From an index": {
             "tasks": "context_agent.cli.synth_tasks:tasks",
-            "from-feedback": "context_agent.cli.synth_demonstrations:from_feedback",
+            "from-feedback": "context_agent.cli.synth_feedback:from_feedback",
         },
         "From an invented world": {"world": "context_agent.cli.synth_world:world"},
         "Stages of a language model": {
@@ -119,8 +119,8 @@ _add_commands(
             "export": "context_agent.cli.synth_sets:export",
         },
         "Demonstrations": {
-            "trajectories": "context_agent.cli.synth_demonstrations:trajectories",
-            "replay-check": "context_agent.cli.synth_demonstrations:replay_check",
+            "trajectories": "context_agent.cli.synth_trajectories:trajectories",
+            "replay-check": "context_agent.cli.synth_replay:replay_check",
         },
     },
 )

@@ -18,8 +18,9 @@ from context_agent.cli.index import ReadOptions
 from context_agent.cli.options import LimitOptions, PolicyOptions, unused_options
 from context_agent.cli.parameters import PathRule
 from context_agent.cli.server_options import CapacityOptions
-from context_agent.cli.synth_demonstrations import ExpertOptions, FilterOptions, SelectionOptions
+from context_agent.cli.synth_feedback import SelectionOptions
 from context_agent.cli.synth_stages import WriterOptions
+from context_agent.cli.synth_trajectories import ExpertOptions, FilterOptions
 from context_agent.errors import ConfigError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import NAMES

@@ -1,49 +1,28 @@
-"""The commands `ctx1 synth trajectories`, `from-feedback` and `replay-check`.
-
-They make demonstrations for imitation learning.
-"""
+"""The command `ctx1 synth trajectories`: an expert plays tasks, and good episodes become demonstrations."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from context_agent.cli import options, output
-from context_agent.cli.parameters import (
-    COUNT,
-    COUNT_OR_ZERO,
-    EXISTING_FOLDER,
-    EXISTING_PATH,
-    FILE,
-    FOLDER,
-    INPUT_FILE,
-    REQUIRED,
-    SHARE,
-    CommonOptions,
-    options_in,
-)
+from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, FOLDER, INPUT_FILE, SHARE, CommonOptions, options_in
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent
     from context_agent.harness.profile import Profile
-    from context_agent.integrations.feedback import FeedbackLog, Judgment
-    from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.demonstrations.experts import Expert
     from context_agent.synth_data.demonstrations.player import DemonstrationSettings, EpisodePlayer
-    from context_agent.synth_data.demonstrations.replay_check import ReplayResult, ReplaySettings
     from context_agent.synth_data.demonstrations.report import DemonstrationReport
 
 LOCATION_OPTIONS = ("base_url", "api_key_env", "timeout")
 """Options of a language model that may differ between the runs of one folder."""
-LISTED_DIFFERENCES = 20
-"""Number of differences that are listed one by one. The JSON report has all."""
 
 
 @options_in("Expert")
@@ -231,192 +210,3 @@ def _show_report(report: DemonstrationReport, out: Path) -> None:
     for line in report.figures():
         table.add_row(*line)
     output.stdout().print(table)
-
-
-@options_in("Replay")
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """The settings of the replay with which a record is compared."""
-
-    tokenizer: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="gpt-oss's vocabulary")] = None
-    """Tokenizer that counts the records of a tokens policy."""
-    recorded_profile: bool = False
-    """Replay with the recorded profile instead of comparing it with the current one."""
-    any_corpus: bool = False
-    """Also replay records of a corpus with another name."""
-
-    def settings(self) -> ReplaySettings:
-        """Return the settings of the replay. The tokenizer is already loaded."""
-        from context_agent.policies.tokens import VocabularyCounter, templated
-        from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
-
-        counter = None if self.tokenizer is None else VocabularyCounter(templated(self.tokenizer))
-        return ReplaySettings(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
-
-
-def replay_check(
-    *paths: Annotated[Path, EXISTING_PATH, REQUIRED],
-    out: Annotated[Path | None, FOLDER] = None,
-    replay: ReplayOptions = ReplayOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
-    common: CommonOptions = CommonOptions(),
-) -> int:
-    """Replay recorded episodes on the current index.
-
-    The command reports which views differ from the record, where and why. The actions come from the record, and no
-    policy runs. The exit code is 1 if an episode differs.
-
-    Args:
-        paths: Trajectory files, and folders with trajectory files.
-        out: Copy the episodes without differences to FOLDER/kept, for `ctx1 train sft`.
-    """
-    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
-
-    files = trajectory_files(paths)
-    settings = replay.settings()
-    with index.open() as corpus, output.progress("Replaying", "episodes") as advance:
-        results = asyncio.run(check_files(files, corpus, settings, advance=advance))
-    summary = ReplaySummary.of(results)
-    if out is not None:
-        _write_equal(out, results, summary.to_json())
-    if common.json:
-        output.print_json({**summary.to_json(), "episodes": [result.to_json() for result in results]})
-    else:
-        _show_replays(results, summary.to_json())
-        if out is not None:
-            output.echo(f"{summary.same:,} episodes are in {out}")
-    return 0 if summary.same == summary.checked else 1
-
-
-def _write_equal(out: Path, results: Sequence[ReplayResult], report: dict[str, Any]) -> None:
-    """Copy the episodes without differences to a folder for training, and list the others as dropped."""
-    from context_agent.synth_data.demonstrations.selection import ReplayRow, write_selection
-
-    rows = [
-        (ReplayRow(result.path, {**result.to_json(), "file": result.path.name}), result.difference is None)
-        for result in results
-    ]
-    write_selection(out, [row for row, same in rows if same], [row for row, same in rows if not same], report)
-
-
-def _show_replays(results: Sequence[ReplayResult], report: dict[str, Any], *, err: bool = False) -> None:
-    """Print the number of equal episodes, the causes with their counts, and the first differences."""
-    lines = [f"{report['same']:,} of {report['checked']:,} episodes replay as recorded"]
-    lines += [f"  {number:6,}  {cause}" for cause, number in report["causes"].items()]
-    differing = [(result.path.name, result.difference) for result in results if result.difference is not None]
-    for name, difference in differing[:LISTED_DIFFERENCES]:
-        turn = "before the first turn" if difference.turn < 0 else f"turn {difference.turn}"
-        lines.append(f"{name}: {difference.cause}, {turn}: {difference.detail}")
-    if len(differing) > LISTED_DIFFERENCES:
-        lines.append(f"and {len(differing) - LISTED_DIFFERENCES:,} more; --json has all")
-    other_versions = {
-        f"by {version}": number for version, number in report["recorded_by"].items() if version != report["version"]
-    }
-    if other_versions:
-        output.note(
-            f"some trajectories were recorded by another version than this one ({report['version']}): "
-            f"{output.counts(other_versions)}"
-        )
-    output.echo("\n".join(lines), err=err)
-
-
-@options_in("Demonstrations")
-@dataclass(frozen=True, slots=True)
-class SelectionOptions:
-    """The options that say which judged trajectories become demonstrations."""
-
-    sft: Annotated[Path | None, FOLDER] = None
-    """Copy well-rated trajectories to FOLDER/kept, for `ctx1 train sft`."""
-    min_rating: Annotated[float, Parameter(validator=Number(gte=1, lte=5), metavar="X")] = 4.0
-    """Minimum mean rating of a trajectory, if it has ratings."""
-    max_bad: Annotated[int, COUNT_OR_ZERO] = 0
-    """Maximum number of irrelevant documents in its ranking."""
-    per_question: Annotated[int, COUNT_OR_ZERO] = 1
-    """Maximum number of trajectories of a question, the best ones; 0 for all."""
-    keep_changed: bool = False
-    """Skip the replay check: also keep trajectories that the current index shows differently."""
-
-
-def from_feedback(
-    log: Annotated[Path, INPUT_FILE],
-    /,
-    *,
-    trajectories: Annotated[Path, EXISTING_FOLDER],
-    out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
-    selection: SelectionOptions = SelectionOptions(),
-    replay: ReplayOptions = ReplayOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
-    common: CommonOptions = CommonOptions(),
-) -> int:
-    """Make tasks from people's judgments on searches.
-
-    Documents that were judged relevant are the gold of a question. Documents that were judged irrelevant are its
-    distractors. If judges disagree, the majority decides. Gold must be in the index. With --sft, well-rated
-    trajectories become demonstrations if the current index and harness reproduce their views (see `ctx1 synth
-    replay-check`). The exit code is 1 if a row could not be read.
-
-    Args:
-        log: The feedback.jsonl that `ctx1 serve` and `ctx1 feedback` write next to the trajectories.
-        trajectories: Folder of the judged trajectories.
-        out: File for the tasks.
-    """
-    from context_agent.integrations.feedback import FeedbackLog, load_judgments
-    from context_agent.synth_data.demonstrations.feedback_tasks import tasks_from_feedback
-    from context_agent.synth_data.task import write_tasks
-
-    problems: list[str] = []
-    judgments = load_judgments(str(log), problems=problems)
-    feedback_log = FeedbackLog(trajectories)
-    with index.open() as corpus:
-        tasks, report = tasks_from_feedback(judgments, feedback_log, corpus)
-        summary = {**report.to_json(), "unreadable": len(problems), "out": str(out)}
-        if selection.sft is not None:
-            summary["sft"] = _demonstrations(judgments, feedback_log, corpus, selection, replay)
-    write_tasks(out, tasks)
-    output.note_problems(problems)
-    dropped = output.counts({**summary["dropped_judgments"], **summary["dropped_questions"]})
-    text = (
-        f"{output.count(report.tasks, 'task')} from {output.count(report.read, 'judgment')} in {out}. "
-        f"Dropped: {dropped}. Judges disagreed on {report.conflicts:,} documents, {report.ties:,} of them left out; "
-        f"{report.missing:,} judged ids are not in the index."
-    )
-    if "sft" in summary:
-        text += f"\n{_selection_text(summary['sft'])}"
-    output.result(summary, text, as_json=common.json)
-    return 1 if problems else 0
-
-
-def _demonstrations(
-    judgments: Sequence[Judgment],
-    log: FeedbackLog,
-    corpus: Corpus,
-    chosen: SelectionOptions,
-    replay: ReplayOptions,
-) -> dict[str, Any]:
-    """Copy the selected trajectories, and return a report on all trajectories."""
-    from context_agent.synth_data.demonstrations.feedback_demonstrations import (
-        FeedbackFilters,
-        demonstrations_from_feedback,
-    )
-    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary
-    from context_agent.synth_data.demonstrations.selection import write_selection
-
-    filters = FeedbackFilters(rating=chosen.min_rating, bad=chosen.max_bad, per_question=chosen.per_question)
-    check = None if chosen.keep_changed else replay.settings()
-    selection = asyncio.run(demonstrations_from_feedback(judgments, log, corpus, filters, check=check))
-    report: dict[str, Any] = {**selection.counts(), "folder": str(chosen.sft)}
-    if check is not None:
-        report["replay"] = ReplaySummary.of(selection.checks).to_json()
-    assert chosen.sft is not None
-    write_selection(chosen.sft, selection.kept, selection.dropped, report)
-    if check is not None and selection.checks:
-        output.note("replay of the selected trajectories:")
-        _show_replays(selection.checks, report["replay"], err=True)
-    return report
-
-
-def _selection_text(report: dict[str, Any]) -> str:
-    return (
-        f"{report['kept']:,} of {report['judged']:,} judged trajectories kept in {report['folder']}. "
-        f"Dropped: {output.counts(report['dropped'])}."
-    )
