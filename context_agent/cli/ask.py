@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.agent_options import EffortOption, ServerOptions
+from context_agent.cli.index_options import CorpusOptions, WhereOption
 from context_agent.cli.parameters import COUNT, DASH, SECONDS, CommonOptions, essential, options_in
 from context_agent.cli.search_run import KOption, ResultLimits, question_of, run
 
@@ -26,7 +28,7 @@ NO_MODEL = (
 
 @options_in("Language model")
 @dataclass(frozen=True, slots=True)
-class AnswerOptions(options.ServerOptions):
+class AnswerOptions(ServerOptions):
     """The language model that answers, and the options for its answer."""
 
     api: Annotated[
@@ -54,10 +56,10 @@ def ask(
     /,
     *,
     k: KOption = 5,
-    where: options.WhereOption = None,
-    effort: options.EffortOption = None,
+    where: WhereOption = None,
+    effort: EffortOption = None,
     server: AnswerOptions = AnswerOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Answer a question with a language model, and check its citations.

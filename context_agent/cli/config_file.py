@@ -25,9 +25,9 @@ from cyclopts import Parameter, Token
 
 from context_agent._support.small_files import read_toml
 from context_agent._support.suggest import suggestion
+from context_agent.cli.agent_options import unused_options
 from context_agent.cli.help import commands_of
 from context_agent.cli.invocation import TOP_LEVEL
-from context_agent.cli.options import unused_options
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import FOLDER, CommonOptions
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _demo(folder: Path, as_json: bool) -> int:
     from context_agent.cli.index import add_documents
     from context_agent.retrieval.embedders import STATIC
 
-    chosen = options.CorpusOptions(folder, None, "demo")
+    chosen = CorpusOptions(folder, None, "demo")
     out = output.stderr() if as_json else output.stdout()
     started = time.perf_counter()
     add_documents(chosen, documents(), embedder=STATIC)

@@ -18,7 +18,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.agent_options import ServerOptions
+from context_agent.cli.index_options import INDEX_FOLDER, CorpusOptions
 from context_agent.cli.parameters import CommonOptions, essential, options_in
 from context_agent.pruning.budget import WINDOW
 
@@ -45,7 +47,7 @@ class InstallationCheck:
 
 @options_in("Language model")
 @dataclass(frozen=True, slots=True)
-class ServerCheckOptions(options.ServerOptions):
+class ServerCheckOptions(ServerOptions):
     """The model server to check, and the abilities that it must have."""
 
     window: Annotated[int, Parameter(metavar="N")] = WINDOW
@@ -59,7 +61,7 @@ class ServerCheckOptions(options.ServerOptions):
 @essential("path url collection embedder base_url model api_key_env")
 def doctor(
     *,
-    index: options.CorpusOptions = options.CorpusOptions(),
+    index: CorpusOptions = CorpusOptions(),
     server: ServerCheckOptions = ServerCheckOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
@@ -89,7 +91,7 @@ def _show(check: InstallationCheck) -> None:
     output.stdout().print(line, soft_wrap=True)
 
 
-def _checks(index: options.CorpusOptions) -> Iterator[InstallationCheck]:
+def _checks(index: CorpusOptions) -> Iterator[InstallationCheck]:
     version, machine = platform.python_version(), f"{platform.system()} {platform.machine()}"
     yield InstallationCheck("python", "ok", f"{version} on {machine}")
     yield from _packages()
@@ -97,7 +99,7 @@ def _checks(index: options.CorpusOptions) -> Iterator[InstallationCheck]:
     yield from _weights()
     yield _guarded("round trip", _round_trip)
     explicit = index.url is not None or (index.path is not None and index.path.exists())
-    if not explicit and index.path == options.INDEX_FOLDER:
+    if not explicit and index.path == INDEX_FOLDER:
         yield InstallationCheck("index", "note", f"{index.path} has no index", "pass --path or --url to check one")
         return
     if index.path is not None and index.path.exists():
@@ -235,7 +237,7 @@ def _lock(folder: Path) -> InstallationCheck:
         )
 
 
-def _index(index: options.CorpusOptions) -> InstallationCheck:
+def _index(index: CorpusOptions) -> InstallationCheck:
     """Open the index, and search it for words from one of its own chunks."""
     from context_agent.retrieval.language_fit import language_warning
 

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.agent_options import AgentOptions, LimitOptions, PolicyOptions, SaveOption
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.invocation import is_set
 from context_agent.cli.parameters import COUNT, EXISTING_FILE, FOLDER, CommonOptions, essential, options_in
+from context_agent.cli.worker_options import RayOption, worker_machines
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ class SystemOptions:
     """Number of questions at the same time."""
     processes: Annotated[int | None, COUNT, Parameter(show_default="one per core")] = None
     """Number of worker processes."""
-    ray: options.RayOption = None
+    ray: RayOption = None
 
 
 @essential("out report show_names benchmarks corpus questions limit systems k path")
@@ -87,10 +90,10 @@ def evaluate(
     show_names: Annotated[bool, Parameter(name="--list")] = False,
     data: DataOptions = DataOptions(),
     run: SystemOptions = SystemOptions(),
-    policy: options.PolicyOptions = options.PolicyOptions(),
-    limits: options.LimitOptions = options.LimitOptions(),
-    save: options.SaveOption = None,
-    index: options.CorpusOptions = options.CorpusOptions(),
+    policy: PolicyOptions = PolicyOptions(),
+    limits: LimitOptions = LimitOptions(),
+    save: SaveOption = None,
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Measure systems on questions with known documents.
@@ -114,7 +117,7 @@ def evaluate(
         raise ConfigError("there is no folder for the run. Pass --out FOLDER.")
     # Before indexing, which takes minutes, so that a misspelled name fails at once.
     systems = _systems(run, index)
-    agent = options.AgentOptions(policy, limits, save=save)
+    agent = AgentOptions(policy, limits, save=save)
     eval_options = _eval_options(run, agent, index, data)
     benchmarks = _prepare(data, index, own_index=is_set("path", "url") or not data.benchmarks)
     if check_only:
@@ -127,7 +130,7 @@ def evaluate(
     return _print_report(folder, run.reference, common.json)
 
 
-def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool) -> list[PreparedBenchmark]:
+def _prepare(data: DataOptions, index: CorpusOptions, *, own_index: bool) -> list[PreparedBenchmark]:
     """Return the benchmarks, indexed and checked. With `own_index`, `index` replaces the corpus of the benchmark."""
     from context_agent._support.folders import cache_folder
     from context_agent.eval.evaluation import prepare
@@ -154,7 +157,7 @@ def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool
     return prepared
 
 
-def _systems(run: SystemOptions, index: options.CorpusOptions) -> tuple[System, ...]:
+def _systems(run: SystemOptions, index: CorpusOptions) -> tuple[System, ...]:
     """Return the selected systems, including the reference."""
     from context_agent.eval.systems import find_systems
 
@@ -189,7 +192,7 @@ def _run(
     from context_agent.eval.evaluation import evaluate
 
     waits_for_server = uses_model and any(system.keeps_context for system in systems)
-    with options.worker_machines(run.ray) as machines, output.progress("Evaluating", "questions") as advance:
+    with worker_machines(run.ray) as machines, output.progress("Evaluating", "questions") as advance:
         return evaluate(
             benchmarks,
             systems,
@@ -222,9 +225,7 @@ def _benchmarks(data: DataOptions) -> list[Benchmark]:
     ]
 
 
-def _eval_options(
-    run: SystemOptions, agent: options.AgentOptions, index: options.CorpusOptions, data: DataOptions
-) -> EvalOptions:
+def _eval_options(run: SystemOptions, agent: AgentOptions, index: CorpusOptions, data: DataOptions) -> EvalOptions:
     from context_agent.eval.evaluation import EvalOptions
     from context_agent.harness.profile import profile
 
@@ -250,7 +251,7 @@ def _eval_options(
     )
 
 
-def _price(path: Path | None, policy: options.PolicyOptions) -> Price | None:
+def _price(path: Path | None, policy: PolicyOptions) -> Price | None:
     if path is None:
         return None
     from context_agent.eval.scoring import load_prices

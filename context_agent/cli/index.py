@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.index_options import DEFAULT_EMBEDDER, EMBEDDERS, IndexOptions
 from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, DASH, REQUIRED, CommonOptions, essential, options_in
 from context_agent.errors import ConfigError, ContextAgentError, CorpusEmptyError, DataError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
@@ -52,9 +53,9 @@ class ChunkOptions:
     embedder: Annotated[
         str | None,
         Parameter(
-            help=f"Embedder of the chunks: {options.EMBEDDERS}",
+            help=f"Embedder of the chunks: {EMBEDDERS}",
             metavar="SPEC",
-            show_default=f"that of the index; for a new one, {options.DEFAULT_EMBEDDER}",
+            show_default=f"that of the index; for a new one, {DEFAULT_EMBEDDER}",
         ),
     ] = None
     chunk_size: Annotated[int | None, COUNT, Parameter(show_default="512")] = None
@@ -83,7 +84,7 @@ def index(
     verbose: bool = False,
     reading: ReadOptions = ReadOptions(),
     chunks: ChunkOptions = ChunkOptions(),
-    index: options.IndexOptions = options.IndexOptions(),
+    index: IndexOptions = IndexOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Index files and folders, or update an index.
@@ -126,7 +127,7 @@ class IndexRun:
     load: Loader
     reading: LoadOptions
     chunks: ChunkOptions
-    index: options.IndexOptions
+    index: IndexOptions
     remove_missing: bool
     read: LoadReport = field(init=False)
     ids: set[str] = field(default_factory=set)
@@ -246,7 +247,7 @@ def loader_of(domain: str | None) -> Loader:
 
 
 def add_documents(
-    index: options.IndexOptions, documents: Iterable[Document], *, embedder: str | None = None, **settings: Any
+    index: IndexOptions, documents: Iterable[Document], *, embedder: str | None = None, **settings: Any
 ) -> IndexReport:
     """Index documents, with a progress bar on a terminal. `settings` are those of `index_documents`."""
     from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
@@ -281,7 +282,7 @@ def add_documents(
             ) from None
 
 
-def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:
+def summary(read: LoadReport, indexed: IndexReport, index: IndexOptions) -> str:
     """Return one or two lines that say what was read and what changed."""
     numbers = {
         "added": indexed.added,

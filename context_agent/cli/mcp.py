@@ -11,7 +11,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from context_agent.cli import INTERRUPTED, options
+from context_agent.cli import INTERRUPTED
+from context_agent.cli.agent_options import AgentOptions
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.invocation import given_flags
 from context_agent.cli.parameters import PORT, CommonOptions, essential, section
 from context_agent.cli.server_options import (
@@ -38,8 +40,8 @@ def mcp(
     capacity: CapacityOptions = CapacityOptions(),
     log_level: LogLevel = "warning",
     otel: OtelOption = False,
-    agent: options.AgentOptions = options.AgentOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    agent: AgentOptions = AgentOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Serve the agent to MCP clients, over stdio or HTTP.

@@ -34,6 +34,7 @@ SECONDS = Parameter(validator=validators.Number(gt=0), metavar="SECONDS")
 PORT = Parameter(validator=validators.Number(gte=0, lte=65_535), metavar="N")
 REQUIRED = Parameter(required=True)
 """A repeated argument that needs at least one value."""
+SeedOption = Annotated[int, Parameter(help="Random seed. Equal seeds give equal results.", metavar="N")]
 _OPTION = re.compile(r"--?\w[\w-]*")
 
 

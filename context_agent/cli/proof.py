@@ -16,8 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_agent.cli import options, output
+from context_agent.cli import output
 from context_agent.cli.parameters import CommonOptions
+from context_agent.cli.worker_options import worker_machines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,7 +141,7 @@ def _answer(benchmarks: Sequence[Benchmark], folder: Path) -> dict[str, list[Eva
             prepared.append(prepare(benchmark, cache=folder / "cache"))
     records: dict[str, list[EvalRecord]] = {}
     questions = sum(len(benchmark.questions) for benchmark in benchmarks)
-    with options.worker_machines(None) as machines, output.progress("Asking", "answers") as advance:
+    with worker_machines(None) as machines, output.progress("Asking", "answers") as advance:
 
         def run(name: str, systems: Sequence[str], effort: str, progress: Callable[[int, int], None]) -> None:
             policy = partial(load_policy, "bridge", effort=effort)

@@ -11,7 +11,6 @@ from cyclopts import Parameter
 
 from context_agent.cli import INTERRUPTED, output
 from context_agent.cli.confirm import TerminalConfirmation
-from context_agent.cli.options import PruneOptions, SavingsOptions
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
@@ -24,6 +23,7 @@ from context_agent.cli.parameters import (
     options_in,
     section,
 )
+from context_agent.cli.prune_options import PruneOptions, SavingsOptions
 from context_agent.cli.server_options import HostOption, LogLevel, start_logs
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback

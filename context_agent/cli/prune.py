@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.options import PruneOptions
 from context_agent.cli.parameters import DASH_VALUE, FILE, INPUT_FILE, TEXT, CommonOptions
+from context_agent.cli.prune_options import PruneOptions
 from context_agent.cli.saved_conversation import read_conversation
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.agent_options import AgentOptions
+from context_agent.cli.index_options import CorpusOptions, WhereOption
 from context_agent.cli.invocation import given_flags
 from context_agent.cli.parameters import DASH, OWN, CommonOptions, essential, options_in, section
 from context_agent.cli.search_batch import BatchOptions, SearchSource, failed_search, search_many
@@ -45,12 +47,12 @@ def search(
     /,
     *,
     k: KOption = 10,
-    where: options.WhereOption = None,
+    where: WhereOption = None,
     show: ShowOptions = ShowOptions(),
     engine: Annotated[str | None, Parameter(metavar="URL", group=section("Index"))] = None,
     batch: BatchOptions = BatchOptions(),
-    agent: options.AgentOptions = options.AgentOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    agent: AgentOptions = AgentOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Search an index in several steps and rank its documents.

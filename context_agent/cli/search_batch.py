@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from context_agent._support.question_files import JsonRow, question_id, question_text, read_rows
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.agent_options import AgentOptions
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import COUNT, INPUT_FILE_VALUE, options_in
 from context_agent.cli.search_run import ResultLimits
+from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
 from context_agent.errors import ContextAgentError
 
 if TYPE_CHECKING:
@@ -35,8 +38,8 @@ class BatchOptions:
     """Number of questions at the same time."""
     ordered: bool = False
     """Print the answers in the order of the file instead of as they become ready. Several processes always do."""
-    processes: options.ProcessesOption = None
-    ray: options.RayOption = None
+    processes: ProcessesOption = None
+    ray: RayOption = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ class SearchSource:
     Worker processes open it.
     """
 
-    agent_options: options.AgentOptions
-    index: options.CorpusOptions
+    agent_options: AgentOptions
+    index: CorpusOptions
     engine: str | None
     limits: ResultLimits
     as_json: bool = False
@@ -150,7 +153,7 @@ def search_many(source: SearchSource, batch: BatchOptions) -> int:
         output.note(f"{batch.questions} has no questions")
     with (
         output.progress("Searching", "questions") as advance,
-        options.worker_pool(source, batch.processes, batch.ray, concurrency=batch.concurrency) as pool,
+        worker_pool(source, batch.processes, batch.ray, concurrency=batch.concurrency) as pool,
     ):
 
         def take(answer: PrintedAnswer) -> None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from context_agent.cli import INTERRUPTED, options
+from context_agent.cli import INTERRUPTED
+from context_agent.cli.agent_options import AgentOptions
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import COUNT, FOLDER, PORT, CommonOptions, essential, section
 from context_agent.cli.server_options import (
     AccessOptions,
@@ -50,8 +52,8 @@ def serve(
     served_as: Annotated[str, Parameter(metavar="NAME")] = "context-agent",
     log_level: LogLevel = "info",
     otel: OtelOption = False,
-    agent: options.AgentOptions = options.AgentOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    agent: AgentOptions = AgentOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Serve the agent over HTTP.
@@ -109,8 +111,8 @@ class AgentServer:
     """The settings with which a process serves the agent."""
 
     settings: Settings
-    agent: options.AgentOptions
-    index: options.CorpusOptions
+    agent: AgentOptions
+    index: CorpusOptions
     cache: Path | None
     log_level: str
     otel: bool

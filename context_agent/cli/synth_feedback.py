@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import (
     COUNT_OR_ZERO,
     EXISTING_FOLDER,
@@ -53,7 +54,7 @@ def from_feedback(
     out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
     selection: SelectionOptions = SelectionOptions(),
     replay: ReplayOptions = ReplayOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Make tasks from people's judgments on searches.

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.agent_options import AgentOptions
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
@@ -22,6 +24,7 @@ from context_agent.cli.parameters import (
     essential,
     options_in,
 )
+from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent
@@ -69,11 +72,11 @@ def filter_tasks(
     min_similarity: Annotated[float, POSITIVE_SHARE] = 0.7,
     keep_duplicates: bool = False,
     concurrency: Annotated[int, COUNT] = 8,
-    processes: options.ProcessesOption = None,
-    ray: options.RayOption = None,
+    processes: ProcessesOption = None,
+    ray: RayOption = None,
     attempts: AttemptOptions = AttemptOptions(),
-    agent: options.AgentOptions = options.AgentOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    agent: AgentOptions = AgentOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Keep the tasks that are worth training on.
@@ -101,7 +104,7 @@ def filter_tasks(
     with ExitStack() as stack:
         corpus = stack.enter_context(index.open())
         setup = StageWorker(partial(_open_filter, agent, attempts, index))
-        pool = stack.enter_context(options.worker_pool(setup, processes, ray, concurrency=concurrency))
+        pool = stack.enter_context(worker_pool(setup, processes, ray, concurrency=concurrency))
         measure = _pass_at_n(agent, corpus, attempts)
         if measure is not None:
             stack.callback(measure.close)
@@ -129,9 +132,7 @@ def filter_tasks(
     return 1 if problems or failed or report.halted else 0
 
 
-def _open_filter(
-    agent: options.AgentOptions, attempts: AttemptOptions, index: options.CorpusOptions, call: CallParent
-) -> TaskFilter:
+def _open_filter(agent: AgentOptions, attempts: AttemptOptions, index: CorpusOptions, call: CallParent) -> TaskFilter:
     """Return the function that filters tasks in a worker process."""
     from context_agent.synth_data.quality import TaskFilter
 
@@ -139,7 +140,7 @@ def _open_filter(
     return TaskFilter(corpus, _pass_at_n(agent, corpus, attempts))
 
 
-def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN | None:
+def _pass_at_n(agent: AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN | None:
     """Return the attempts at each task. If tasks are not attempted, return None."""
     if not chosen.passes:
         return None

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import EXISTING_PATH, FOLDER, REQUIRED, CommonOptions, options_in
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def replay_check(
     *paths: Annotated[Path, EXISTING_PATH, REQUIRED],
     out: Annotated[Path | None, FOLDER] = None,
     replay: ReplayOptions = ReplayOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Replay recorded episodes on the current index.

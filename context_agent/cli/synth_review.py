@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from context_agent._support.small_files import parse_json
-from context_agent.cli import options, output
-from context_agent.cli.parameters import COUNT, EXISTING_FILE, FILE, INPUT_FILE, CommonOptions, options_in
+from context_agent.cli import output
+from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.parameters import COUNT, EXISTING_FILE, FILE, INPUT_FILE, CommonOptions, SeedOption, options_in
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def review(
     /,
     *more: Annotated[Path, EXISTING_FILE],
     out: Annotated[Path, FILE],
-    seed: options.SeedOption = 0,
-    index: options.CorpusOptions = options.CorpusOptions(),
+    seed: SeedOption = 0,
+    index: CorpusOptions = CorpusOptions(),
     page: PageOptions = PageOptions(),
     verdicts: JudgmentOptions = JudgmentOptions(),
     common: CommonOptions = CommonOptions(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
 from context_agent.cli.parameters import (
     DASH_VALUE,
     EXISTING_FILE,
@@ -20,6 +20,7 @@ from context_agent.cli.parameters import (
     REQUIRED,
     TEXT,
     CommonOptions,
+    SeedOption,
     options_in,
 )
 from context_agent.errors import ConfigError, DataError
@@ -63,7 +64,7 @@ def split(
     shares: Annotated[str, Parameter(metavar="SPLIT=SHARE,…")] = "train=.8,dev=.1,test=.1",
     oversized: Literal["cut", "keep"] = "cut",
     corpus: Annotated[tuple[str, ...], Parameter(metavar="SOURCE")] = (),
-    seed: options.SeedOption = 0,
+    seed: SeedOption = 0,
     card: CardOptions = CardOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
+from context_agent.cli.agent_options import ModelOptions
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
@@ -26,9 +28,11 @@ from context_agent.cli.parameters import (
     OWN,
     POSITIVE,
     CommonOptions,
+    SeedOption,
     essential,
     options_in,
 )
+from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import WINDOW
 
@@ -65,8 +69,8 @@ class WriterOptions:
     """Maximum number of tokens of all calls."""
     concurrency: Annotated[int, COUNT] = 8
     """Number of rows at the same time."""
-    processes: options.ProcessesOption = None
-    ray: options.RayOption = None
+    processes: ProcessesOption = None
+    ray: RayOption = None
     max_turns: Annotated[int, COUNT] = 16
     """Maximum number of turns of an exploration."""
     window: Annotated[int, Parameter(metavar="N")] = WINDOW
@@ -81,13 +85,13 @@ class StageOptions:
     out: Annotated[Path, FILE, Parameter(metavar="OUT.jsonl")]
     """File for the rows. Dropped rows and the journal for resuming are written next to it."""
     writer: WriterOptions = WriterOptions()
-    language_model: options.ModelOptions = options.ModelOptions()
-    index: options.CorpusOptions = options.CorpusOptions()
+    language_model: ModelOptions = ModelOptions()
+    index: CorpusOptions = CorpusOptions()
     replies: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl", show_default="replies.jsonl next to OUT")] = (
         None
     )
     """Cache of the model's replies; stages may share one."""
-    seed: options.SeedOption = 0
+    seed: SeedOption = 0
     common: CommonOptions = CommonOptions()
 
 
@@ -279,7 +283,7 @@ def _pool(
     from context_agent.synth_data.stages import StageWorker
 
     writer, setup = stage.writer, StageWorker(partial(open_context, stage))
-    return options.worker_pool(setup, writer.processes, writer.ray, concurrency=writer.concurrency, answer=answer)
+    return worker_pool(setup, writer.processes, writer.ray, concurrency=writer.concurrency, answer=answer)
 
 
 def _open_corpus(stage: StageOptions, call: CallParent) -> Corpus:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from context_agent.cli import options, output
-from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, FILE, CommonOptions, options_in
+from context_agent.cli import output
+from context_agent.cli.agent_options import ModelOptions
+from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, FILE, CommonOptions, SeedOption, options_in
 from context_agent.cli.synth_stages import StageOptions, WriterOptions, make_with_model
 from context_agent.errors import ConfigError
 
@@ -67,11 +69,11 @@ def tasks(
         Parameter(converter=hop_range, n_tokens=1, metavar="RANGE", show_default="2-4, or up to the domain's maximum"),
     ] = None,
     distractors: Annotated[int, COUNT_OR_ZERO] = 10,
-    seed: options.SeedOption = 0,
+    seed: SeedOption = 0,
     links: LinkOptions = LinkOptions(),
     writer: WriterOptions = WriterOptions(),
-    language_model: options.ModelOptions = options.ModelOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    language_model: ModelOptions = ModelOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Make multi-hop tasks from an index.

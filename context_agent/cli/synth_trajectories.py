@@ -11,8 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from context_agent.cli import options, output
-from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, FOLDER, INPUT_FILE, SHARE, CommonOptions, options_in
+from context_agent.cli import output
+from context_agent.cli.agent_options import LimitOptions, ModelOptions, ProfileOption, WeightsOption, WindowOption
+from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.parameters import (
+    COUNT,
+    COUNT_OR_ZERO,
+    FOLDER,
+    INPUT_FILE,
+    SHARE,
+    CommonOptions,
+    SeedOption,
+    options_in,
+)
+from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent
@@ -32,7 +44,7 @@ class ExpertOptions:
 
     expert: Literal["oracle", "bridge", "chat", "anthropic", "tokens"] = "oracle"
     """Policy that plays: the bridge policy that knows the gold (oracle), or a policy that does not know it."""
-    weights: options.WeightsOption = None
+    weights: WeightsOption = None
     pace: Annotated[int | None, COUNT, Parameter(show_default="all")] = None
     """Searches of the oracle in a turn; fewer give more turns and prunes."""
     names_only: bool = False
@@ -49,17 +61,17 @@ class ExpertOptions:
     """Fewest chunks that the oracle leaves when it prunes: gold, then those shown first."""
     length: Annotated[int, COUNT_OR_ZERO] = 0
     """Entries up to which other candidates fill the oracle's ranking."""
-    profile: options.ProfileOption = None
+    profile: ProfileOption = None
     rollouts: Annotated[int, COUNT] = 1
     """Number of episodes of each task."""
     concurrency: Annotated[int, COUNT] = 8
     """Number of episodes at the same time."""
-    processes: options.ProcessesOption = None
-    ray: options.RayOption = None
-    seed: options.SeedOption = 0
-    limits: options.LimitOptions = field(default_factory=options.LimitOptions)
-    window: options.WindowOption = None
-    language_model: options.ModelOptions = field(default_factory=options.ModelOptions)
+    processes: ProcessesOption = None
+    ray: RayOption = None
+    seed: SeedOption = 0
+    limits: LimitOptions = field(default_factory=LimitOptions)
+    window: WindowOption = None
+    language_model: ModelOptions = field(default_factory=ModelOptions)
 
     @property
     def wire_format(self) -> str:
@@ -127,7 +139,7 @@ def trajectories(
     keep_dropped: Annotated[bool, Parameter(name="--keep-dropped", negative="--no-keep-dropped")] = True,
     expert: ExpertOptions = ExpertOptions(),
     filters: FilterOptions = FilterOptions(),
-    index: options.CorpusOptions = options.CorpusOptions(),
+    index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Let an expert play tasks, and keep the good episodes.
@@ -150,7 +162,7 @@ def trajectories(
     setup = StageWorker(partial(_open_player, expert, filters, index, out))
     with (
         index.open() as corpus,
-        options.worker_pool(setup, expert.processes, expert.ray, concurrency=expert.concurrency) as pool,
+        worker_pool(setup, expert.processes, expert.ray, concurrency=expert.concurrency) as pool,
         output.progress("Playing", "episodes") as advance,
     ):
         player, settings = _settings(expert, filters, keep_dropped=keep_dropped)
@@ -163,7 +175,7 @@ def trajectories(
 
 
 def _open_player(
-    expert: ExpertOptions, filters: FilterOptions, index: options.CorpusOptions, out: Path, call: CallParent
+    expert: ExpertOptions, filters: FilterOptions, index: CorpusOptions, out: Path, call: CallParent
 ) -> EpisodePlayer:
     """Return the function that plays the episodes in a worker process."""
     from context_agent.synth_data.demonstrations.player import EpisodePlayer

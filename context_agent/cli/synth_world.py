@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
-from context_agent.cli.parameters import COUNT_OR_ZERO, FOLDER, CommonOptions
+from context_agent.cli import output
+from context_agent.cli.parameters import COUNT_OR_ZERO, FOLDER, CommonOptions, SeedOption
 from context_agent.cli.synth_tasks import Hops, hop_range
 
 WORLD_HOPS = (1, 4)
@@ -24,7 +24,7 @@ def world(
     distractors: Annotated[int, COUNT_OR_ZERO] = 5,
     vocabulary: Literal["full", "small"] = "full",
     force: bool = False,
-    seed: options.SeedOption = 0,
+    seed: SeedOption = 0,
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Invent a corpus and questions about it.

@@ -12,12 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
 from context_agent.cli.parameters import EXISTING_FILE, OWN, CommonOptions, options_in
+from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
 
 if TYPE_CHECKING:
     from context_agent.train.config import RunConfig, RunKind
     from context_agent.train.training_run import TrainingResult
+
+
+RunFile = Annotated[
+    Path,
+    EXISTING_FILE,
+    Parameter(
+        help="Run file with the settings; the repository has examples in configs/.", name="--run", metavar="FILE.toml"
+    ),
+]
+SetOption = Annotated[
+    tuple[str, ...],
+    Parameter(
+        help="Override a setting of the run file, such as rollouts.groups=8; repeatable. VALUE is TOML.",
+        name="--set",
+        metavar="KEY=VALUE",
+    ),
+]
 
 
 @options_in(OWN)
@@ -25,8 +43,8 @@ if TYPE_CHECKING:
 class RunFileOptions:
     """The options that both trainers have."""
 
-    run_file: options.RunFile
-    changes: options.SetOption = ()
+    run_file: RunFile
+    changes: SetOption = ()
     start: Annotated[str | None, Parameter(name="--from", metavar="FOLDER")] = None
     """Start from the model that the run in this folder trained. smollm2 means the adapter that ships for this model.
     With base, start from the model of the run file."""
@@ -73,8 +91,8 @@ def sft(*, run: RunFileOptions, common: CommonOptions = CommonOptions()) -> int:
 def rl(
     *,
     run: RunFileOptions,
-    processes: options.ProcessesOption = None,
-    ray: options.RayOption = None,
+    processes: ProcessesOption = None,
+    ray: RayOption = None,
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Train a language model by reinforcement learning.
@@ -91,7 +109,7 @@ def rl(
         setup, concurrency = RolloutSetup(config), config.rollouts.concurrency
         if ray is not None or (processes or 1) > 1:
             setup.check()
-        with options.worker_pool(setup, processes, ray, concurrency=concurrency) as pool:
+        with worker_pool(setup, processes, ray, concurrency=concurrency) as pool:
             return reinforcement.train(config, pool=pool, **settings)
 
     return _run("rl", train, run, as_json=common.json)

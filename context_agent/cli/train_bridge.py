@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
-from context_agent.cli.parameters import COUNT, EXISTING_FILE, FILE, REQUIRED, CommonOptions
+from context_agent.cli import output
+from context_agent.cli.index_options import DEFAULT_EMBEDDER, CorpusOptions
+from context_agent.cli.parameters import COUNT, EXISTING_FILE, FILE, REQUIRED, CommonOptions, SeedOption
 from context_agent.errors import ConfigError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 
@@ -32,9 +33,9 @@ def bridge(
     windows: Annotated[tuple[int, ...], Parameter(name="--window", metavar="N", show_default="the policy's own")] = (),
     rounds: Annotated[int, COUNT] = 2,
     epochs: Annotated[int | None, COUNT, Parameter(show_default="the recipe's")] = None,
-    embedder: Annotated[str | None, Parameter(metavar="SPEC", show_default=options.DEFAULT_EMBEDDER)] = None,
+    embedder: Annotated[str | None, Parameter(metavar="SPEC", show_default=DEFAULT_EMBEDDER)] = None,
     collection: Annotated[str, Parameter(metavar="NAME")] = DEFAULT_COLLECTION,
-    seed: options.SeedOption = 0,
+    seed: SeedOption = 0,
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Fit the bridge policy to your own questions.
@@ -108,7 +109,7 @@ def _corpus(name: str, embedder: str | None, collection: str, stack: ExitStack) 
     from context_agent.retrieval.memory import MemoryCorpus
 
     if (Path(name) / DATABASE_FILE).exists():
-        return stack.enter_context(options.CorpusOptions(Path(name), None, collection).open())
+        return stack.enter_context(CorpusOptions(Path(name), None, collection).open())
     output.note(f"reading {name}")
     return MemoryCorpus(load(name), embedder=embedder)
 

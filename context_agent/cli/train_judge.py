@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from context_agent.cli import options, output
-from context_agent.cli.parameters import COUNT, EXISTING_PATH, FILE, POSITIVE_SHARE, CommonOptions
+from context_agent.cli import output
+from context_agent.cli.parameters import COUNT, EXISTING_PATH, FILE, POSITIVE_SHARE, CommonOptions, SeedOption
+from context_agent.cli.train import RunFile, SetOption
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ JUDGE_FIGURES = {
 
 def judge_check(
     *trajectories: Annotated[Path, EXISTING_PATH],
-    run_file: options.RunFile,
-    changes: options.SetOption = (),
+    run_file: RunFile,
+    changes: SetOption = (),
     out: Annotated[Path, FILE] = Path("judge.json"),
     good: Annotated[float, POSITIVE_SHARE] = 1.0,
     yes: Annotated[float, POSITIVE_SHARE] = 0.5,
     questions: Annotated[int, COUNT] = 100,
-    seed: options.SeedOption = 0,
+    seed: SeedOption = 0,
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Compare a judge with gold before training on its scores.

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from context_agent.cli import options, output
+from context_agent.cli import output
 from context_agent.cli.parameters import FOLDER, CommonOptions
+from context_agent.cli.train import RunFile, SetOption
 
 
 def verl(
     *,
-    run_file: options.RunFile,
-    changes: options.SetOption = (),
+    run_file: RunFile,
+    changes: SetOption = (),
     out: Annotated[Path, FOLDER],
     trainer: Literal["fsdp", "megatron"] = "fsdp",
     common: CommonOptions = CommonOptions(),

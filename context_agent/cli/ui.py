@@ -11,8 +11,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from context_agent.cli import options, output
+from context_agent.cli import output
 from context_agent.cli.index import ChunkOptions, IndexRun, summary
+from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import EXISTING_FOLDER, FOLDER, PORT, CommonOptions
 from context_agent.cli.server_options import start_logs
 from context_agent.errors import ConfigError
@@ -55,7 +56,7 @@ def ui(
     from context_agent.integrations.server.settings import Settings
 
     home = _home(folder) if path is None else path
-    index = options.CorpusOptions(path=home)
+    index = CorpusOptions(path=home)
     changes = _update(index, folder)
     corpus = index.open()
     start_logs("error")
@@ -77,7 +78,7 @@ def ui(
     return 0
 
 
-def _update(index: options.CorpusOptions, folder: Path) -> str:
+def _update(index: CorpusOptions, folder: Path) -> str:
     """Bring the index up to date with the folder, and return what changed.
 
     Raises:

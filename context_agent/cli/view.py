@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.options import PruneOptions
 from context_agent.cli.parameters import DASH_VALUE, EXISTING_FILE, EXISTING_PATH, REQUIRED, CommonOptions
+from context_agent.cli.prune_options import PruneOptions
 from context_agent.cli.saved_conversation import read_conversation
 from context_agent.errors import ConfigError, DataError, joined_reasons
 

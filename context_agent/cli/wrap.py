@@ -26,8 +26,8 @@ from cyclopts import Parameter
 
 from context_agent._support.small_files import parse_json, read_json
 from context_agent.cli import output
-from context_agent.cli.options import PruneOptions, SavingsOptions
 from context_agent.cli.parameters import CommonOptions, essential
+from context_agent.cli.prune_options import PruneOptions, SavingsOptions
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.cli.app import cli
-from context_agent.cli.options import OpenOptions
+from context_agent.cli.index_options import OpenOptions
 from tests.support.ctx1_process import CTX1
 
 COMMANDS = ["index", "search", "demo", "train bridge", "doctor"]

@@ -12,10 +12,10 @@ from typing import get_args
 import pytest
 from cyclopts import Parameter
 
+from context_agent.cli.agent_options import LimitOptions, PolicyOptions, unused_options
 from context_agent.cli.app import cli, run_guarded
 from context_agent.cli.help import commands_of
 from context_agent.cli.index import ReadOptions
-from context_agent.cli.options import LimitOptions, PolicyOptions, unused_options
 from context_agent.cli.parameters import PathRule
 from context_agent.cli.server_options import CapacityOptions
 from context_agent.cli.synth_feedback import SelectionOptions

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.cli.options import DEFAULT_EMBEDDER
+from context_agent.cli.index_options import DEFAULT_EMBEDDER
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.embedders import default, load_embedder
