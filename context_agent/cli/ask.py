@@ -13,6 +13,7 @@ from context_agent.cli import output
 from context_agent.cli.agent_options import EffortOption, ServerOptions
 from context_agent.cli.index_options import CorpusOptions, WhereOption
 from context_agent.cli.parameters import COUNT, DASH, SECONDS, CommonOptions, essential, options_in
+from context_agent.cli.ranking import NOTHING_RELEVANT, show_ranking
 from context_agent.cli.search_run import KOption, ResultLimits, question_of, run
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def ask(
     if common.json:
         output.print_json(_to_json(result, model, answer))
     elif answer is None:
-        output.show_ranking(output.stdout(), result, time.perf_counter() - started)
+        show_ranking(output.stdout(), result, time.perf_counter() - started)
     if model is None:
         output.note(NO_MODEL)
     return 1 if result.error else 0
@@ -92,7 +93,7 @@ def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> Check
     from context_agent.answers import passages_of
 
     if result.sufficient is False:
-        output.note(f"{output.NOTHING_RELEVANT} The model gets the nearest passages.")
+        output.note(f"{NOTHING_RELEVANT} The model gets the nearest passages.")
 
     def show(piece: str) -> None:
         if not as_json:

@@ -19,6 +19,7 @@ from cyclopts import Parameter
 from context_agent.cli import output
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import FOLDER, CommonOptions
+from context_agent.cli.ranking import summary
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,7 +101,7 @@ def _rows(name: str) -> list[dict[str, Any]]:
 
 def _demo(folder: Path, as_json: bool) -> int:
     from context_agent.agent import SearchAgent
-    from context_agent.cli.index import add_documents
+    from context_agent.cli.index_run import add_documents
     from context_agent.retrieval.embedders import STATIC
 
     chosen = CorpusOptions(folder, None, "demo")
@@ -140,7 +141,7 @@ def _show_ranking(out: Console, outcome: Comparison) -> None:
         needed = document.id in outcome.question.gold
         line = Text.assemble((f"{rank:>2}. {document.title}", "bold" if needed else "dim"))
         out.print(line.append("  needed", style="green") if needed else line)
-    ending = output.summary(outcome.result, outcome.seconds)
+    ending = summary(outcome.result, outcome.seconds)
     out.print(Text(f"{ending}; expected answer: {outcome.question.answer}", style="dim"))
 
 

@@ -14,6 +14,7 @@ from context_agent.cli.agent_options import AgentOptions
 from context_agent.cli.index_options import CorpusOptions, WhereOption
 from context_agent.cli.invocation import given_flags
 from context_agent.cli.parameters import DASH, OWN, CommonOptions, essential, options_in, section
+from context_agent.cli.ranking import NOTHING_RELEVANT, show_ranking
 from context_agent.cli.search_batch import BatchOptions, SearchSource, failed_search, search_many
 from context_agent.cli.search_run import KOption, ResultLimits, question_of, run, run_with_steps
 from context_agent.errors import ConfigError, ContextAgentError
@@ -94,9 +95,9 @@ def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: Sh
         for document in result.documents:
             output.echo(document.id)
         if result.sufficient is False:
-            output.note(output.NOTHING_RELEVANT)
+            output.note(NOTHING_RELEVANT)
     else:
-        output.show_ranking(output.stdout(), result, time.perf_counter() - started)
+        show_ranking(output.stdout(), result, time.perf_counter() - started)
     if limits.where is not None and not result.documents:
         _note_empty_filter(agent.corpus, limits.where)
     return 1 if result.error else 0

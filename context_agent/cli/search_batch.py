@@ -17,6 +17,7 @@ from context_agent.cli import output
 from context_agent.cli.agent_options import AgentOptions
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import COUNT, INPUT_FILE_VALUE, options_in
+from context_agent.cli.ranking import NOTHING_RELEVANT
 from context_agent.cli.search_run import ResultLimits
 from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
 from context_agent.errors import ContextAgentError
@@ -122,7 +123,7 @@ class BatchAnswer:
         titles = "; ".join(document.title or document.id for document in self.result.documents[:5])
         if self.result.sufficient is not False:
             return f"{name}\t{titles}"
-        return f"{name}\t{output.NOTHING_RELEVANT}{f' The nearest: {titles}' if titles else ''}"
+        return f"{name}\t{NOTHING_RELEVANT}{f' The nearest: {titles}' if titles else ''}"
 
 
 @dataclass(frozen=True, slots=True)

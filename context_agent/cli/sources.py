@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 from context_agent.cli import output
-from context_agent.cli.index import DomainOption, ReadOptions, loader_of
+from context_agent.cli.index import DomainOption, ReadOptions
+from context_agent.cli.index_run import loader_of
+from context_agent.cli.load_report import files_line, report_lines
 from context_agent.cli.parameters import DASH, REQUIRED, CommonOptions, essential
 
 MOST_KINDS = 50
@@ -41,9 +43,9 @@ def sources(
     lines = [f"{number:>8,}  {kind}" for kind, number in kinds[:MOST_KINDS]]
     if rest := kinds[MOST_KINDS:]:
         lines.append(f"{sum(number for _, number in rest):>8,}  of {output.count(len(rest), 'other kind')}")
-    if problems := list(output.report_lines(report, verbose=verbose)):
+    if problems := list(report_lines(report, verbose=verbose)):
         lines += ["", "Left out, or worth knowing:", *(f"  {line}" for line in problems)]
     total = f"{output.count(documents, 'document')} with {output.count(characters, 'character')}"
-    text = "\n".join([*lines, "", f"{total}. {output.files_line(report)}"])
+    text = "\n".join([*lines, "", f"{total}. {files_line(report)}"])
     output.result({**asdict(report), "characters": characters}, text, as_json=common.json)
     return 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from context_agent.cli import output
+from context_agent.cli.load_report import note_load_report
 from context_agent.cli.parameters import (
     DASH_VALUE,
     EXISTING_FILE,
@@ -207,7 +208,7 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
         return []
     read = LoadReport()
     documents = list(load(sources, report=read))
-    output.note_load_report(read)
+    note_load_report(read)
     if not documents:
         raise DataError(f"there is no document in {', '.join(sources)}. Pass a source with text to --corpus.")
     return documents

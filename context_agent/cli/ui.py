@@ -12,8 +12,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.index import ChunkOptions, IndexRun, summary
 from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.index_run import ChunkOptions, IndexRun, summary
+from context_agent.cli.load_report import note_load_report
 from context_agent.cli.parameters import EXISTING_FOLDER, FOLDER, PORT, CommonOptions
 from context_agent.cli.server_options import start_logs
 from context_agent.errors import ConfigError
@@ -90,7 +91,7 @@ def _update(index: CorpusOptions, folder: Path) -> str:
     try:
         indexed = run.update()
     finally:
-        output.note_load_report(run.read, verbose=False)
+        note_load_report(run.read, verbose=False)
     if indexed.warning:
         output.note(indexed.warning)
     return summary(run.read, indexed, index)

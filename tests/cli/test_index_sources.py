@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.cli import index
+from context_agent.cli import source_changes
 from context_agent.errors import DataError
 from tests.support.ctx1_process import CTX1, PATIENCE
 
@@ -166,7 +166,7 @@ def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sour
             step()
             yield
 
-    monkeypatch.setattr(index, "changes", changes)
+    monkeypatch.setattr("context_agent.cli.index.changes", changes)
     process = inside("index", "n", "--watch", "--path", "i", "--json")
     assert process.returncode == 0, process.stderr
     reports = [json.loads(line) for line in process.stdout.splitlines()]
@@ -175,10 +175,10 @@ def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sour
 
 
 def test_changes_of_sources_are_seen_and_those_of_hidden_files_and_the_index_are_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "DEBOUNCE", 100)
-    monkeypatch.setattr(index, "STEP", 50)
+    monkeypatch.setattr(source_changes, "DEBOUNCE", 100)
+    monkeypatch.setattr(source_changes, "STEP", 50)
     folder = write_files(tmp_path / "n", **{"a.md": "A.", "sub/b.md": "B.", "index/x": "x", ".hidden/x": "x"})
-    batches = index.changes([str(folder)], folder / "index", no_ignore=False)
+    batches = source_changes.changes([str(folder)], folder / "index", no_ignore=False)
     next(batches)
     for ignored_path in ("index/x", ".hidden/x"):
         (folder / ignored_path).write_text("changed")
@@ -190,12 +190,12 @@ def test_changes_of_sources_are_seen_and_those_of_hidden_files_and_the_index_are
 
 
 def test_what_a_link_leads_to_is_not_watched_and_a_folder_made_anew_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "DEBOUNCE", 100)
-    monkeypatch.setattr(index, "STEP", 50)
+    monkeypatch.setattr(source_changes, "DEBOUNCE", 100)
+    monkeypatch.setattr(source_changes, "STEP", 50)
     folder = write_files(tmp_path / "n", **{"a.md": "A.", "sub/b.md": "B."})
     outside = write_files(tmp_path / "outside", **{"c.md": "C."})
     (folder / "sub/link").symlink_to(outside)
-    batches = index.changes([str(folder)], None, no_ignore=False)
+    batches = source_changes.changes([str(folder)], None, no_ignore=False)
     next(batches)
     changed = threading.Semaphore(0)
 
@@ -231,7 +231,7 @@ def test_too_many_folders_to_watch_end_the_run_with_the_remedy(tmp_path, monkeyp
 
     monkeypatch.setattr("watchfiles.watch", refuse)
     with pytest.raises(DataError, match=r"1 folders cannot be watched .OS file watch limit.*max_user_watches"):
-        next(index.changes([str(tmp_path)], None, no_ignore=False))
+        next(source_changes.changes([str(tmp_path)], None, no_ignore=False))
 
 
 def test_a_watched_folder_is_indexed_again_and_ctrl_c_ends_cleanly(tmp_path):
