@@ -12,6 +12,9 @@ from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError
 from context_agent.train.config import Notify
 
+METRICS_FILE = "metrics.jsonl"
+"""The metrics file in the folder of a run."""
+
 
 class MetricsLog:
     """A metrics file that grows by one line per step.

@@ -26,7 +26,8 @@ from context_agent.train.rl.rollouts import Rollouts, RolloutSource
 from context_agent.train.rl.row_trainer import RowTrainer, grpo_config
 from context_agent.train.rl.samplers import open_sampler, subagent_engine
 from context_agent.train.rl.scoring import EpisodeScorer
-from context_agent.train.training_run import TrainingResult, TrainingRun, locked_folder
+from context_agent.train.run_lock import locked_folder
+from context_agent.train.training_run import TrainingResult, TrainingRun
 
 
 def train(

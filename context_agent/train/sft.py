@@ -20,8 +20,10 @@ from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.models import load_model
 from context_agent.train.output_layer import only_positions
 from context_agent.train.row_files import ABOUT, ROWS_FOLDER, RowFolder, open_folder, write_row_folder
+from context_agent.train.run_lock import locked_folder
 from context_agent.train.trainer_mixin import TrainerMixin
-from context_agent.train.training_run import TrainingResult, TrainingRun, locked_folder
+from context_agent.train.trainer_settings import trainer_settings
+from context_agent.train.training_run import TrainingResult, TrainingRun
 
 try:
     import torch
@@ -177,7 +179,7 @@ class HeldOutEvaluation(_Callback):  # type: ignore[misc]  # the base has no typ
             return
         loss = self.trainer.held_out_loss()
         self.trainer.report({HELD_OUT_LOSS: loss})
-        self._session.consider(self.trainer, HELD_OUT_LOSS, loss, higher=False)
+        self._session.models.keep_if_best(self.trainer, HELD_OUT_LOSS, loss, higher=False)
 
 
 def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
@@ -242,7 +244,7 @@ def _train(session: TrainingRun) -> TrainingResult:
         per_device_train_batch_size=pass_rows,
         per_device_eval_batch_size=run.sft.rows_per_pass,
         gradient_accumulation_steps=run.sft.rows // (pass_rows * session.ranks),
-        **session.trainer_settings(),
+        **trainer_settings(session.config, session.kind, session.trackers),
     )
     trainer = RowSftTrainer(
         model=loaded.model,

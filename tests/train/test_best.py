@@ -123,7 +123,7 @@ def test_a_better_model_replaces_the_best_and_a_full_disk_costs_only_that(
     trainer.save_model = save
     for step, value in ((1, 2.0), (2, 3.0), (3, 1.0), (4, 1.0), (5, None), (6, float("nan"))):
         trainer.state.global_step = step
-        session.consider(trainer, "dev/loss", value, higher=False)
+        session.models.keep_if_best(trainer, "dev/loss", value, higher=False)
     assert best_of(tmp_path) == {"update": 3, "metric": "dev/loss", "value": 1.0}
     assert (tmp_path / "best" / "step").read_text() == "3"
 
@@ -131,7 +131,7 @@ def test_a_better_model_replaces_the_best_and_a_full_disk_costs_only_that(
         raise OSError("No space left on device")
 
     trainer.save_model = full
-    session.consider(trainer, "dev/loss", 0.5, higher=False)
+    session.models.keep_if_best(trainer, "dev/loss", 0.5, higher=False)
     assert "No space left on device" in notes[-1]
     assert best_of(tmp_path)["update"] == 3
     assert (tmp_path / "best" / "step").read_text() == "3"
@@ -157,7 +157,7 @@ def test_only_evaluations_by_the_same_metric_on_the_same_questions_are_compared(
         ("dev/greedy/recall", "b", 0.2),
     ):
         trainer.state.global_step += 1
-        session.consider(trainer, metric, value, higher=True, questions=questions)
+        session.models.keep_if_best(trainer, metric, value, higher=True, questions=questions)
         kept.append(best_of(tmp_path)["update"])
     assert kept == [1, 2, 2, 4, 4]
 
@@ -187,8 +187,8 @@ def train_until_killed_while_the_best_is_replaced(plain: dict[str, Any]) -> None
     from context_agent.train import reinforcement, run_file
 
     path: Any = Path
-    run: Any = import_module("context_agent.train.training_run").TrainingRun
-    rename, consider = path.rename, run.consider
+    saved: Any = import_module("context_agent.train.saved_models").SavedModels
+    rename, consider = path.rename, saved.keep_if_best
 
     def rename_or_die(self: Path, target: Path) -> Path:
         if self.name == ".best.partial" and target.with_name(".best.old").exists():
@@ -198,7 +198,7 @@ def train_until_killed_while_the_best_is_replaced(plain: dict[str, Any]) -> None
     def consider_rising(self: Any, trainer: Any, metric: str, value: float, **options: Any) -> None:
         consider(self, trainer, metric, float(trainer.state.global_step), **options)
 
-    path.rename, run.consider = rename_or_die, consider_rising
+    path.rename, saved.keep_if_best = rename_or_die, consider_rising
     reinforcement.train(run_file.parse_run(plain), note=lambda _: None)
 
 

@@ -82,18 +82,19 @@ def test_a_run_logs_to_trackio_where_it_is_installed(trackio: Trackio, tmp_path:
 def test_nothing_is_logged_to_a_tracker_that_is_not_installed_or_not_wanted(
     trackio: Trackio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from context_agent.train.trainer_settings import trainer_settings
     from context_agent.train.training_run import TrainingRun
 
     def trackers(out: Path, **logging: Any) -> tuple[str, ...]:
         session = TrainingRun(lessons(out, **logging), "sft", resume=False, note=lambda _: None)
-        settings = session.trainer_settings()
+        settings = trainer_settings(session.config, session.kind, session.trackers)
         assert (settings["trackio_space_id"], settings["trackio_static_space_id"]) == (None, False)
         return tuple(settings["report_to"])
 
     assert trackers(tmp_path / "a", to=[]) == ()
-    monkeypatch.setattr("context_agent.train.training_run.find_spec", lambda name: None)
+    monkeypatch.setattr("context_agent.train.trainer_settings.find_spec", lambda name: None)
     assert trackers(tmp_path / "b", to=None) == ()
-    monkeypatch.setattr("context_agent.train.training_run.find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setattr("context_agent.train.trainer_settings.find_spec", lambda name: ModuleSpec(name, None))
     assert trackers(tmp_path / "d", to=None) == (), "a folder named trackio, such as that of its data, is no package"
     with pytest.raises(ConfigError, match=r"logging\.to names wandb, which is not installed. Run `pip install wandb`"):
         trackers(tmp_path / "c", to=["wandb"])

@@ -108,7 +108,7 @@ def test_the_trained_model_is_written_in_the_type_of_the_run(student: Path, tmp_
 
 
 def test_training_goes_on_with_32_bits_once_a_model_is_written(student: Path) -> None:
-    from context_agent.train.training_run import _rounded_weights
+    from context_agent.train.saved_models import _rounded_weights
 
     model = loaded(student, dtype="bfloat16").model
     before = [parameter.detach().clone() for parameter in model.parameters()]

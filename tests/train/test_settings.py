@@ -199,12 +199,12 @@ class TestWithTorch:
 
     @pytest.mark.parametrize("name", OPTIMIZER)
     def test_each_setting_of_the_optimizer_reaches_the_trainer(self, name: str, tmp_path: Path) -> None:
-        from context_agent.train.training_run import TrainingRun
+        from context_agent.train.trainer_settings import trainer_settings
 
         assert set(OPTIMIZER) == names(OptimizerConfig)
         field, value = OPTIMIZER[name]
         run = tiny_runs.demonstrations(tmp_path, optimizer={name: list(value) if name == "betas" else value})
-        settings = TrainingRun(run, "sft", resume=False, note=lambda _: None).trainer_settings()
+        settings = trainer_settings(run, "sft", ())
         assert settings[field] == (value[1] if name == "betas" else value)
 
     @pytest.mark.parametrize("name", LORA)
@@ -260,10 +260,10 @@ class TestWithTorch:
         assert value in options.values()
 
     def test_how_a_run_is_named_in_a_tracker(self, tmp_path: Path) -> None:
-        from context_agent.train.training_run import TrainingRun
+        from context_agent.train.trainer_settings import trainer_settings
 
         run = tiny_runs.demonstrations(tmp_path, logging={"project": "ships", "run": "first"})
-        settings = TrainingRun(run, "sft", resume=False, note=lambda _: None).trainer_settings()
+        settings = trainer_settings(run, "sft", ())
         assert (settings["project"], settings["run_name"]) == ("ships", "first")
 
     @pytest.mark.parametrize(
@@ -276,10 +276,10 @@ class TestWithTorch:
         ],
     )
     def test_what_every_trainer_is_given(self, changes: dict[str, Any], field: str, value: Any, tmp_path: Path) -> None:
-        from context_agent.train.training_run import TrainingRun
+        from context_agent.train.trainer_settings import trainer_settings
 
         run = tiny_runs.demonstrations(tmp_path, **changes)
-        settings = TrainingRun(run, "sft", resume=False, note=lambda _: None).trainer_settings()
+        settings = trainer_settings(run, "sft", ())
         assert settings[field] == value
 
     def test_how_lessons_are_divided_into_updates(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class DevEvaluator:
             metrics["evaluation_seconds"] = time.perf_counter() - started
         # An evaluation in which episodes were aborted is one of other questions, perhaps of the easy ones alone.
         value = None if metrics.get(self._aborted) else metrics.get(self._best)
-        self._run.consider(trainer, self._best, value, higher=True, questions=self._digest)
+        self._run.models.keep_if_best(trainer, self._best, value, higher=True, questions=self._digest)
         return metrics
 
     def _evaluate_agent(self, agent: SearchAgent, update: int, name: str) -> dict[str, float]:

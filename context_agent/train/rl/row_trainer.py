@@ -43,6 +43,7 @@ from context_agent.train.rl.losses import (
 from context_agent.train.rl.rollouts import SEED_STRIDE
 from context_agent.train.rows import TrainingRow
 from context_agent.train.trainer_mixin import TrainerMixin
+from context_agent.train.trainer_settings import trainer_settings
 from context_agent.train.training_run import TrainingRun
 
 try:
@@ -110,7 +111,7 @@ def grpo_config(run: TrainingRun) -> GRPOConfig:
     """
     config = run.config
     settings = {
-        **run.trainer_settings(),
+        **trainer_settings(run.config, run.kind, run.trackers),
         "max_steps": config.updates,
         "temperature": config.engine.temperature,
     }

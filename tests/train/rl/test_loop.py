@@ -33,7 +33,7 @@ pytest.importorskip("trl")
 from context_agent.train.models import load_renderer
 from context_agent.train.rl import episode_table
 from context_agent.train.rl.rollouts import step_questions
-from context_agent.train.training_run import locked_folder
+from context_agent.train.run_lock import locked_folder
 
 
 def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
