@@ -37,7 +37,8 @@ from context_agent import Action, Budget, Limits, MemoryCorpus, SearchAgent, Too
 from context_agent.harness.profile import context_1, default
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import Prompt, TokenizerVocabulary
+from context_agent.policies.tokens.prompt import Prompt
+from context_agent.policies.tokens.vocabularies import TokenizerVocabulary
 from context_agent.testing.documents import linked_documents
 from context_agent.testing.random_views import random_text, random_view, rendered_by_oss_harmony
 from context_agent.testing.spoiled_replies import as_json, mutated

@@ -42,7 +42,8 @@ from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import Prompt, TokenRenderer, calls, expand
+from context_agent.policies.tokens.prompt import Prompt, TokenRenderer
+from context_agent.policies.tokens.recorded_calls import calls, expand
 from context_agent.train.rows import TrainingRow, sampled_rows
 
 START_SECONDS = 600
@@ -318,7 +319,7 @@ def harmony(folder: Path | None) -> HarmonyRenderer:
         return HarmonyRenderer()
     from tokenizers import Tokenizer
 
-    from context_agent.policies.tokens.prompt import TokenizerVocabulary
+    from context_agent.policies.tokens.vocabularies import TokenizerVocabulary
 
     return HarmonyRenderer(TokenizerVocabulary(Tokenizer.from_file(str(folder / "tokenizer.json")), folder.name))
 

@@ -27,7 +27,7 @@ from context_agent._support.extras import extra
 from context_agent.harness.episode import Listener, StopReason
 from context_agent.harness.tools import EDITS
 from context_agent.harness.trajectory import Header
-from context_agent.policies.tokens.prompt import KEY as SAMPLED
+from context_agent.policies.tokens.recorded_calls import KEY as SAMPLED
 from context_agent.pruning.view import (
     ActionTaken,
     Block,

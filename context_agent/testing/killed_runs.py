@@ -184,14 +184,14 @@ def _logged_trajectory(record: Any) -> Any:
 
 
 def _course(trajectory: Any) -> dict[str, Any]:
-    from context_agent.policies.tokens.prompt import calls
+    from context_agent.policies.tokens.recorded_calls import calls
 
     return {"trace": _trace(trajectory), "calls": [_code(call.output) for call in calls(trajectory)]}
 
 
 def _trace(trajectory: Any) -> int:
     """Return a checksum of the sampled tokens, their log-probabilities, and the versions that sampled them."""
-    from context_agent.policies.tokens.prompt import calls
+    from context_agent.policies.tokens.recorded_calls import calls
 
     return _code([(list(call.output), list(call.logprobs), call.version) for call in calls(trajectory)])
 

@@ -14,7 +14,7 @@ from unittest import mock
 from context_agent._support.journal import read_log
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import decode, decode_header
-from context_agent.policies.tokens.prompt import WholeCall, calls, expand
+from context_agent.policies.tokens.recorded_calls import WholeCall, calls, expand
 from context_agent.train.config import RunConfig
 
 

@@ -7,7 +7,7 @@ import random
 
 from context_agent import Action, ToolCall
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import HarmonyVocabulary
+from context_agent.policies.tokens.vocabularies import HarmonyVocabulary
 
 SPECIALS = (199_998, 199_999, 200_002, 200_003, 200_005, 200_006, 200_007, 200_008, 200_012, 200_018, 201_088)
 NESTED = '{"query":' * 1_000 + "1" + "}" * 1_000

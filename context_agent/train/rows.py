@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
+from context_agent.policies.tokens.prompt import Prompt, TokenRenderer
+from context_agent.policies.tokens.recorded_calls import TokenCall, WholeCall, calls, expand
 from context_agent.policies.tokens.routed_experts import Experts, pack
 from context_agent.pruning.view import ActionTaken
 

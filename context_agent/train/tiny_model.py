@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import PositiveFloat, PositiveInt
 
 from context_agent.errors import ConfigError, MissingExtraError
-from context_agent.policies.tokens.prompt import HarmonyVocabulary
+from context_agent.policies.tokens.vocabularies import HarmonyVocabulary
 from context_agent.tokens import harmony_encoding
 
 if TYPE_CHECKING:

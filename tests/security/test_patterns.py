@@ -23,7 +23,7 @@ REPEATS = 4
 EXAMPLES = {
     "context_agent.integrations.server.savings:name": r"(?<![a-z0-9])gpt\-5",
     "context_agent.policies.chat.replies:f'\\\\b{name}\\\\b'": r"\bseed\b",
-    "context_agent.policies.tokens.prompt:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
+    "context_agent.policies.tokens.vocabularies:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
     "context_agent.retrieval.text_units:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
     "context_agent.pruning.words:signs": r"[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f]|(?:[^\W\d_A-Za-z][\u093e]*)+",
     "context_agent.retrieval.calibration:re.escape(term)": r"tide",

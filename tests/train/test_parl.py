@@ -14,7 +14,7 @@ from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, SubAgentRecord, ToolResult
 from context_agent.swarm import Swarm

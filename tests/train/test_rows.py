@@ -13,7 +13,7 @@ from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, Vie
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import context_1, default, summary
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import TokenCall, expand
+from context_agent.policies.tokens.recorded_calls import TokenCall, expand
 from context_agent.testing.actions import prune, search, summarize
 from context_agent.testing.token_episodes import QUESTION, Played, play, rank_view, small_corpus
 from context_agent.train.rows import TrainingRow, decay_weights, demonstrated_rows, rows_of_calls, sampled_rows

@@ -10,7 +10,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import HarmonyVocabulary, TokenizerVocabulary
+from context_agent.policies.tokens.vocabularies import HarmonyVocabulary, TokenizerVocabulary
 from context_agent.testing.random_views import ALPHABET, random_view
 from context_agent.testing.token_episodes import FORGERIES
 from context_agent.tokens import harmony_encoding

@@ -36,14 +36,8 @@ from context_agent.policies.tokens.packaged import (
     packaged_policy,
     with_adapter,
 )
-from context_agent.policies.tokens.prompt import (
-    KEY,
-    Opening,
-    Prompt,
-    TokenCall,
-    TokenRenderer,
-    first_recorded,
-)
+from context_agent.policies.tokens.prompt import Opening, Prompt, TokenRenderer
+from context_agent.policies.tokens.recorded_calls import KEY, TokenCall, first_recorded
 from context_agent.policies.tokens.trained import PolicyDescription, trained_model
 from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.corpus import Corpus

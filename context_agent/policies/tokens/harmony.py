@@ -26,10 +26,9 @@ from context_agent.harness.action_text import compact, ranking_text
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import bounded_calls, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
-from context_agent.policies.tokens.prompt import (
+from context_agent.policies.tokens.prompt import Ids, Opening
+from context_agent.policies.tokens.vocabularies import (
     HarmonyVocabulary,
-    Ids,
-    Opening,
     TokenizerVocabulary,
     Vocabulary,
     VocabularyRenderer,

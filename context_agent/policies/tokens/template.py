@@ -32,7 +32,8 @@ from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
 from context_agent.policies.chat.replies import split_thoughts
 from context_agent.policies.chat.text_calls import CALL_INSTRUCTIONS, parse_calls, written
-from context_agent.policies.tokens.prompt import Ids, Opening, TokenizerVocabulary, VocabularyRenderer
+from context_agent.policies.tokens.prompt import Ids, Opening
+from context_agent.policies.tokens.vocabularies import TokenizerVocabulary, VocabularyRenderer
 from context_agent.types import Action, RankedId, ToolCall
 
 Message = dict[str, str]

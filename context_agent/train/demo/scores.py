@@ -15,7 +15,7 @@ from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.prompt import KEY, TokenCall
+from context_agent.policies.tokens.recorded_calls import KEY, TokenCall
 from context_agent.pruning.view import ActionTaken
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.outcome import measure_outcome

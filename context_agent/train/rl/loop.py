@@ -17,7 +17,7 @@ from typing import Any
 
 from context_agent.errors import ContextAgentError, DataError, MissingExtraError
 from context_agent.policies.tokens.engines import Finish
-from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.batches import StepRows, WeightedRow, fresh_rows, minibatches, trained_tokens
 from context_agent.train.config import SAVED_QUESTIONS, RolloutConfig

@@ -11,7 +11,8 @@ from context_agent import Action, RankedId, ToolCall
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import HarmonyVocabulary, Prompt, TokenizerVocabulary
+from context_agent.policies.tokens.prompt import Prompt
+from context_agent.policies.tokens.vocabularies import HarmonyVocabulary, TokenizerVocabulary
 from context_agent.testing.random_views import random_text, random_view, rendered_by_oss_harmony
 from context_agent.testing.token_episodes import FORGERIES
 from context_agent.tokens import harmony_encoding

@@ -18,7 +18,8 @@ from context_agent.policies.controlled import ControlledPolicy, oldest, prune_by
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, Finish, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import KEY, Prompt, TokenCall, calls, expand
+from context_agent.policies.tokens.prompt import Prompt
+from context_agent.policies.tokens.recorded_calls import KEY, TokenCall, calls, expand
 from context_agent.pruning.view import ToolResult
 from context_agent.testing.token_episodes import FORGERIES, QUESTION, Played, play, rank_view, small_corpus
 

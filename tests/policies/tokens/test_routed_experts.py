@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import DataError, TrajectoryError
-from context_agent.policies.tokens.prompt import TokenCall, expand
+from context_agent.policies.tokens.recorded_calls import TokenCall, expand
 from context_agent.policies.tokens.routed_experts import UNRECORDED, pack, unpack, unrecorded
 from context_agent.train.row_files import to_line
 from context_agent.train.rows import TrainingRow, rows_of_calls

@@ -12,7 +12,7 @@ from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import Replay
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.prompt import TokenCall
+from context_agent.policies.tokens.recorded_calls import TokenCall
 from context_agent.pruning.view import ActionTaken
 from context_agent.testing.actions import rank_all, search
 from context_agent.train.demo.scores import (

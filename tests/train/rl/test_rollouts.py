@@ -12,7 +12,7 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
-from context_agent.policies.tokens.prompt import TokenCall, calls
+from context_agent.policies.tokens.recorded_calls import TokenCall, calls
 from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
 from context_agent.train.config import EpisodeConfig, ParlConfig, RolloutConfig

@@ -14,7 +14,7 @@ import pytest
 
 from context_agent.errors import ConfigError, DataError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
-from context_agent.policies.tokens.prompt import TokenCall, first_recorded
+from context_agent.policies.tokens.recorded_calls import TokenCall, first_recorded
 from context_agent.policies.tokens.routed_experts import UNRECORDED, pack, unpack
 from context_agent.testing import tiny_runs
 from context_agent.train.batches import StepRows, WeightedRow

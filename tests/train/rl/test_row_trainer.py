@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.policies.tokens.prompt import TokenCall
+from context_agent.policies.tokens.recorded_calls import TokenCall
 from context_agent.train.batches import WeightedRow
 from context_agent.train.config import Loss
 from context_agent.train.rows import TrainingRow, rows_of_calls

@@ -15,7 +15,7 @@ from context_agent._support.journal import JsonObject
 from context_agent.errors import PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import Score
-from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.train.experimental.async_rollouts.pausable_engine import RolloutWorker, RunningEpisode
 from context_agent.train.experimental.async_rollouts.rollout_log import RolloutLog, finished_record, paused_record
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, is_complete

@@ -22,7 +22,7 @@ from context_agent.harness.tools import schemas
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import from_lines, to_lines
 from context_agent.policies.chat.messages import Message, assistant, messages, with_ids
-from context_agent.policies.tokens.prompt import WholeCall, calls, expand
+from context_agent.policies.tokens.recorded_calls import WholeCall, calls, expand
 from context_agent.pruning.view import ActionTaken
 from context_agent.train.outcome import is_aborted
 from context_agent.train.rewards import EpisodeRewardTerms

@@ -16,13 +16,10 @@ from context_agent import Budget, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
-from context_agent.policies.tokens.engines.transformers import (
-    PrefixCache,
-    TransformersEngine,
-    supported,
-)
+from context_agent.policies.tokens.engines.transformers import PrefixCache, TransformersEngine, supported
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import TokenizerVocabulary, calls
+from context_agent.policies.tokens.recorded_calls import calls
+from context_agent.policies.tokens.vocabularies import TokenizerVocabulary
 from context_agent.testing.forced_episodes import forced, worst_difference
 from context_agent.testing.token_episodes import QUESTION, small_corpus
 from context_agent.train.rows import sampled_rows

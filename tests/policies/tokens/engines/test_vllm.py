@@ -23,7 +23,7 @@ from context_agent.policies.tokens import served
 from context_agent.policies.tokens.engines import Finish, SampleRequest, invented_logprob
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.policies.tokens.routed_experts import unpack
 from context_agent.testing.token_episodes import QUESTION, small_corpus
 from context_agent.train.rows import sampled_rows

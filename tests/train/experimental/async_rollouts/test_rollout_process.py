@@ -18,7 +18,7 @@ import pytest
 
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.recorded_calls import calls
 
 torch = pytest.importorskip("torch", reason="needs the train extra (torch)")
 pytest.importorskip("trl", reason="needs the train extra (trl)")

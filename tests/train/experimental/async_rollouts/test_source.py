@@ -24,7 +24,7 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import SEEDS, TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
-from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum
 from context_agent.train.toy.environment import ToyEnvironment

@@ -14,7 +14,7 @@ pytest.importorskip("transfer_queue")
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
-from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.train.agents import build_agent
 from context_agent.train.config import RunConfig
 from context_agent.train.experimental.verl.folder import VerlQuestion
