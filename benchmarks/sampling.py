@@ -20,13 +20,8 @@ from statistics import median
 from typing import Any
 
 from context_agent.policies.tokens.engines import SampleRequest
-from context_agent.policies.tokens.engines.transformers import (
-    MOST_PADDED_IDS,
-    PendingSample,
-    Sampler,
-    sample_batch,
-    split_by_length,
-)
+from context_agent.policies.tokens.engines.sampling import PendingSample, Sampler, sample_batch, split_by_length
+from context_agent.policies.tokens.engines.transformers import MOST_PADDED_IDS
 
 
 def main() -> int:

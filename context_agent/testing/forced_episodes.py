@@ -30,7 +30,7 @@ def forced(patch: Patcher, ids: Sequence[int]) -> None:
         patch: The tool that replaces the sampler's method.
         ids: The token ids to take, in order.
     """
-    from context_agent.policies.tokens.engines.transformers import Sampler
+    from context_agent.policies.tokens.engines.sampling import Sampler
 
     script = iter(ids)
     patch.setattr(Sampler, "_draw", lambda self, rows, logits: [next(script) for _ in rows])
@@ -52,7 +52,8 @@ def forced_episodes(
     Returns:
         The results of the episodes.
     """
-    from context_agent.policies.tokens.engines.transformers import Sampler, TransformersEngine
+    from context_agent.policies.tokens.engines.sampling import Sampler
+    from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
     scripts: dict[tuple[int, ...], Iterator[int]] = {}
 

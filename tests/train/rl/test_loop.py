@@ -408,7 +408,7 @@ def test_a_sampler_that_keeps_its_first_weights_stops_the_run(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It names what it samples by the newest update, as if it had the weights."""
-    from context_agent.policies.tokens.engines.transformers import StagedWeights
+    from context_agent.policies.tokens.engines.staged_weights import StagedWeights
 
     def take_nothing(self: StagedWeights, model: Any) -> str:
         return self._version.value.decode()

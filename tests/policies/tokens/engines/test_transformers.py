@@ -16,7 +16,9 @@ from context_agent import Budget, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
-from context_agent.policies.tokens.engines.transformers import PrefixCache, TransformersEngine, supported
+from context_agent.policies.tokens.engines.prefix_cache import PrefixCache, supported
+from context_agent.policies.tokens.engines.sampling import PendingSample, Sampler, drawn, likeliest, split_by_length
+from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.policies.tokens.vocabularies import TokenizerVocabulary
@@ -27,13 +29,6 @@ from context_agent.train.rows import sampled_rows
 torch = pytest.importorskip("torch", reason="the in-process engine needs the train extra (torch)")
 transformers = pytest.importorskip("transformers", reason="the in-process engine needs the train extra (transformers)")
 
-from context_agent.policies.tokens.engines.transformers import (  # noqa: E402
-    PendingSample,
-    Sampler,
-    drawn,
-    likeliest,
-    split_by_length,
-)
 from context_agent.train.tiny_model import tiny_gpt_oss  # noqa: E402
 
 
