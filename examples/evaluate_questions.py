@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from context_agent.eval.benchmarks.registry import load_own
+from context_agent.eval.benchmarks.loading import load_own
 from context_agent.eval.evaluation import EvalOptions, evaluate, prepare, require_sound_data
 from context_agent.eval.systems import find_systems
 from context_agent.policies import load_policy

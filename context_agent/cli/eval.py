@@ -17,7 +17,7 @@ from context_agent.cli.worker_options import RayOption, worker_machines
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from context_agent.eval.benchmarks.registry import Benchmark
+    from context_agent.eval.benchmarks.loading import Benchmark
     from context_agent.eval.evaluation import EvalOptions, PreparedBenchmark
     from context_agent.eval.records import EvalRecord
     from context_agent.eval.scoring import Price
@@ -206,16 +206,16 @@ def _run(
 
 
 def _benchmarks(data: DataOptions) -> list[Benchmark]:
-    from context_agent.eval.benchmarks import registry
+    from context_agent.eval.benchmarks import loading
 
     if (data.questions is not None) == bool(data.benchmarks):
         raise ConfigError("--benchmarks and --questions cannot be combined. Pass --questions alone for your own set.")
     if data.questions is None:
         if data.corpus:
             raise ConfigError("--corpus needs questions about these documents. Pass --questions FILE.jsonl.")
-        return [registry.load_benchmark(name, split=data.split, data=data.data) for name in _names(data.benchmarks)]
+        return [loading.load_benchmark(name, split=data.split, data=data.data) for name in _names(data.benchmarks)]
     return [
-        registry.load_own(
+        loading.load_own(
             list(data.corpus),
             data.questions,
             name=data.questions.stem,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from context_agent.eval.benchmarks.registry import Benchmark
+    from context_agent.eval.benchmarks.loading import Benchmark
     from context_agent.eval.evaluation import PreparedBenchmark
     from context_agent.eval.records import EvalRecord
     from context_agent.eval.statistics import Figure
@@ -117,7 +117,7 @@ def sample() -> list[Benchmark]:
 
     The sets of Wikipedia articles come first. The sets that were written for this project follow.
     """
-    from context_agent.eval.benchmarks.registry import load_native
+    from context_agent.eval.benchmarks.loading import load_native
 
     benchmarks = []
     root = Path(str(files("context_agent.cli") / "proof_data"))

@@ -18,7 +18,7 @@ from functools import partial
 from context_agent._support.worker_pool import CallParent, JobLost, Machines, ThisMachine, WorkerPool
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, ContextAgentError
-from context_agent.eval.benchmarks.registry import Benchmark
+from context_agent.eval.benchmarks.loading import Benchmark
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.eval.records import EvalRecord, RecordKey, RunLog, TrajectoryStore, benchmark_folder
 from context_agent.eval.scoring import Price, failure_reason, rollout_errors, score

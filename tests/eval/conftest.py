@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.eval.benchmarks.registry import load_benchmark
+from context_agent.eval.benchmarks.loading import load_benchmark
 from context_agent.eval.evaluation import prepare
 from tests.support.evaluation_runs import Benchmarks
 from tests.support.forked_workers import fork_workers

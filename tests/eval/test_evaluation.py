@@ -15,14 +15,8 @@ from pathlib import Path
 import pytest
 
 from context_agent.errors import ConfigError, CorpusLockedError, DataError
-from context_agent.eval.benchmarks.registry import Benchmark, load_benchmark
-from context_agent.eval.evaluation import (
-    PreparedBenchmark,
-    evaluate,
-    prepare,
-    require_sound_data,
-    summarize_run,
-)
+from context_agent.eval.benchmarks.loading import Benchmark, load_benchmark
+from context_agent.eval.evaluation import PreparedBenchmark, evaluate, prepare, require_sound_data, summarize_run
 from context_agent.eval.records import open_run, read_records, read_run
 from context_agent.eval.systems import find_systems
 from context_agent.web.report import write_report
@@ -92,7 +86,7 @@ PROGRAM = """
 import sys
 from functools import partial
 from pathlib import Path
-from context_agent.eval.benchmarks.registry import load_benchmark
+from context_agent.eval.benchmarks.loading import load_benchmark
 from context_agent.eval.evaluation import EvalOptions, evaluate, prepare
 from context_agent.eval.systems import AnswerSettings, find_systems
 from tests.support import faulty_policies

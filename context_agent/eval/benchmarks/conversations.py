@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
-from context_agent.eval.benchmarks.formats import BenchmarkContent, SourceRow, SourceTables, converted, text_of
+from context_agent.eval.benchmarks.formats import BenchmarkContent, converted, text_of
+from context_agent.eval.benchmarks.source_tables import SourceRow, SourceTables
 from context_agent.types import Document, Question
 
 WINDOW_WORDS = 150

@@ -1,10 +1,4 @@
-"""The benchmarks that have a name, and the loading of a benchmark.
-
-A user can request a benchmark by its name. `NAME=FOLDER` requests a named benchmark in files that the user downloaded
-in the published format. A folder in the native format can be requested too. This package's task makers write it:
-
-    corpus.jsonl[.gz]       one {"id", "title", "text"} per line
-    queries.<split>.jsonl   one {"id", "question", "answer", "gold": [document ids], "type", "hops"} per line
+"""The benchmarks that have a name: their files, their tables on the hub, their splits and their licenses.
 
 `license` is the license of the data as its publisher states it. None of the data ships with this package.
 """
@@ -12,48 +6,13 @@ in the published format. A folder in the native format can be requested too. Thi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from context_agent._support.question_files import load_questions
-from context_agent._support.suggest import suggestion
-from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import conversations, formats
-from context_agent.eval.benchmarks.formats import HubTable, tables_from_folder, tables_from_hub
-from context_agent.retrieval.loaders import LoadReport, load
-from context_agent.types import Document, Question
+from context_agent.eval.benchmarks.source_tables import HubTable
 
 CORPUS_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
-QUERIES_FILE = "queries.{split}.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """A corpus and questions about it.
-
-    Attributes:
-        name: The name of the benchmark.
-        split: The name of the split.
-        documents: The documents. They are empty if the corpus is indexed already.
-        questions: The questions that can be scored.
-        about: A description for the report.
-        license: The license of the data.
-        source: The address of the data's publisher.
-        train: The questions of the training split, if there are any. The check for leaks compares with them.
-        problems: The rows that were skipped, each with its location and the reason.
-        ungraded: The number of questions that were left out because they have neither gold nor an answer.
-    """
-
-    name: str
-    split: str
-    documents: tuple[Document, ...]
-    questions: tuple[Question, ...]
-    about: str = ""
-    license: str = "not stated"
-    source: str = ""
-    train: tuple[Question, ...] = ()
-    problems: tuple[str, ...] = ()
-    ungraded: int = 0
+"""The names of a corpus in the native format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,184 +252,6 @@ def find_benchmark(name: str) -> LocalBenchmark | PublicBenchmark | None:
     if name.startswith(BEIR) and name.removeprefix(BEIR) in BEIR_SETS:
         return _beir(name)
     return next((entry for entry in (*LOCAL_BENCHMARKS, *PUBLIC_BENCHMARKS) if entry.name == name), None)
-
-
-def load_benchmark(request: str, *, split: str | None = None, data: Path | None = None) -> Benchmark:
-    """Load the benchmark that a user requests.
-
-    Args:
-        request: A name, `NAME=FOLDER`, or a folder in the native format.
-        split: The split. Defaults to the set's first split. For a folder in the native format it defaults to `dev`, or
-            to `test` if only that exists.
-        data: The folder that contains the local sets.
-
-    Raises:
-        ConfigError: If the name or the split is unknown.
-        DataError: If files are missing, or if no question can be scored.
-    """
-    name, has_folder, folder = request.partition("=")
-    entry = find_benchmark(name)
-    if isinstance(entry, PublicBenchmark) and has_folder and _is_native(Path(folder)):
-        local = LocalBenchmark(entry.name, entry.about, entry.license, entry.source)
-        return load_native(name, Path(folder), split, local)
-    if isinstance(entry, PublicBenchmark):
-        return _load_public(entry, split, Path(folder) if has_folder else None)
-    if entry is not None and not has_folder:
-        return load_native(name, _local_folder(name, data), split, entry)
-    path = Path(folder if has_folder else request)
-    if not path.is_dir():
-        raise ConfigError(_unknown(name, path, bool(has_folder)))
-    return load_native(name if has_folder else path.resolve().name, path, split, entry)
-
-
-def _is_native(folder: Path) -> bool:
-    """Return True if the folder has questions and a corpus in the native format, whatever set they were made from."""
-    queries = any(folder.glob(QUERIES_FILE.format(split="*")))
-    return queries and any((folder / name).is_file() for name in CORPUS_FILES)
-
-
-def load_native(name: str, folder: Path, split: str | None = None, entry: LocalBenchmark | None = None) -> Benchmark:
-    """Load the question set in a folder in the native format.
-
-    Args:
-        name: The name of the set.
-        folder: The folder.
-        split: The split. Defaults to `dev`, or to `test` if only that exists.
-        entry: The named set that the folder belongs to, if any.
-
-    Raises:
-        DataError: If files are missing, or if no question can be scored.
-    """
-    splits = sorted(path.name.split(".")[1] for path in folder.glob(QUERIES_FILE.format(split="*")))
-    split = split or next((default for default in ("dev", "test") if default in splits), "dev")
-    corpus = next((folder / name for name in CORPUS_FILES if (folder / name).is_file()), None)
-    queries = folder / QUERIES_FILE.format(split=split)
-    if corpus is None or not queries.is_file():
-        missing = queries.name if corpus else " or ".join(CORPUS_FILES)
-        raise DataError(f"the folder {folder} of {name} has no {missing}. {_available(splits)}")
-    train = folder / QUERIES_FILE.format(split="train")
-    return load_own(
-        [corpus],
-        queries,
-        name=name,
-        split=split,
-        train=train if split != "train" and train.is_file() else None,
-        entry=entry,
-    )
-
-
-def load_own(
-    corpus: list[Path],
-    questions: Path,
-    *,
-    name: str = "own",
-    split: str = "",
-    train: Path | None = None,
-    entry: LocalBenchmark | None = None,
-) -> Benchmark:
-    """Load a user's own documents and question file.
-
-    Args:
-        corpus: Sources of documents, as `ctx1 index` reads them. It is empty if the documents are indexed already.
-        questions: The question file.
-        name: The name of the set.
-        split: The name of the split.
-        train: A file with the training questions, for the check for leaks.
-        entry: The named set that the data belong to, if any.
-
-    Raises:
-        DataError: If a file cannot be read, or if no question can be scored.
-    """
-    problems: list[str] = []
-    report = LoadReport()
-    documents = tuple(load(corpus, report=report)) if corpus else ()
-    problems += [str(notice) for notice in report.notices]
-    test = tuple(load_questions(questions, problems=problems))
-    train_questions = tuple(load_questions(train, problems=[])) if train is not None else ()
-    benchmark = Benchmark(name, split, documents, test, train=train_questions, problems=tuple(problems))
-    if entry is not None:
-        benchmark = replace(benchmark, about=entry.about, license=entry.license, source=entry.source)
-    return _scorable(benchmark, str(questions))
-
-
-def _load_public(entry: PublicBenchmark, split: str | None, folder: Path | None) -> Benchmark:
-    split = split or next(iter(entry.splits))
-    if split not in entry.splits:
-        raise ConfigError(f"{entry.name} has no split {split!r} with gold. Pass --split {' or '.join(entry.splits)}.")
-    content, problems = _content(entry, split, folder)
-    train: tuple[Question, ...] = ()
-    if "train" in entry.splits and split != "train" and _has_train_files(entry, folder):
-        train = _content(entry, "train", folder)[0].questions
-    benchmark = Benchmark(
-        entry.name,
-        split,
-        content.documents,
-        content.questions,
-        entry.about,
-        entry.license,
-        entry.source,
-        train,
-        tuple(problems),
-    )
-    return _scorable(benchmark, str(folder) if folder else entry.source)
-
-
-def _content(entry: PublicBenchmark, split: str, folder: Path | None) -> tuple[formats.BenchmarkContent, list[str]]:
-    """Return the documents and questions of a split, and the problems found while reading them."""
-    if folder is None and entry.user_files:
-        raise DataError(
-            f"{entry.name} cannot be downloaded completely. Pass --benchmarks {entry.name}=FOLDER, where FOLDER has "
-            f"{entry.user_files}."
-        )
-    tables = tables_from_hub(entry.name, entry.hubs, entry.splits[split])
-    if folder is not None:
-        fallback = tables if entry.user_files else None
-        tables = tables_from_folder(entry.name, folder, entry.files, split, fallback)
-    return entry.form(tables), tables.problems
-
-
-def _has_train_files(entry: PublicBenchmark, folder: Path | None) -> bool:
-    """Return True if the folder has the training questions. They are never downloaded only for the check for leaks."""
-    if folder is None:
-        return False
-    role = "qrels" if "qrels" in entry.files else "queries"
-    return role in tables_from_folder(entry.name, folder, entry.files, "train").roles
-
-
-def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
-    """Return the benchmark without the questions that cannot be scored. If none is left, raise `DataError`."""
-    graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
-    if not graded:
-        count, problems = len(benchmark.questions), benchmark.problems
-        why = f"none of its {count} questions has gold or an answer" if count else "it has no questions"
-        first = f" The first of {len(problems)} unreadable rows: {problems[0]}" if problems else ""
-        raise DataError(f"{benchmark.name} in {source} cannot be scored, because {why}. Add `gold` or `answer`.{first}")
-    return replace(benchmark, questions=graded, ungraded=len(benchmark.questions) - len(graded))
-
-
-def _local_folder(name: str, data: Path | None) -> Path:
-    fix = (
-        f"Set --data or CTX1_DATA to the folder that contains {name}/, or pass the set's own folder: "
-        f"--benchmarks {name}=FOLDER."
-    )
-    if data is None:
-        raise DataError(f"the data of {name} does not ship with this package. {fix}")
-    folder = data / name
-    if not folder.is_dir():
-        raise DataError(f"{folder} does not exist, so there is no data for {name}. {fix}")
-    return folder
-
-
-def _available(splits: list[str]) -> str:
-    return (
-        f"Its splits are {', '.join(splits)}." if splits else "A folder in the native format has queries.<split>.jsonl."
-    )
-
-
-def _unknown(name: str, path: Path, has_folder: bool) -> str:
-    if has_folder:
-        return f"{path} is not a folder. Pass an existing folder, as --benchmarks {name}=FOLDER."
-    return f"no benchmark or folder is called {name!r}. {suggestion(name, benchmark_names(), cutoff=0.5)}"
 
 
 def _beir(name: str) -> PublicBenchmark:

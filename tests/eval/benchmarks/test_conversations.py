@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ContextAgentError, DataError
-from context_agent.eval.benchmarks.registry import Benchmark, load_benchmark
+from context_agent.eval.benchmarks.loading import Benchmark, load_benchmark
 from tests.support.sample_benchmarks import native_folder, write
 
 LOCOMO = {

@@ -9,7 +9,7 @@ import pytest
 from context_agent import Document
 from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
-from context_agent.eval.benchmarks.registry import load_benchmark
+from context_agent.eval.benchmarks.loading import load_benchmark
 from context_agent.retrieval.loaders import load
 from context_agent.synth_data.quality import filter_tasks
 from context_agent.synth_data.sets.card import ABOUT, CardDetails, data_card, stage_of, write_card

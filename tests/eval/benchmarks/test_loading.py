@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.benchmarks import registry
-from context_agent.eval.benchmarks.formats import HubTable
-from context_agent.eval.benchmarks.registry import load_benchmark
+from context_agent.eval.benchmarks import loading, registry
+from context_agent.eval.benchmarks.loading import load_benchmark
+from context_agent.eval.benchmarks.source_tables import HubTable
 from tests.support.sample_benchmarks import PEOPLE, QUESTION, hotpot_row, musique_row, native_folder, write
 
 NOWHERE = Path("nowhere")
 
 
-def by_title(benchmark: registry.Benchmark) -> dict[str, str]:
+def by_title(benchmark: loading.Benchmark) -> dict[str, str]:
     return {document.title: document.id for document in benchmark.documents}
 
 
@@ -311,7 +311,7 @@ def test_a_users_own_files_and_questions_make_a_benchmark(tmp_path: Path) -> Non
     notes.mkdir()
     (notes / "osk.md").write_text("# Osk\n\nA river.", encoding="utf-8")
     questions = write(tmp_path / "questions.jsonl", [{"id": "a", "question": "Which river?", "gold": ["osk.md"]}])
-    benchmark = registry.load_own([notes], questions, name="mine")
+    benchmark = loading.load_own([notes], questions, name="mine")
     assert [document.id for document in benchmark.documents] == ["osk.md"]
     assert (benchmark.name, benchmark.license) == ("mine", "not stated")
 
