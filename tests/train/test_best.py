@@ -233,7 +233,7 @@ def test_an_error_of_any_class_gets_the_advice(tmp_path: Path) -> None:
     for error in (MissingExtraError("vllm", "train"), Refusal("http://localhost", 404, "no such path")):
         advised = session._with_advice(trainer, error)
         assert (type(advised), vars(advised)) == (type(error), vars(error))
-        assert str(advised) == f"{str(error).rstrip('.')}. No update was made yet. Fix the cause, then start again."
+        assert str(advised) == f"{str(error).rstrip('.')}. No update is saved yet. Fix the cause, then start again."
 
 
 def test_the_advice_does_not_count_on_a_damaged_checkpoint(tmp_path: Path) -> None:
