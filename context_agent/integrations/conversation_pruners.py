@@ -30,7 +30,7 @@ MAX_MEMORY = 400_000_000
 CONVERSATION_BYTES = 700
 """The bytes of a conversation without results."""
 IDLE_SECONDS = 3_600.0
-"""The default time until an unused pruner is forgotten. Prefix caches of model servers live for minutes to an hour."""
+"""The default time until an unused pruner is forgotten. It is longer if the prefix cache may live longer."""
 
 
 @dataclass(slots=True)
@@ -38,6 +38,8 @@ class _Conversation:
     pruner: ContextPruner
     number: int
     used: float = 0.0
+    lifetime: float = 0.0
+    """The longest time in seconds that an unused entry of the prefix cache may live, in the latest request."""
     memory: int = CONVERSATION_BYTES
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -91,7 +93,8 @@ class ConversationPruners:
         limit: The most conversations to remember.
         memory: The most bytes that all pruners together remember. If it is exceeded, the conversations that were used
             least recently are forgotten.
-        idle: Seconds after which an unused conversation is forgotten.
+        idle: Seconds after which an unused conversation is forgotten. If its prefix may stay in the model server's
+            cache for longer, it is remembered for that time.
     """
 
     def __init__(
@@ -157,6 +160,7 @@ class ConversationPruners:
             pruner = conversation.pruner
             prices = caching.prices(pruner.prices) if caching else None
             pruned = pruner.prune(messages, task, hint=hint, prices=prices)
+            conversation.lifetime = caching.lifetime if caching else 0.0
             conversation.count_memory()
         self._forget()
         return replace(pruned, conversation=conversation.number)
@@ -223,13 +227,12 @@ class ConversationPruners:
         """Forget the conversations that were used least recently, until the limits are met."""
         with self._lock:
             memory = sum(conversation.memory for conversation in self._conversations.values())
-            oldest = time.monotonic() - self._idle
+            now = time.monotonic()
             for key, conversation in list(self._conversations.items()):
                 fits = len(self._conversations) <= self._limit and memory <= self._memory
-                if fits and conversation.used >= oldest:
-                    break
-                del self._conversations[key]
-                memory -= conversation.memory
+                if not fits or now - conversation.used > max(self._idle, conversation.lifetime):
+                    del self._conversations[key]
+                    memory -= conversation.memory
 
     def _key(self, messages: Sequence[Any], scope: bytes) -> bytes:
         return conversation_digest(messages, scope, self._secret)

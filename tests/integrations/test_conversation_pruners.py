@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.conversation_pruners import ConversationPruners
+from context_agent.integrations.conversation_pruners import DAY, ConversationPruners, PrefixCaching
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 
@@ -112,6 +112,17 @@ def test_an_idle_conversation_is_forgotten() -> None:
     pruners = ConversationPruners(open_pruner, idle=0.0)
     for question in ("One?", "Two?"):
         pruners.prune(conversation(question))
+    assert len(pruners) == 0
+
+
+def test_a_conversation_is_remembered_while_its_prefix_may_be_cached() -> None:
+    pruners = ConversationPruners(open_pruner, idle=0.0)
+    pruned = pruners.prune(conversation("One?"), caching=PrefixCaching(DAY))
+    pruners.prune(conversation("Two?"))
+    assert len(pruners) == 1
+    ids = [passage.id for passage in pruned.report.removed]
+    assert pruners.restore(pruned.messages, ids) == conversation("One?")
+    pruners.prune(conversation("One?"), caching=PrefixCaching(0.0))
     assert len(pruners) == 0
 
 
