@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -287,7 +287,12 @@ class SearchAgent:
         return _run(self.asearch(question, **options))
 
     async def asearch(
-        self, question: str, *, deadline: Deadline | None = None, **options: Unpack[SearchOptions]
+        self,
+        question: str,
+        *,
+        deadline: Deadline | None = None,
+        on_unrecorded: Callable[[OSError], None] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> SearchResult:
         """Return the ranked documents for a question. Rollouts run at the same time.
 
@@ -295,6 +300,8 @@ class SearchAgent:
             question: What to search for.
             deadline: The deadline at which the search ends early. The result is then the best ranking that the view
                 supports, with the stop reason `time`.
+            on_unrecorded: A function that is called if a trajectory cannot be written, for example because the disk is
+                full. The search then continues without a record. By default, it fails.
             **options: See `SearchOptions`.
 
         Returns:
@@ -303,12 +310,17 @@ class SearchAgent:
         Raises:
             ContextAgentError: As `search` does.
         """
-        requests = self._requests(question, options)
+        requests = [replace(request, on_unrecorded=on_unrecorded) for request in self._requests(question, options)]
         runs = [self._starter.begin(request) for request in requests]
         return _result(runs, await asyncio.gather(*(run.drive(deadline) for run in runs)), requests[0].k)
 
     async def stream(
-        self, question: str, *, deadline: Deadline | None = None, **options: Unpack[SearchOptions]
+        self,
+        question: str,
+        *,
+        deadline: Deadline | None = None,
+        on_unrecorded: Callable[[OSError], None] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> AsyncGenerator[Progress | SearchResult, None]:
         """Yield the events of all rollouts as they happen, and the `SearchResult` last.
 
@@ -317,6 +329,7 @@ class SearchAgent:
         Args:
             question: What to search for.
             deadline: The deadline at which the search ends early, as in `asearch`.
+            on_unrecorded: As in `asearch`.
             **options: See `SearchOptions`.
 
         Yields:
@@ -327,7 +340,7 @@ class SearchAgent:
         """
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
         requests = [
-            replace(request, listeners=[_progress_listener(queue, rollout)])
+            replace(request, listeners=[_progress_listener(queue, rollout)], on_unrecorded=on_unrecorded)
             for rollout, request in enumerate(self._requests(question, options))
         ]
         runs = [self._starter.begin(request) for request in requests]

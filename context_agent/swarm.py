@@ -398,6 +398,7 @@ class SwarmSubAgents:
             question_id=self.request.question_id,
             parent=self.request.id,
             effort=self.request.effort,
+            on_unrecorded=self.request.on_unrecorded,
             excluded_ids=frozenset() if self.fresh is Fresh.OWN else order.shown_ids,
             listeners=[order.listen] if self.fresh is Fresh.OTHERS else (),
         )

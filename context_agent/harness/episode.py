@@ -148,6 +148,8 @@ class EpisodeRequest:
         effort: The effort that replaces the policy's effort.
         budget: The budget that replaces the agent's budget. A number is the window in tokens.
         k: The number of documents that the caller takes. A policy that would rank fewer documents may rank as many.
+        on_unrecorded: A function that is called if the trajectory cannot be written. The episode then continues without
+            a record. If it is None, the episode fails.
     """
 
     question: str
@@ -162,6 +164,7 @@ class EpisodeRequest:
     effort: str | None = None
     budget: Budget | int | None = None
     k: int = DEFAULT_K
+    on_unrecorded: Callable[[OSError], None] | None = None
 
     def budget_in(self, profile: Profile) -> Budget | None:
         """Return the budget for an episode with this profile. If the agent's budget applies, return None.

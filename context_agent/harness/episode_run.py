@@ -7,7 +7,7 @@ the corpus, or the caller ends it. Sub-agents of a swarm run their episodes in t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import Protocol
 
 from context_agent.errors import ContextAgentError, CorpusError, PolicyError
 from context_agent.harness.deadline import Deadline
-from context_agent.harness.episode import Episode, EpisodeRequest, Limits, Observer, StopReason
+from context_agent.harness.episode import Episode, EpisodeRequest, Limits, Listener, Observer, StopReason
 from context_agent.harness.policy import Actor, AdjustableRanking, EvidenceAssessor, PartialRanker, Policy, with_effort
 from context_agent.harness.profile import Profile
 from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
+from context_agent.pruning.view import Event, View
 from context_agent.retrieval.corpus import Corpus
 
 
@@ -32,14 +33,19 @@ class EpisodeRun:
     Attributes:
         episode: The episode.
         actor: The actor that decides in the episode.
-        path: The file of the trajectory. It is None if no trajectory is written.
+        record: The record of the episode. It is None if no trajectory is written.
         delegated: The runs of the sub-agents that have begun.
     """
 
     episode: Episode
     actor: Actor
-    path: Path | None = None
+    record: EpisodeRecord | None = None
     delegated: Sequence[EpisodeRun] = ()
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the trajectory. It is None if no trajectory is written."""
+        return None if self.record is None else self.record.path
 
     async def drive(self, deadline: Deadline | None = None) -> ContextAgentError | None:
         """Run the episode to its end.
@@ -69,6 +75,45 @@ class EpisodeRun:
             episode.stop(StopReason.CANCELLED)
             raise
         return None
+
+
+class EpisodeRecord:
+    """The record of an episode in a file of a folder.
+
+    Attributes:
+        path: The file. It is None until the episode begins, and after the file could not be written.
+    """
+
+    def __init__(self, folder: Path, on_unrecorded: Callable[[OSError], None] | None) -> None:
+        self.path: Path | None = None
+        self._folder, self._on_unrecorded = folder, on_unrecorded
+        self._writer: TrajectoryWriter | None = None
+
+    def begin(self, header: Header) -> Listener:
+        """Begin the file, and return the listener that writes the events of the episode."""
+        try:
+            self._writer = TrajectoryWriter(self._folder / f"{header.id}.jsonl", header)
+            self.path = self._writer.path
+        except OSError as error:
+            self._fail(error)
+        return self._write
+
+    def _write(self, event: Event, view: View) -> None:
+        if self._writer is None:
+            return
+        try:
+            self._writer(event, view)
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        """Give up the record. If nobody wants to hear of the failure, raise it."""
+        if self._on_unrecorded is None:
+            raise error
+        if self._writer is not None:
+            self._writer.discard()
+        self._writer = self.path = None
+        self._on_unrecorded(error)
 
 
 class EpisodeStarter(Protocol):
@@ -120,6 +165,7 @@ class EpisodeFactory:
         if isinstance(policy, AdjustableRanking):
             policy = policy.with_ranking(request.k)
         actor = policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed or 0)
+        record = None if self.trajectories is None else EpisodeRecord(self.trajectories, request.on_unrecorded)
         episode = Episode(
             request,
             self.corpus,
@@ -129,16 +175,9 @@ class EpisodeFactory:
             renderer=self.renderer,
             instructions=policy.instructions(self.profile),
             executor=self.executor,
-            observers=self.observers if self.trajectories is None else [self._write, *self.observers],
+            observers=self.observers if record is None else [record.begin, *self.observers],
             partial=actor.partial if isinstance(actor, PartialRanker) else None,
             assess=actor.assess if isinstance(actor, EvidenceAssessor) else None,
             policy=policy.name,
         )
-        return EpisodeRun(episode, actor, None if self.trajectories is None else self._file(episode.header))
-
-    def _write(self, header: Header) -> TrajectoryWriter:
-        return TrajectoryWriter(self._file(header), header)
-
-    def _file(self, header: Header) -> Path:
-        assert self.trajectories is not None
-        return self.trajectories / f"{header.id}.jsonl"
+        return EpisodeRun(episode, actor, record)

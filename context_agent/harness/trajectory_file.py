@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,11 @@ class TrajectoryWriter:
         private_folder(path.parent)
         self.path = path
         self._file = open_private(path, "w", encoding="utf-8", errors="surrogatepass", newline="\n")
-        self._line(encode_header(header))
+        try:
+            self._line(encode_header(header))
+        except OSError:
+            self.discard()
+            raise
 
     def __call__(self, event: Event, view: View | None = None) -> None:
         """Write one event.
@@ -74,6 +79,13 @@ class TrajectoryWriter:
         self._line(encode(event))
         if isinstance(event, EpisodeEnded):
             self._file.close()
+
+    def discard(self) -> None:
+        """Close the file and delete it, as far as the disk allows."""
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self.path.unlink()
 
     def _line(self, data: dict[str, Any]) -> None:
         self._file.write(_as_line(data) + "\n")

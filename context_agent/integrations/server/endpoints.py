@@ -115,6 +115,10 @@ class Endpoints:
             raise Problem(422, "invalid_request", str(error)) from None
         except DataError as error:
             raise Problem(409, "conflict", str(error), "id") from None
+        except OSError as error:
+            log("unrecorded", logging.ERROR, reason=str(error))
+            message = "the server cannot write the judgment. Its log has the reason."
+            raise Problem(503, "not_recorded", message, headers={"Retry-After": "5"}) from None
         return Json({"id": entry.id, "trajectory": entry.trajectory, "created": created}, 201 if created else 200)
 
     async def prune(self, request: Request, body: PruneRequest) -> Response:

@@ -6,7 +6,6 @@ The details of a failure inside the server go to the log, and the client learns 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,9 +25,6 @@ from context_agent.retrieval.filters import Where
 
 INDEX_FAILURE = "the index could not be searched"
 POLICY_FAILURE = "the policy failed"
-DISK_FAILURE = "the server cannot record the search. Its log has the reason."
-UNWRITABLE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO})
-"""Errors of the system when a file of a trajectory cannot be written."""
 _ERROR_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -80,8 +76,6 @@ def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
             problem = Problem(502, "policy_error", POLICY_FAILURE)
         case CorpusError() | EmbedderError() | RerankerError():
             problem = index_problem()
-        case OSError() if error.errno in UNWRITABLE_ERRORS:
-            problem = Problem(503, "not_recorded", DISK_FAILURE, headers={"Retry-After": "5"})
         case _:
             return None
     return problem

@@ -44,6 +44,9 @@ class Metrics:
         self.searches = Counter(
             "ctx1_searches_total", "Searches that ended, by stop reason.", ("stop_reason",), registry=registry
         )
+        self.unrecorded = Counter(
+            "ctx1_searches_unrecorded_total", "Records of searches that could not be written.", registry=registry
+        )
         self.turns = Counter("ctx1_turns_total", "Turns of all searches.", registry=registry)
         self.tokens = Counter("ctx1_tokens_total", "Tokens ever placed in a context.", registry=registry)
         self.reloads = Counter(

@@ -189,6 +189,7 @@ class Service(LimitedService):
                 where=request.where,
                 question_id=request.id,
                 deadline=search.deadline,
+                on_unrecorded=self._note_unrecorded,
                 effort=request.effort,
             )
         return await self._answered(search, result, queued_seconds)
@@ -208,6 +209,7 @@ class Service(LimitedService):
                 where=request.where,
                 question_id=request.id,
                 deadline=search.deadline,
+                on_unrecorded=self._note_unrecorded,
                 effort=request.effort,
             )
             async with aclosing(stream):
@@ -293,10 +295,17 @@ class Service(LimitedService):
         if result.error is not None:
             log("failed", logging.WARNING, code=result.stop_reason, reason=result.error)
         if self.feedback is not None and result.paths:
-            await asyncio.to_thread(
-                self.feedback.record_request, answer.request_id, [path.stem for path in result.paths]
-            )
+            trajectories = [path.stem for path in result.paths]
+            try:
+                await asyncio.to_thread(self.feedback.record_request, answer.request_id, trajectories)
+            except (OSError, ConfigError) as error:
+                self._note_unrecorded(error)
         return answer
+
+    def _note_unrecorded(self, error: Exception) -> None:
+        """Log and count a search that could not be recorded. The search itself does not fail."""
+        log("unrecorded", logging.ERROR, reason=str(error))
+        self.metrics.unrecorded.inc()
 
 
 class _CurrentState(Collector):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import json
 import logging
 from pathlib import Path
@@ -16,6 +17,7 @@ from starlette.requests import Request
 from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import CorpusCorruptError, PolicyError
 from context_agent.harness.trajectory_file import TrajectoryWriter
+from context_agent.integrations import feedback
 from context_agent.integrations.server.app import application
 from context_agent.integrations.server.bodies import read_body
 from context_agent.integrations.server.errors import Problem
@@ -228,21 +230,52 @@ def test_failures_inside_are_told_by_kind(serve: Serve) -> None:
         assert refusal.headers["retry-after"] == "5"
 
 
-def test_a_full_disk_is_an_error_with_its_own_code(
-    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lines_before", [0, 3])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_disk_loses_the_record_and_not_the_search(
+    serve: Serve,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    lines_before: int,
+    *,
+    stream: bool,
 ) -> None:
-    def full(*args: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    write, written = TrajectoryWriter._line, itertools.count()
+
+    def write_until_full(self: TrajectoryWriter, data: dict[str, Any]) -> None:
+        if next(written) >= lines_before:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, data)
 
     with caplog.at_level(logging.INFO, SERVER_LOGGER.name), serve() as server:
         with monkeypatch.context() as patched:
-            patched.setattr(TrajectoryWriter, "_line", full)
-            refusal = server.ask()
-        assert problem(refusal, 503, "not_recorded") == "the server cannot record the search. Its log has the reason."
+            patched.setattr(TrajectoryWriter, "_line", write_until_full)
+            response = server.ask(stream=stream)
+        assert response.status_code == 200
+        answer = json.loads(response.text.split("data: ")[-1]) if stream else response.json()
+        assert answer["documents"]
+        assert answer["trajectory"] is None
+        assert list((tmp_path / "trajectories").glob("*.jsonl")) == []
+        assert server.metric("ctx1_searches_unrecorded_total") == 1
+        assert server.ask().json()["trajectory"]
+    (lost,) = [record for record in caplog.records if record.getMessage() == "unrecorded"]
+    assert "No space left on device" in str(vars(lost))
+
+
+def test_a_request_that_cannot_be_listed_is_answered(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill_disk(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(feedback, "_append", fill_disk)
+    with serve() as server:
+        answer = server.ask()
+        assert (answer.status_code, bool(answer.json()["trajectory"])) == (200, True)
+        assert server.metric("ctx1_searches_unrecorded_total") == 1
+        judgment = {"trajectory": answer.json()["trajectory"], "rating": 5}
+        refusal = server.client.post("/v1/feedback", json=judgment)
+        assert problem(refusal, 503, "not_recorded") == "the server cannot write the judgment. Its log has the reason."
         assert refusal.headers["retry-after"] == "5"
-        assert server.ask().status_code == 200
-    assert "No space left on device" in str([vars(record) for record in caplog.records])
-    assert "unexpected" not in [record.getMessage() for record in caplog.records]
 
 
 def test_a_failure_in_the_middle_leaves_what_was_found(serve: Serve) -> None:
