@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -45,6 +46,8 @@ class JsonRoute(APIRoute):
                 reason = "the body must be JSON. Send it with the header Content-Type: application/json."
                 raise Problem(415, "unsupported_media_type", reason)
             content = await read_body(request, request.app.state.max_body)
+            # Windows programs write a byte order mark. RFC 8259 lets a parser ignore it, and pydantic's does not.
+            content = content.removeprefix(codecs.BOM_UTF8)
             try:
                 value = model.model_validate_json(content)
             except ValidationError as error:

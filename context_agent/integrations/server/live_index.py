@@ -2,7 +2,8 @@
 
 If the index is on a server, it is opened a second time while the first stays open. Running searches finish on the state
 that they started with. If the index is a folder, a process can open it only once. Its reload waits for running
-searches, and new searches wait for the reload.
+searches, and new searches wait for the reload. If another program empties its collection, nothing is found until the
+collection has records again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from context_agent.harness.policy import Policy
 from context_agent.integrations.server.errors import index_problem
 from context_agent.integrations.server.logs import log
 from context_agent.pruning.budget import Budget
+from context_agent.retrieval.chroma.database import EmptyCollectionError
 from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.empty_corpus import EmptyCorpus
 
 
 @runtime_checkable
@@ -129,10 +132,11 @@ class LiveIndex:
         """
         if self._reopen is None:
             return False
+        was_empty = self._empty
         try:
             if not await self._changed():
                 return False
-            self.stale = True
+            self.stale = not self._empty
             await (self._swap(self._reopen) if self._concurrent else self._replace(self._reopen))
         except ContextAgentError as error:
             log("index", logging.ERROR, reason=str(error))
@@ -141,6 +145,8 @@ class LiveIndex:
             log("unexpected", logging.ERROR, error=error)
             return None
         self.stale, self.checked = False, time.time()
+        if was_empty and self._empty:
+            return False
         log("index", corpus=self.name, chunks=self.chunks)
         return True
 
@@ -151,8 +157,13 @@ class LiveIndex:
         if self._reopen is not None and self._revision is not None:
             await asyncio.to_thread(self._revision.close)
 
+    @property
+    def _empty(self) -> bool:
+        """True if the collection had no records when it was last opened."""
+        return self._revision is not None and isinstance(self._revision.agent.corpus, EmptyCorpus)
+
     async def _changed(self) -> bool:
-        if self._revision is None:
+        if self._revision is None or self._empty:
             return True
         corpus = self._revision.agent.corpus
         if not isinstance(corpus, ChangingCorpus) or not await asyncio.to_thread(corpus.stale):
@@ -181,7 +192,11 @@ class LiveIndex:
             self._loaded.set()
 
     async def _opened(self, reopen: Callable[[], Corpus]) -> _Revision:
-        return _Revision(self._template.on(await asyncio.to_thread(reopen)))
+        try:
+            corpus = await asyncio.to_thread(reopen)
+        except EmptyCollectionError:
+            corpus = EmptyCorpus(f"{self._template.corpus.name.partition('@')[0]}@empty")
+        return _Revision(self._template.on(corpus))
 
 
 async def _retire(revision: _Revision) -> None:

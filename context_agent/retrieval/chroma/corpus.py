@@ -32,7 +32,7 @@ from context_agent.retrieval.calibration import Calibration, Probes, calibrate, 
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.retrieval.chroma.client_source import ClientSource
 from context_agent.retrieval.chroma.collection import PAGE_RECORDS
-from context_agent.retrieval.chroma.database import MissingCollectionError
+from context_agent.retrieval.chroma.database import EmptyCollectionError, MissingCollectionError
 from context_agent.retrieval.chroma.local_source import LocalSource
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.chroma.recent_values import RecentValues
@@ -474,7 +474,7 @@ class ChromaCorpus:
         if manifest is not None and manifest.revision == 0:
             raise CorpusEmptyError(f"the indexing of {collection} was never completed. To resume it, run it again.")
         if manifest is None and stored.empty:
-            raise CorpusEmptyError(f"{collection} is empty. Index documents first.")
+            raise EmptyCollectionError(f"{collection} is empty. Index documents first.")
 
     def _check_texts(self, manifest: Manifest | None) -> None:
         rows = self.snapshot.rows

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
+from context_agent.errors import CorpusCorruptError, CorpusEmptyError, CorpusError, CorpusNotFoundError
 from context_agent.retrieval.index.manifest import MANIFEST_KEY
 from context_agent.retrieval.index.metadata_keys import SAMPLED_RECORDS, USUAL_KEYS, usual_keys
 from context_agent.retrieval.index.publication import StoredCollection, valid_id
@@ -48,6 +48,10 @@ class UnreadableError(CorpusError):
 
     It is locked, or a killed writer left a transaction to roll back.
     """
+
+
+class EmptyCollectionError(CorpusEmptyError):
+    """An error for a collection of another program that has no records."""
 
 
 class MissingCollectionError(CorpusNotFoundError):

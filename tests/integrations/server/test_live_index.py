@@ -13,6 +13,7 @@ from context_agent.errors import CorpusNotFoundError
 from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
+from context_agent.retrieval.chroma.database import EmptyCollectionError
 from context_agent.testing.actions import search
 
 
@@ -103,6 +104,27 @@ async def test_a_folder_that_is_gone_and_comes_back() -> None:
     index._reopen = lambda: reopened
     assert await index.follow() is True
     assert index.ready
+    assert await top_document(index) == "v3"
+
+
+@pytest.mark.parametrize("concurrent", [True, False])
+async def test_nothing_is_found_while_a_collection_is_empty(concurrent: bool) -> None:
+    corpora, refilled = [version(1)], version(3)
+    index = make_index(corpora, concurrent=concurrent)
+
+    def reopen_empty() -> Versioned:
+        raise EmptyCollectionError("collection 'mine' is empty")
+
+    index._reopen = reopen_empty
+    corpora[0].changed = True
+    assert await index.follow() is True
+    assert (index.ready, index.stale, index.chunks) == (True, False, 0)
+    async with index.agent() as agent:
+        result = await agent.asearch("version?")
+        assert (result.documents, result.sufficient) == ((), False)
+    assert await index.follow() is False, "it is still empty"
+    index._reopen = lambda: refilled
+    assert await index.follow() is True
     assert await top_document(index) == "v3"
 
 

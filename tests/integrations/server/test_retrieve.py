@@ -230,6 +230,13 @@ def test_failures_inside_are_told_by_kind(serve: Serve) -> None:
         assert refusal.headers["retry-after"] == "5"
 
 
+def test_a_byte_order_mark_before_the_body_is_ignored(serve: Serve) -> None:
+    with serve() as server:
+        headers = {"Content-Type": "application/json"}
+        body = b'\xef\xbb\xbf{"question": "comets?"}'
+        assert server.client.post("/v1/retrieve", content=body, headers=headers).json()["documents"]
+
+
 @pytest.mark.parametrize("lines_before", [0, 3])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_full_disk_loses_the_record_and_not_the_search(
