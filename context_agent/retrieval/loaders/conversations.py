@@ -90,14 +90,14 @@ def is_conversation(value: object) -> bool:
     """Return True if a JSON value is an exported conversation, or has messages with roles."""
     if isinstance(value, list):
         first = value[0] if value else None
-        return isinstance(first, dict) and (_is_slack(first) or _has_role(first))
+        return isinstance(first, dict) and (_is_slack(first) or has_role(first))
     if not isinstance(value, dict):
         return False
     messages = value.get("messages")
     return (
         isinstance(value.get("chat_messages"), list)
         or _is_tree(value.get("mapping"))
-        or (isinstance(messages, list) and bool(messages) and isinstance(messages[0], dict) and _has_role(messages[0]))
+        or (isinstance(messages, list) and bool(messages) and isinstance(messages[0], dict) and has_role(messages[0]))
         or format_of(value) is not None
     )
 
@@ -152,7 +152,8 @@ def _is_slack(message: Mapping[str, Any]) -> bool:
     return isinstance(message.get("ts"), str) and ("user" in message or message.get("type") == "message")
 
 
-def _has_role(message: Mapping[str, Any]) -> bool:
+def has_role(message: Mapping[str, Any]) -> bool:
+    """Return True if this is a message with a role, as the APIs of models take it."""
     return isinstance(message.get("role"), str) and "content" in message
 
 
@@ -165,7 +166,7 @@ def _is_tree(mapping: object) -> bool:
 def _claude_turns(messages: Iterable[object]) -> Iterator[Turn]:
     for message in messages:
         if isinstance(message, dict):
-            text = _text_of(message.get("content")) or _text_of(message.get("text"))
+            text = message_text(message.get("content")) or message_text(message.get("text"))
             yield Turn(_string(message.get("sender")), _string(message.get("created_at")), text)
 
 
@@ -187,7 +188,7 @@ def _chatgpt_turns(mapping: Mapping[str, Any], current: object) -> Iterator[Turn
         role = author.get("role") if isinstance(author, dict) else ""
         hidden = isinstance(details, dict) and details.get("is_visually_hidden_from_conversation")
         if role != "system" and not hidden and isinstance(content, dict):
-            text = _text_of(content.get("parts")) or _text_of(content.get("text"))
+            text = message_text(content.get("parts")) or message_text(content.get("text"))
             yield Turn(_string(role), moment(message.get("create_time")), text)
 
 
@@ -208,7 +209,7 @@ def _slack_turns(messages: Iterable[object], users: Mapping[str, str]) -> Iterat
 
     for message in found:
         user = _string(message.get("user"))
-        text = _SLACK_MENTION.sub(mentioned, _text_of(message.get("text")))
+        text = _SLACK_MENTION.sub(mentioned, message_text(message.get("text")))
         for escaped, character in _SLACK_ESCAPES.items():
             text = text.replace(escaped, character)
         yield Turn(_slack_name(message) or names.get(user, user), moment(message.get("ts")), text)
@@ -231,10 +232,10 @@ def _role_turns(messages: Iterable[object]) -> Iterator[Turn]:
         if isinstance(message, dict):
             time = next((message[key] for key in ("timestamp", "created_at", "time") if key in message), "")
             speaker = _string(message.get("name")) or _string(message.get("role"))
-            yield Turn(speaker, time if isinstance(time, str) else moment(time), _text_of(message.get("content")))
+            yield Turn(speaker, time if isinstance(time, str) else moment(time), message_text(message.get("content")))
 
 
-def _text_of(content: object) -> str:
+def message_text(content: object) -> str:
     """Return the text of a message: a string, or the texts of its parts. Parts such as pictures have no text."""
     if isinstance(content, str):
         return content

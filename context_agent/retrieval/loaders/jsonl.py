@@ -6,10 +6,12 @@ import io
 import json
 import re
 from collections.abc import Generator, Iterator
-from itertools import count
+from contextlib import closing
+from itertools import chain, count
 from typing import Any, BinaryIO
 
 from context_agent.errors import DataError
+from context_agent.retrieval.loaders.agent_sessions import is_session, read_session
 from context_agent.retrieval.loaders.conversations import is_conversation, read_conversation
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, utf_encoding
 from context_agent.retrieval.loaders.reading import Reading, decoded
@@ -24,6 +26,10 @@ from context_agent.types import Document
 
 MOST_BAD_ROWS = 10_000
 """The number of unreadable rows at the beginning of a source after which the rest is left out, if none was readable."""
+SAMPLE_ROWS = 20
+"""The most first rows that are examined together."""
+SAMPLE_CHARACTERS = 2**20
+"""The number of characters after which no further row is examined."""
 _UNREADABLE = object()
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
@@ -31,15 +37,17 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 def read_jsonl(reading: Reading) -> Iterator[Document]:
     """Yield the rows of a file with one JSON object per line. Empty lines are skipped.
 
-    If the first row has no field of text, as in the logs of many programs, the text of a row has a line for each field.
+    If the rows are a session of a coding agent, they are one document. If the first row has no field of text, as in the
+    logs of many programs, the text of a row has a line for each field.
     """
-    found, before = False, reading.report.skipped
-    by_field: bool | None = None
-    for number, line in lines(reading.stream, reading.options.encoding, reading.options.max_size):
-        if line is None:
-            reading.skip(reading.options.too_large("the line"), number)
-        elif line.strip():
-            row = _row(reading, number, line)
+    with closing(_rows(reading)) as numbered:
+        first = _sample(numbered)
+        if reading.options.text_key is None and is_session([row for _, row, _ in first]):
+            yield read_session(reading, (row for _, row, _ in chain(first, numbered)))
+            return
+        found, before = False, reading.report.skipped
+        by_field: bool | None = None
+        for number, row, _ in chain(first, numbered):
             if by_field is None and isinstance(row, dict):
                 by_field = not (has_text_column(row, reading.options) or is_conversation(row))
                 if by_field:
@@ -47,8 +55,33 @@ def read_jsonl(reading: Reading) -> Iterator[Document]:
             for document in _from_row(reading, number, row, by_field=bool(by_field)):
                 found = True
                 yield document
-        if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
-            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are not rows, so the rest was not read")
+            if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
+                raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are not rows, so the rest was not read")
+
+
+def _rows(reading: Reading) -> Generator[tuple[int, Any, int], None, None]:
+    """Yield the number, the value and the length of each line that is not empty.
+
+    The value of a line that cannot be read is `_UNREADABLE`.
+    """
+    for number, line in lines(reading.stream, reading.options.encoding, reading.options.max_size):
+        if line is None:
+            reading.skip(reading.options.too_large("the line"), number)
+            yield number, _UNREADABLE, 0
+        elif line.strip():
+            yield number, _row(reading, number, line), len(line)
+
+
+def _sample(rows: Iterator[tuple[int, Any, int]]) -> list[tuple[int, Any, int]]:
+    """Return the first rows up to one that cannot be read. They show whether the file is a session."""
+    sample: list[tuple[int, Any, int]] = []
+    size = 0
+    for row in rows:
+        sample.append(row)
+        size += row[2]
+        if row[1] is _UNREADABLE or len(sample) == SAMPLE_ROWS or size > SAMPLE_CHARACTERS:
+            break
+    return sample
 
 
 def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tuple[int, str | None], None, None]:

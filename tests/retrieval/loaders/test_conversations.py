@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON
 from context_agent.types import Document
 
@@ -429,3 +429,126 @@ def test_escapes_in_the_text_of_json_are_read(tmp_path: Path) -> None:
 def test_json_of_one_line_under_another_name_is_one_document(tmp_path: Path, name: str) -> None:
     (document,), reasons = read(write(tmp_path, name, {"log": {"entries": [1]}}))
     assert (document.id, document.title, reasons) == (name, name, [])
+
+
+def said_by(document: Document) -> list[tuple[str, str]]:
+    """Return the speaker and the words of each turn."""
+    found = []
+    for _, text in turns(document):
+        heading, _, words = text.partition(":\n")
+        found.append((heading.partition(" (")[0], words.strip()))
+    return found
+
+
+def rows(*values: Any) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+def claude_code(role: str, content: Any, **fields: Any) -> dict[str, Any]:
+    message = {"role": role, "content": content}
+    return {"type": role, "uuid": "u", "timestamp": "2025-11-02T08:00:00Z", "message": message, **fields}
+
+
+CALL = {"type": "tool_use", "name": "Bash", "input": {"command": "ls mill"}}
+CLAUDE_CODE = rows(
+    {"type": "file-history-snapshot", "snapshot": {}},
+    claude_code("user", "Caveat: a note of the program.", isMeta=True),
+    claude_code("user", "<command-name>/clear</command-name>"),
+    claude_code("user", "Why does the mill stop?\nIt is new."),
+    claude_code("assistant", [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "I look."}, CALL]),
+    claude_code("user", [{"type": "tool_result", "content": [{"type": "text", "text": "weir.py"}]}]),
+    claude_code("user", [{"type": "tool_result", "content": "gate.py"}]),
+)
+CODEX_ITEMS = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "<environment_context>x"}]},
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Why does the mill stop?"}]},
+    {"type": "reasoning", "summary": [], "encrypted_content": "x"},
+    {"type": "function_call", "name": "shell", "arguments": json.dumps({"command": ["ls", "mill"]})},
+    {"type": "function_call_output", "output": json.dumps({"output": "weir.py", "metadata": {"exit_code": 0}})},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A weir."}]},
+]
+CODEX = rows(
+    {"timestamp": "2025-11-02T08:00:00Z", "type": "session_meta", "payload": {"id": "s", "cwd": "/mill"}},
+    *({"timestamp": "2025-11-02T08:00:00Z", "type": "response_item", "payload": item} for item in CODEX_ITEMS),
+    {"timestamp": "2025-11-02T08:00:00Z", "type": "event_msg", "payload": {"type": "agent_message", "message": "A"}},
+)
+CODEX_SAID = [
+    ("user", "<environment_context>x"),
+    ("user", "Why does the mill stop?"),
+    ("assistant", 'shell\ncommand: [\n"ls",\n"mill"\n]'),
+    ("tool", "weir.py"),
+    ("assistant", "A weir."),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "expected"),
+    [
+        (
+            CLAUDE_CODE,
+            "Why does the mill stop?",
+            [
+                ("user", "<command-name>/clear</command-name>"),
+                ("user", "Why does the mill stop?\nIt is new."),
+                ("assistant", "I look."),
+                ("assistant", "Bash\ncommand: ls mill"),
+                ("tool", "weir.py"),
+                ("tool", "gate.py"),
+            ],
+        ),
+        (
+            rows({"type": "summary", "summary": "The mill stops"}, claude_code("user", "Why?")),
+            "The mill stops",
+            [("user", "Why?")],
+        ),
+        (CODEX, "Why does the mill stop?", CODEX_SAID),
+        (rows({"id": "s", "instructions": None}, *CODEX_ITEMS), "Why does the mill stop?", CODEX_SAID),
+        (
+            rows({"role": "user", "content": "Why?" * 50}, {"role": "assistant", "content": "A weir."}),
+            "Why?" * 24 + "W...",
+            [("user", "Why?" * 50), ("assistant", "A weir.")],
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson"])
+def test_a_session_of_a_coding_agent_is_a_conversation(
+    tmp_path: Path, name: str, text: str, title: str, expected: list[tuple[str, str]]
+) -> None:
+    (document,), reasons = read(write(tmp_path, name, text))
+    assert (document.title, said_by(document)) == (title, expected)
+    assert not reasons
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rows({"role": "user", "content": "The mill."}, {"role": "user", "content": "The weir."}),
+        rows({"role": "miller", "content": "The mill."}, {"role": "user", "content": "The weir."}),
+        rows({"role": "user", "content": "A"}, {"text": "The mill."}, {"role": "assistant", "content": "The weir."}),
+    ],
+)
+def test_rows_with_roles_that_are_no_session_are_documents(tmp_path: Path, text: str) -> None:
+    assert len(read(write(tmp_path, "a.jsonl", text))[0]) == len(text.splitlines())
+
+
+def test_a_named_field_of_text_makes_rows_of_a_session(tmp_path: Path) -> None:
+    text = rows({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "A weir."})
+    options = LoadOptions(text_key="content")
+    assert [document.text for document in load(write(tmp_path, "a.jsonl", text), options=options)] == [
+        "Why?",
+        "A weir.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (rows(claude_code("user", "")), "its session has no text"),
+        (rows(*(claude_code("user", "mill " * 100_000) for _ in range(3))), "larger than 1 MB"),
+    ],
+)
+def test_a_session_without_text_or_above_the_limit_is_left_out(tmp_path: Path, text: str, reason: str) -> None:
+    report = LoadReport()
+    options = LoadOptions(max_mb=1)
+    assert not list(load(write(tmp_path, "a.jsonl", text), options=options, report=report))
+    assert reason in report.notices[0].reason
