@@ -22,7 +22,7 @@ REPEATS = 4
 
 EXAMPLES = {
     "context_agent.integrations.server.savings:name": r"(?<![a-z0-9])gpt\-5",
-    "context_agent.policies.chat.replies:f'\\\\b{name}\\\\b'": r"\bseed\b",
+    "context_agent.policies.chat.refusals:f'\\\\b{name}\\\\b'": r"\bseed\b",
     "context_agent.policies.tokens.vocabularies:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
     "context_agent.retrieval.text_units:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
     "context_agent.pruning.words:signs": r"[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f]|(?:[^\W\d_A-Za-z][\u093e]*)+",
@@ -45,7 +45,7 @@ EXAMPLES = {
 """For each pattern that is built at run time, one that was built."""
 
 BOUNDED = {
-    "policies.chat.replies:about": (1_000, "the first characters of a server's message"),
+    "policies.chat.refusals:about": (1_000, "the first characters of a server's message"),
     "retrieval.loaders.mailbox:_BOUNDARY": (1_000, "the first characters of a line"),
     "synth_data.links.link_graph:_TITLE_BEFORE": (500, "the last characters before a name"),
 }
@@ -83,7 +83,7 @@ def seconds(pattern: Found, text: str, limit: float) -> float:
 def bound(pattern: Found) -> int:
     key = pattern.id.removeprefix("context_agent.")
     if "no|unknown|invalid" in key:
-        key = "policies.chat.replies:about"
+        key = "policies.chat.refusals:about"
     return BOUNDED.get(key, (SIZES[-1], ""))[0]
 
 
@@ -104,7 +104,7 @@ def test_every_pattern_that_is_built_at_run_time_has_an_example() -> None:
 
 def test_the_list_of_bounded_patterns_has_no_other() -> None:
     names = {pattern.id.removeprefix("context_agent.") for pattern in STATIC}
-    assert {name for name in BOUNDED if name not in names} == {"policies.chat.replies:about"}
+    assert {name for name in BOUNDED if name not in names} == {"policies.chat.refusals:about"}
     assert sum(bound(pattern) < SIZES[-1] for pattern in STATIC) == len(BOUNDED)
 
 

@@ -23,26 +23,17 @@ from context_agent.errors import ConfigError, PolicyError, ServerError
 from context_agent.harness.action_text import parse_ranking
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
-from context_agent.policies.chat.messages import (
-    Message,
-    ToolFormat,
-    assistant,
-    messages,
-    opening_text,
-)
-from context_agent.policies.chat.replies import (
+from context_agent.policies.chat.messages import Message, ToolFormat, assistant, messages, opening_text
+from context_agent.policies.chat.refusals import (
     MAX_COMPLETION_TOKENS,
-    REASONING_FIELDS,
-    Reply,
     context_message,
     field_to_omit,
     is_context_overflow,
     is_unknown_model,
-    listed_models,
-    read_reply,
     rejected_key_message,
     unknown_model_message,
 )
+from context_agent.policies.chat.replies import REASONING_FIELDS, Reply, listed_models, read_reply
 from context_agent.policies.chat.text_calls import CALL_TAG, LONGEST_REPLY, parse_calls
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus

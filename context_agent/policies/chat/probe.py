@@ -20,15 +20,8 @@ from typing import Any, Literal
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import ServerError, single_stops
 from context_agent.harness.action_text import compact
-from context_agent.policies.chat.replies import (
-    MOST_TOKENS,
-    Reply,
-    context_message,
-    listed_models,
-    read_reply,
-    rejected_key_message,
-    unknown_model_message,
-)
+from context_agent.policies.chat.refusals import context_message, rejected_key_message, unknown_model_message
+from context_agent.policies.chat.replies import MOST_TOKENS, Reply, listed_models, read_reply
 from context_agent.pruning.budget import WINDOW
 
 LENGTH_FIELDS = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")

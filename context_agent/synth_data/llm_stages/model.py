@@ -20,7 +20,8 @@ from context_agent._support.worker_pool import CallParent
 from context_agent.errors import ConfigError, PolicyError, ServerError
 from context_agent.policies import load_policy
 from context_agent.policies.chat import ChatPolicy
-from context_agent.policies.chat.replies import MAX_COMPLETION_TOKENS, Reply, field_to_omit, read_reply
+from context_agent.policies.chat.refusals import MAX_COMPLETION_TOKENS, field_to_omit
+from context_agent.policies.chat.replies import Reply, read_reply
 from context_agent.synth_data.llm_stages.json_reply import read_object
 from context_agent.synth_data.llm_stages.ledger import CostLedger, SpendingCap, TokenPrices
 from context_agent.synth_data.llm_stages.reply_cache import CachedEndpoint, RemoteEndpoint, ReplyCache

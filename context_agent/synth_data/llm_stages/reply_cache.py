@@ -22,7 +22,8 @@ from context_agent._support.http_body import Events
 from context_agent._support.journal import AppendLog
 from context_agent._support.worker_pool import CallParent
 from context_agent.errors import DataError, ServerError
-from context_agent.policies.chat.replies import Reply, read_reply, rejected_key_message, usage_bounds
+from context_agent.policies.chat.refusals import rejected_key_message
+from context_agent.policies.chat.replies import Reply, read_reply, usage_bounds
 from context_agent.synth_data.llm_stages.ledger import CostLedger
 from context_agent.synth_data.stages import StageHalted
 
