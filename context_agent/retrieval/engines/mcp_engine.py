@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from context_agent._support.event_loops import BACKGROUND
 from context_agent._support.extras import extra
-from context_agent._support.http import BACKGROUND
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, CorpusError
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from context_agent._support.http import BACKGROUND
+from context_agent._support.event_loops import BACKGROUND
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError
 from context_agent.retrieval.engines.http_engine import HttpEngine
 from context_agent.retrieval.engines.mcp_engine import LIMIT_NAMES
