@@ -22,8 +22,9 @@ from context_agent import SearchAgent
 from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
-from context_agent.policies.tokens import SEEDS, TokenPolicy
+from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
+from context_agent.policies.tokens.policy import SEEDS
 from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum
