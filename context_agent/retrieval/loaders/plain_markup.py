@@ -28,7 +28,8 @@ _TITLES: Mapping[str, tuple[re.Pattern[str], ...]] = {
 }
 """The patterns of a title, by extension. The first one that is found counts."""
 _LATEX_TITLES = (re.compile(r"\\title\*?(?=[\[{])"), re.compile(r"\\(?:chapter|section)\*?(?=[\[{])"))
-_LATEX_MARKS = re.compile(r"\\(?:[a-zA-Z]{1,40}\*?|\\)|[{}$~]")
+_LATEX_MARKS = re.compile(r"\\(?:[a-zA-Z]{1,40}\*?|\\)|[$~]")
+_WITHOUT_BRACES = str.maketrans("", "", "{}")
 _ACCENTS = dict(zip("`'^~\"=.uvHcdbrk", map(chr, (
     0x300, 0x301, 0x302, 0x303, 0x308, 0x304, 0x307, 0x306, 0x30C, 0x30B, 0x327, 0x323, 0x331, 0x30A, 0x328
 )), strict=True))  # fmt: skip
@@ -85,7 +86,7 @@ def stated_title(path: str, text: str) -> str:
     extension, head = PurePath(path).suffix.lower(), text[:TITLE_SEARCH_CHARACTERS]
     if extension in {".tex", ".ltx"}:
         found = next((found for pattern in _LATEX_TITLES if (found := pattern.search(head))), None)
-        return _latex_argument(head[found.end() :][:LONGEST_ESCAPED_TITLE]) if found else ""
+        return latex_argument(head[found.end() :][:LONGEST_ESCAPED_TITLE]) if found else ""
     if MANUAL_PAGE.search(head, 0, MANUAL_WITHIN):
         name = _MANUAL_NAME.search(head)
         return name[1].strip() if name else ""
@@ -93,7 +94,7 @@ def stated_title(path: str, text: str) -> str:
     return next((found[1].strip() for pattern in patterns if (found := pattern.search(head)) and found[1].strip()), "")
 
 
-def _latex_argument(text: str) -> str:
+def latex_argument(text: str) -> str:
     """Return the words of the argument with which a text begins, behind an optional one."""
     if text.startswith("["):
         text = text.partition("]")[2]
@@ -101,7 +102,7 @@ def _latex_argument(text: str) -> str:
     for end, character in enumerate(text):
         depth += {"{": 1, "}": -1}.get(character, 0)
         if depth <= 0:
-            return _LATEX_MARKS.sub(" ", text[:end]).strip()
+            return _LATEX_MARKS.sub(" ", text[:end]).translate(_WITHOUT_BRACES).strip()
     return ""
 
 

@@ -18,6 +18,7 @@ from context_agent.retrieval.loaders.compressed import is_compressed, packing_of
 from context_agent.retrieval.loaders.contacts import read_contacts
 from context_agent.retrieval.loaders.csv_files import read_csv
 from context_agent.retrieval.loaders.definitions import BY_LINES, GRAMMARS
+from context_agent.retrieval.loaders.entry_files import FORMATS, read_entries
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.json_files import read_json
 from context_agent.retrieval.loaders.jsonl import lines, read_jsonl
@@ -204,7 +205,9 @@ READERS: Mapping[str, Reader] = {
     "": read_any,
     **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
     **dict.fromkeys(_XML, read_xml),
+    **dict.fromkeys(FORMATS, read_entries),
     **{extension: _if_begins(reader, _PACKAGE_MAGICS) for extension, reader in _PACKAGES.items()},
+    ".ass": read_transcript,
     ".csv": read_csv,
     ".eml": read_message,
     ".emlx": read_apple_message,
@@ -217,6 +220,7 @@ READERS: Mapping[str, Reader] = {
     ".ipynb": read_notebook,
     ".json": _read_json,
     ".jsonl": _read_jsonl,
+    ".lrc": read_transcript,
     ".markdown": read_markdown,
     ".mbox": read_mail,
     ".mht": read_message,
@@ -231,7 +235,9 @@ READERS: Mapping[str, Reader] = {
     ".rmd": read_markdown,
     ".rst": read_rst,
     ".rtf": read_rtf,
+    ".sbv": read_transcript,
     ".srt": read_transcript,
+    ".ssa": read_transcript,
     ".text": read_text,
     ".tsv": read_csv,
     ".txt": read_text,

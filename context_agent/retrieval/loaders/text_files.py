@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from context_agent.retrieval.loaders.chat_texts import read_turns
 from context_agent.retrieval.loaders.conversations import conversation
 from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.entry_files import ANKI, BOOKMARKS, read_anki, read_bookmarks
 from context_agent.retrieval.loaders.front_matter import split_front_matter
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.reading import (
@@ -33,8 +34,14 @@ TITLE_SEARCH_CHARACTERS = 16_384
 
 
 def read_text(reading: Reading) -> Iterator[Document]:
-    """Yield the unchanged text, titled by the file's name. The messages of a chat of WhatsApp are sections."""
+    """Yield the unchanged text, titled by the file's name.
+
+    The messages of a chat of WhatsApp are sections. So are the notes that Anki exports.
+    """
     text = decoded(reading, content(reading)).text
+    if text.startswith(ANKI):
+        yield read_anki(reading, unix_lines(text))
+        return
     chat = conversation(reading, read_turns(unix_lines(text)))
     yield chat or document(reading, text)
 
@@ -56,9 +63,13 @@ def read_rst(reading: Reading) -> Iterator[Document]:
 
 
 def read_html(reading: Reading) -> Iterator[Document]:
-    """Yield the page's text, titled by `<title>` or the first `<h1>`."""
+    """Yield the page's text, titled by `<title>` or the first `<h1>`. The bookmarks of a browser are sections."""
     data = content(reading)
-    title, text = page_text(unix_lines(decoded(reading, data, declared_charset(data)).text))
+    page = unix_lines(decoded(reading, data, declared_charset(data)).text)
+    if page[: len(BOOKMARKS)].lower() == BOOKMARKS:
+        yield read_bookmarks(reading, page)
+        return
+    title, text = page_text(page)
     yield document(reading, text, title)
 
 
