@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.conversations import Turn, conversation, has_role, message_text
+from context_agent.retrieval.loaders.conversations import has_role
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import fields_text
+from context_agent.retrieval.loaders.turns import Turn, conversation, message_text
 from context_agent.types import Document
 
 LONGEST_SUBJECT = 100

@@ -15,14 +15,10 @@ from typing import Any
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.chat_exports import chats_in, format_of
-from context_agent.retrieval.loaders.conversations import (
-    is_conversation,
-    nothing_said,
-    read_conversation,
-    remember_users,
-)
+from context_agent.retrieval.loaders.conversations import is_conversation, nothing_said, read_conversation
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, fields_text, from_row, has_text, json_lines
+from context_agent.retrieval.loaders.slack import remember_users
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, is_generated
 from context_agent.types import Document
 

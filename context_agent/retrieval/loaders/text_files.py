@@ -5,18 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from context_agent.retrieval.loaders.chat_texts import read_turns
-from context_agent.retrieval.loaders.conversations import conversation
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.entry_files import ANKI, BOOKMARKS, read_anki, read_bookmarks
 from context_agent.retrieval.loaders.front_matter import split_front_matter
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.reading import (
-    Reading,
-    content,
-    decoded,
-    document,
-)
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document
+from context_agent.retrieval.loaders.turns import conversation
+from context_agent.retrieval.loaders.whatsapp import read_turns
 from context_agent.types import Document
 
 _HEADING = re.compile(r"^ {0,3}(?:#{1,6}[ \t]+([^\n]*)|([^\s#>|][^\n]*)\n {0,3}=+[ \t]*$)", re.MULTILINE)

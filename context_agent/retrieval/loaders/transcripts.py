@@ -12,10 +12,10 @@ from operator import itemgetter
 from pathlib import PurePath
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.conversations import Turn, conversation
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import unescaped
 from context_agent.retrieval.loaders.reading import Reading, content, decoded
+from context_agent.retrieval.loaders.turns import Turn, conversation
 from context_agent.types import Document
 
 MAX_TURN_CHARACTERS = 1_000

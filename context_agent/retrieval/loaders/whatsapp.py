@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from context_agent.retrieval.loaders.conversations import Turn
+from context_agent.retrieval.loaders.turns import Turn
 
 SAMPLE_CHARACTERS = 4_000
 """The number of first characters that are examined."""
