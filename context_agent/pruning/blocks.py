@@ -21,6 +21,11 @@ TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
 A record below `TINY` or a block below `SMALL` is joined with the next one, up to `TARGET`. A block above `LARGEST` is
 cut.
 """
+SMALL_BUDGET, SMALLEST = 1_600, 2 / 3
+"""The budget in tokens below which the last two sizes shrink with the budget, and the factor to which they shrink.
+
+If only a few large passages fit, they are from one or two results, and the evidence of other results is lost.
+"""
 UNSCALED = 800_000
 """The length in characters above which a text gets larger passages, so that their number is bounded."""
 MOST_SHORT = 2_000
@@ -149,10 +154,19 @@ class Sizes:
     largest: int
 
     @classmethod
-    def of(cls, text: str) -> Sizes:
-        """Return the sizes for a text. A very long text gets larger passages, so the number of passages is bounded."""
+    def of(cls, text: str, budget: int | None = None) -> Sizes:
+        """Return the sizes for a text.
+
+        A very long text gets larger passages, so the number of passages is bounded. A small budget gets smaller
+        passages.
+
+        Args:
+            text: The text.
+            budget: The tokens that all results may keep. None if the budget is large.
+        """
         factor = max(1.0, len(text) / UNSCALED)
-        return cls(*(int(size * factor) for size in (TINY, SMALL, TARGET, LARGEST)))
+        shrunk = factor if budget is None else factor * min(1.0, max(SMALLEST, budget / SMALL_BUDGET))
+        return cls(int(TINY * factor), int(SMALL * factor), int(TARGET * shrunk), int(LARGEST * shrunk))
 
 
 Span = tuple[int, int, str]

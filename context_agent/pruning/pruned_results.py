@@ -32,6 +32,7 @@ class ResultRecord:
     Attributes:
         source: The original text and its place in the conversation.
         counter: The counter for the tokens of passages.
+        budget: The tokens that all results may keep, if a small budget cuts smaller passages. Otherwise it is None.
         ids: The ids of the removed passages, by the index of the passage.
         restored: The indices of passages that were restored. Later prunes leave them.
         short: The text that replaces the whole result if all of it is removed and its stub is brief. Otherwise it is
@@ -42,6 +43,7 @@ class ResultRecord:
 
     source: ResultText
     counter: TokenCounter
+    budget: int | None = None
     ids: dict[int, str] = field(default_factory=dict)
     restored: frozenset[int] = frozenset()
     short: str = ""
@@ -67,7 +69,7 @@ class ResultRecord:
         source = self.source
         if source.form == "image":
             return [Passage(source.text, 0, len(source.text), tokens=source.tokens)]
-        passages = cut(source.text, as_json=source.form != "text")
+        passages = cut(source.text, as_json=source.form != "text", budget=self.budget)
         if has_escapes(source.text):
             written = [source.text[passage.start : passage.end] for passage in passages]
         else:

@@ -74,8 +74,9 @@ class ContextPruner:
         strategy: `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
         effort: How the strategy `reader` judges. `fast` compares words and their meaning. `careful` also compares the
             sentence embeddings of short texts, and lets a cross-encoder read passages. `thorough` compares the
-            embeddings of whole passages instead. It keeps more evidence in results of tools, and takes about three
-            times as long as `careful` when a conversation is pruned for the first time.
+            embeddings of whole passages instead, and cuts smaller passages if the budget is small. It keeps more
+            evidence in results of tools, and takes about three times as long as `careful` when a conversation is
+            pruned for the first time.
         adapted: A file of `ctx1 train pruner`. The strategy `reader` then uses the reader that was adapted with it.
         prices: Prices that decide whether a prune pays.
         counter: The token counter. Defaults to the counter for gpt-oss.
@@ -117,6 +118,8 @@ class ContextPruner:
         self.budget, self.prices = PruneBudget.of(budget), prices or Prices()
         self.strategy = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
         self._judge = _judge(strategy, effort, adapted)
+        # The other strategies keep no more evidence with smaller passages.
+        self._has_small_passages = strategy == "reader" and effort == "thorough"
         self._results = PrunedResults(counter or HarmonyCounter())
         self._used: float | None = None
 
@@ -160,7 +163,7 @@ class ContextPruner:
         prices, now = prices or self.prices, time.monotonic()
         cold = self._used is not None and now - self._used > prices.lifetime
         self._used = now
-        prune = _Prune(transcript, goal, self._results, self.budget)
+        prune = _Prune(transcript, goal, self._results, self.budget, small_passages=self._has_small_passages)
         self._record(goal.task, prune.brought_back)
         return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
 
@@ -244,7 +247,15 @@ def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathL
 class _Prune:
     """One prune of one conversation."""
 
-    def __init__(self, transcript: Transcript, goal: Goal, memory: PrunedResults, budget: PruneBudget) -> None:
+    def __init__(
+        self,
+        transcript: Transcript,
+        goal: Goal,
+        memory: PrunedResults,
+        budget: PruneBudget,
+        *,
+        small_passages: bool,
+    ) -> None:
         self._transcript, self._goal, self._memory = transcript, goal, memory
         self._results = [
             result
@@ -266,6 +277,9 @@ class _Prune:
         sizes = self._sizes([record.text for record in self._records])
         self._original = sum(sizes)
         tokens = budget.tokens(self._original)
+        if small_passages:
+            for record in self._records:
+                record.budget = tokens
         self._newest = self._fitting(sizes, tokens)
         self._limit = max(tokens, tokens // 2 + sum(sizes[row] for row in self._newest))
         self._total_before = self._total(self._texts)

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from context_agent.pruning.blocks import TARGET
+from context_agent.pruning.blocks import SMALL_BUDGET, SMALLEST, TARGET
 from context_agent.pruning.passages import LARGEST, Passage, cut, without
 from tests.support.conversations import TEXTS
 from tests.support.growth import seconds
@@ -106,6 +106,19 @@ def test_little_gives_at_most_one_passage(text: str) -> None:
 def test_a_long_word_is_cut_too() -> None:
     assert all(len(text) <= LARGEST for text in texts_of("x" * 50_000))
     assert all(len(text) <= LARGEST for text in texts_of("One sentence. " * 5_000))
+
+
+@pytest.mark.parametrize(
+    ("budget", "factor"),
+    [(None, 1), (SMALL_BUDGET, 1), (SMALL_BUDGET + 1, 1), (0.8 * SMALL_BUDGET, 0.8), (1, SMALLEST)],
+)
+def test_a_small_budget_gets_smaller_passages(budget: int | None, factor: float) -> None:
+    blocks = "\n\n".join("".join(f"{row} {'x' * 90}\n" for row in range(rows)) for rows in range(1, 40))
+    passages = [passage.text for passage in cut(blocks, budget=budget)]
+    longest = max(map(len, passages))
+    assert factor * LARGEST - 100 < longest <= factor * LARGEST
+    whole = [text for text in passages if text.startswith("0 ") and f"{text}\n\n" in blocks]
+    assert max(map(len, whole)) == longest
 
 
 @given(TEXTS)

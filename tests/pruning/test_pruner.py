@@ -20,6 +20,7 @@ from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.adapted_reader import AdaptedReader
+from context_agent.pruning.blocks import LARGEST, SMALL_BUDGET, SMALLEST
 from context_agent.pruning.passage_ids import LONGEST_RANGE
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import _shared_prefix as shared_prefix
@@ -844,3 +845,33 @@ def test_only_a_careful_pruner_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(read) == 1
     ContextPruner(300, prices=ALWAYS, counter=CharCounter()).prune(messages)
     assert len(read) == 2, "careful is the default"
+
+
+PORTS = "\n".join(f"Port {row} of the harbor closes at {row % 24} o'clock, says notice {row}." for row in range(60))
+
+
+def test_a_small_budget_gets_smaller_passages() -> None:
+    paragraph = PORTS[: LARGEST - 50]
+    results = [
+        "\n\n".join(paragraph.replace("harbor", f"pier {10 * number + row}") for row in range(4)) for number in range(4)
+    ]
+
+    def longest(budget: int, effort: str = "thorough") -> int:
+        """Return the characters of the longest removed passage."""
+        report = pruner(budget, effort=effort).prune(rendered("openai", conversation(*results, "done"))).report
+        # The counter counts a token for four characters, rounded up.
+        return 4 * (max(item.tokens for item in report.removed) - 1)
+
+    assert longest(600) <= SMALLEST * LARGEST < longest(SMALL_BUDGET) == longest(600, "careful") <= LARGEST
+
+
+def test_a_result_keeps_its_passages_while_the_budget_grows() -> None:
+    first, *later = (PORTS.replace("harbor", f"harbor {number}") for number in range(6))
+    own = pruner("20%", effort="thorough")  # type: ignore[arg-type]
+    short = rendered("openai", conversation(first, "done"))
+    removed = own.prune(short).report.removed
+    assert removed
+    longer = rendered("openai", conversation(first, "done", *later, "done"))
+    pruned = own.prune(longer)
+    assert {item.id for item in pruned.report.removed}.isdisjoint(item.id for item in removed)
+    assert own.restore(pruned.messages, [item.id for item in (*removed, *pruned.report.removed)]) == longer
