@@ -11,7 +11,8 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.integrations.conversation_pruners import ConversationPruners, PrefixCaching
-from context_agent.integrations.server.proxy import BodyPruner, caching_api
+from context_agent.integrations.server.conversation_paths import caching_api
+from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.pruning import ContextPruner, Prices, pruner
 from context_agent.tokens import CharCounter
 from tests.support.conversations import rendered

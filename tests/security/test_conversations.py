@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from context_agent.integrations.conversation_pruners import ConversationPruners
-from context_agent.integrations.server.proxy import BodyPruner
+from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.blocks import MOST_SHORT, SMALL, Passage
 from context_agent.pruning.contents import MessageContent

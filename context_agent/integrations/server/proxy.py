@@ -10,15 +10,12 @@ cookie. Keys in headers pass through, and are neither stored nor logged.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -26,14 +23,12 @@ import httpx
 from context_agent._support.credentials import checked_address
 from context_agent._support.extras import extra
 from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
-from context_agent._support.http_body import Allowance, ResponseTooLarge
-from context_agent._support.json_text import differences, with_values
 from context_agent._support.unread_bytes import close_unread
 from context_agent.errors import ConfigError
-from context_agent.integrations.conversation_pruners import DAY, HOUR, MINUTE, ConversationPruners, PrefixCaching
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.admission import Ticket
 from context_agent.integrations.server.bodies import read_body
-from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
+from context_agent.integrations.server.conversation_paths import CONVERSATION_FIELDS, caching_api, conversation_field
 from context_agent.integrations.server.disconnects import ClientGone, unless_gone
 from context_agent.integrations.server.errors import Problem, shutting_down
 from context_agent.integrations.server.headers import (
@@ -53,13 +48,11 @@ from context_agent.integrations.server.middleware import (
     RequestRecord,
 )
 from context_agent.integrations.server.origins import host_name, is_loopback
-from context_agent.integrations.server.savings import PrunedRequest, SavingsReport, model_in_path
+from context_agent.integrations.server.pruned_bodies import BodyPruner
+from context_agent.integrations.server.savings import SavingsReport, model_in_path
 from context_agent.integrations.server.service import LimitedService
 from context_agent.integrations.server.settings import Settings
 from context_agent.integrations.server.targets import path_fault
-from context_agent.pruning.bundles import Bundle, cohere_request
-from context_agent.pruning.messages import Transcript
-from context_agent.pruning.report import PruneReport
 
 with extra("serve"):
     from starlette.applications import Starlette
@@ -70,46 +63,6 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-COHERE_HISTORY = "chat_history"
-CONVERSATION_FIELDS = {
-    "/v1/chat/completions": "messages",
-    "/chat/completions": "messages",
-    "/v1/responses": "input",
-    "/responses": "input",
-    "/v1/messages": "messages",
-    "/v2/chat": "messages",
-    "/v1/chat": COHERE_HISTORY,
-    "/api/chat": "messages",
-    "/interactions": "input",
-    "/v1/conversations": "inputs",
-    "/v1/agents/completions": "messages",
-}
-"""The ends of paths whose requests are pruned, and the field that holds the conversation.
-
-Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. Cohere has `/v1/chat` and
-`/v2/chat`. Ollama's own API has `/api/chat`, and Gemini's Interactions API has `/v1beta/interactions`. Mistral has
-`/v1/conversations` and `/v1/agents/completions`. Gateways and clouds have more before these ends, such as
-`/openai/deployments/NAME`.
-"""
-_MODEL_PATHS = (
-    (
-        re.compile(r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:stream)?generateContent", re.I),
-        "contents",
-    ),
-    (re.compile(r"/model/[^/]{1,400}/converse(?:-stream)?"), "messages"),
-    (re.compile(r"/v1/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:streamR|r)awPredict"), "messages"),
-)
-"""The paths that name a model, of Gemini's API, of Bedrock's Converse API, and of partners' models on Vertex AI."""
-_ANTHROPIC_PATHS = ("/v1/messages", "/publishers/anthropic/")
-"""Parts of the paths of Anthropic's API, of Anthropic itself and of Vertex AI."""
-OPENAI_HOST = "api.openai.com"
-"""The host of OpenAI's API. The hosts of its regions end with it."""
-_TTL = re.compile(r"(\d{1,3})([mh])")
-"""The lifetime of cache entries in a request to OpenAI's API, such as `30m`."""
-SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction", "preamble")
-"""Fields outside the conversation that contain the system text."""
-SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
-"""Warnings in the header, and characters of each."""
 MAX_BODY = 32_000_000
 """Bytes: the limit of Anthropic's API."""
 PAUSE_SECONDS = 600.0
@@ -125,156 +78,6 @@ WEBSOCKET_MESSAGE = "the proxy does not relay WebSockets. Send the request over 
 """The message of status 426. Codex then sends its requests over HTTP at once, and after other errors it tries again."""
 HINT_HEADER, HINT_CHARACTERS = "x-context-looking-for", 2_000
 """The header in which an agent may say what it is looking for, and how much of it counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrunedBody:
-    """A body for the upstream, and the report on it. The counts may be logged. The warnings may quote the body."""
-
-    body: bytes
-    counts: Mapping[str, Any]
-    warnings: Sequence[str] = ()
-    request: PrunedRequest | None = None
-
-    @classmethod
-    def of(cls, body: bytes, report: PruneReport, request: PrunedRequest) -> PrunedBody:
-        """Return the body with its report. The texts of removed passages are left out of the report."""
-        counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
-        passages = {"removed": len(report.removed), "restored": len(report.restored)}
-        return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings, request)
-
-    @property
-    def header(self) -> bytes:
-        """The report as JSON in ASCII."""
-        warnings = [warning[:WARNING_LENGTH] for warning in self.warnings[:SHOWN_WARNINGS]]
-        report = {**self.counts, **({"warnings": warnings} if warnings else {})}
-        return json.dumps(report, separators=(",", ":")).encode()
-
-
-class BodyPruner:
-    """A pruner of request bodies. Threads may share it."""
-
-    def __init__(self, pruners: ConversationPruners, max_bytes: int) -> None:
-        """Make a pruner of bodies.
-
-        If a body would take more than eight times `max_bytes` of memory when decoded, it is not decoded.
-        """
-        self._pruners, self._max_bytes = pruners, max_bytes
-
-    def prune(
-        self,
-        body: bytes,
-        name: str,
-        caller: bytes,
-        *,
-        encodings: str = "",
-        hint: str = "",
-        api: str = "",
-    ) -> PrunedBody:
-        """Return the body with its conversation pruned.
-
-        Args:
-            body: The body that the client sent.
-            name: The field that holds the conversation.
-            caller: Bytes that identify the caller, so that no caller influences the conversation of another.
-            encodings: The value of `Content-Encoding`. A pruned body is returned without an encoding.
-            hint: The information that the agent is looking for.
-            api: `anthropic` or `openai`, if the prefix cache is that of one of these APIs.
-
-        Returns:
-            The pruned body. Only the texts that changed differ from the client's body. If nothing is removed, or
-            if there is no conversation, the result has the client's body itself.
-        """
-        try:
-            return self._pruned(body, name, caller, encodings, hint, api=api)
-        except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
-            log("unpruned", logging.ERROR, error=error)
-            return PrunedBody(body, {"outcome": "failed"})
-
-    def _pruned(self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str) -> PrunedBody:
-        try:
-            plain = decoded_body(body, encodings, self._max_bytes)
-        except UndecodableBody as error:
-            return PrunedBody(body, {"outcome": "no conversation"}, (str(error),))
-        request = self._decoded(plain)
-        bundle = None if request is None else _conversation(request, name)
-        if request is None or bundle is None:
-            return PrunedBody(body, {"outcome": "no conversation"})
-        system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
-        scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
-        caching = PrefixCaching.of_anthropic(_cache_ttl(plain)) if api == "anthropic" else _openai_caching(request, api)
-        pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
-        record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
-        changes = dict(differences(request, bundle.with_messages(pruned.messages)))
-        if not changes:
-            return PrunedBody.of(body, pruned.report, record)
-        encoding = json.detect_encoding(plain)
-        changed = with_values(plain.decode(encoding, "surrogatepass"), changes)
-        return PrunedBody.of(changed.encode(encoding, "surrogatepass"), pruned.report, record)
-
-    def _decoded(self, body: bytes) -> dict[str, Any] | None:
-        """Return the body's JSON object. If it is not an object, or is too costly to decode, return None."""
-        try:
-            Allowance(self._max_bytes).parse(body)
-            value = json.loads(body)
-        except (ResponseTooLarge, ValueError, RecursionError):
-            return None
-        return value if isinstance(value, dict) else None
-
-
-def _conversation(request: dict[str, Any], name: str) -> Bundle | None:
-    """Return the conversation in a request. If the field `name` has none, return None."""
-    if name == COHERE_HISTORY:
-        return cohere_request(request)
-    messages = request.get(name)
-    return Bundle(request, (name,), messages) if isinstance(messages, list) else None
-
-
-def _cache_ttl(body: bytes) -> str:
-    """Return the lifetime of cache entries that the body's `cache_control` asks for.
-
-    If there is none, return an empty string. Inside a JSON string the quotes would be escaped, so no text can imitate a
-    `cache_control`.
-    """
-    if not re.search(rb'"cache_control"\s*:\s*\{', body):
-        return ""
-    return "1h" if re.search(rb'"ttl"\s*:\s*"1h"', body) else "5m"
-
-
-def _openai_caching(request: dict[str, Any], api: str) -> PrefixCaching | None:
-    """Return the caching of a request whose fields are those of OpenAI's API.
-
-    If nothing says how long an unused entry of the cache lives, return None. Otherwise, return the longest lifetime.
-    `prompt_cache_options.ttl` is the shortest time that the server keeps an entry, and `prompt_cache_retention` is the
-    longest. OpenAI itself keeps an entry for up to 24 hours, unless the request asks for less.
-    """
-    options = request.get("prompt_cache_options")
-    ttl = _TTL.fullmatch(str(options.get("ttl"))) if isinstance(options, dict) else None
-    least = int(ttl[1]) * (HOUR if ttl[2] == "h" else MINUTE) if ttl else 0.0
-    retention = request.get("prompt_cache_retention") or ("24h" if api == "openai" else None)
-    longest = max(least, DAY if retention == "24h" else 0.0)
-    return PrefixCaching(longest) if longest else None
-
-
-def _system_message(value: Any) -> dict[str, Any]:
-    """Return the system text of a request as a message. In a request to Gemini, it is a content with parts."""
-    if isinstance(value, dict) and isinstance(value.get("parts"), list):
-        return {"role": "system", "parts": value["parts"]}
-    return {"role": "system", "content": value}
-
-
-def conversation_field(path: str) -> str | None:
-    """Return the field that holds the conversation in requests to this path. For any other path, return None."""
-    by_end = (field for end, field in CONVERSATION_FIELDS.items() if path.endswith(end))
-    by_model = (field for pattern, field in _MODEL_PATHS if pattern.fullmatch(path))
-    return next(by_end, None) or next(by_model, None)
-
-
-def caching_api(host: str, path: str) -> str:
-    """Return the API whose prefix cache a request to this host and path uses: `anthropic`, `openai` or neither."""
-    if any(part in path for part in _ANTHROPIC_PATHS):
-        return "anthropic"
-    return "openai" if f".{host}".endswith(f".{OPENAI_HOST}") else ""
 
 
 def proxy_application(proxy: Proxy) -> ASGIApp:

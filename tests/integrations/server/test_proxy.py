@@ -19,7 +19,8 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.logs import SERVER_LOGGER
-from context_agent.integrations.server.proxy import BodyPruner, upstream_address
+from context_agent.integrations.server.proxy import upstream_address
+from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import ContextPruner
 from tests.support.proxied import CHAT, KEY, TOPICS, conversation, proxy_client, tool_result

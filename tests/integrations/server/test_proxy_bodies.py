@@ -17,7 +17,8 @@ import zstandard
 from context_agent._support.json_text import differences, with_values
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
-from context_agent.integrations.server.proxy import BodyPruner, conversation_field
+from context_agent.integrations.server.conversation_paths import conversation_field
+from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
 from tests.support.growth import MOST_GROWTH, growth
 from tests.support.proxied import CHAT, conversation, proxy_client

@@ -1,0 +1,55 @@
+"""The paths of model APIs whose requests contain a conversation, and the API whose prefix cache a request uses."""
+
+from __future__ import annotations
+
+import re
+
+COHERE_HISTORY = "chat_history"
+"""The field of Cohere's first chat API, in which the newest messages have fields of their own."""
+CONVERSATION_FIELDS = {
+    "/v1/chat/completions": "messages",
+    "/chat/completions": "messages",
+    "/v1/responses": "input",
+    "/responses": "input",
+    "/v1/messages": "messages",
+    "/v2/chat": "messages",
+    "/v1/chat": COHERE_HISTORY,
+    "/api/chat": "messages",
+    "/interactions": "input",
+    "/v1/conversations": "inputs",
+    "/v1/agents/completions": "messages",
+}
+"""The ends of paths whose requests are pruned, and the field that holds the conversation.
+
+Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. Cohere has `/v1/chat` and
+`/v2/chat`. Ollama's own API has `/api/chat`, and Gemini's Interactions API has `/v1beta/interactions`. Mistral has
+`/v1/conversations` and `/v1/agents/completions`. Gateways and clouds have more before these ends, such as
+`/openai/deployments/NAME`.
+"""
+_MODEL_PATHS = (
+    (
+        re.compile(r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:stream)?generateContent", re.I),
+        "contents",
+    ),
+    (re.compile(r"/model/[^/]{1,400}/converse(?:-stream)?"), "messages"),
+    (re.compile(r"/v1/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:streamR|r)awPredict"), "messages"),
+)
+"""The paths that name a model, of Gemini's API, of Bedrock's Converse API, and of partners' models on Vertex AI."""
+_ANTHROPIC_PATHS = ("/v1/messages", "/publishers/anthropic/")
+"""Parts of the paths of Anthropic's API, of Anthropic itself and of Vertex AI."""
+OPENAI_HOST = "api.openai.com"
+"""The host of OpenAI's API. The hosts of its regions end with it."""
+
+
+def conversation_field(path: str) -> str | None:
+    """Return the field that holds the conversation in requests to this path. For any other path, return None."""
+    by_end = (field for end, field in CONVERSATION_FIELDS.items() if path.endswith(end))
+    by_model = (field for pattern, field in _MODEL_PATHS if pattern.fullmatch(path))
+    return next(by_end, None) or next(by_model, None)
+
+
+def caching_api(host: str, path: str) -> str:
+    """Return the API whose prefix cache a request to this host and path uses: `anthropic`, `openai` or neither."""
+    if any(part in path for part in _ANTHROPIC_PATHS):
+        return "anthropic"
+    return "openai" if f".{host}".endswith(f".{OPENAI_HOST}") else ""

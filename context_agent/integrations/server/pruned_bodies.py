@@ -1,0 +1,164 @@
+"""Bodies of requests whose conversation is pruned. Only the texts that changed differ from the client's body."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from context_agent._support.http_body import Allowance, ResponseTooLarge
+from context_agent._support.json_text import differences, with_values
+from context_agent.integrations.conversation_pruners import DAY, HOUR, MINUTE, ConversationPruners, PrefixCaching
+from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
+from context_agent.integrations.server.conversation_paths import COHERE_HISTORY
+from context_agent.integrations.server.logs import log
+from context_agent.integrations.server.savings import PrunedRequest
+from context_agent.pruning.bundles import Bundle, cohere_request
+from context_agent.pruning.messages import Transcript
+from context_agent.pruning.report import PruneReport
+
+_TTL = re.compile(r"(\d{1,3})([mh])")
+"""The lifetime of cache entries in a request to OpenAI's API, such as `30m`."""
+SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction", "preamble")
+"""Fields outside the conversation that contain the system text."""
+SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
+"""Warnings in the header, and characters of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedBody:
+    """A body for the upstream, and the report on it. The counts may be logged. The warnings may quote the body."""
+
+    body: bytes
+    counts: Mapping[str, Any]
+    warnings: Sequence[str] = ()
+    request: PrunedRequest | None = None
+
+    @classmethod
+    def of(cls, body: bytes, report: PruneReport, request: PrunedRequest) -> PrunedBody:
+        """Return the body with its report. The texts of removed passages are left out of the report."""
+        counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
+        passages = {"removed": len(report.removed), "restored": len(report.restored)}
+        return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings, request)
+
+    @property
+    def header(self) -> bytes:
+        """The report as JSON in ASCII."""
+        warnings = [warning[:WARNING_LENGTH] for warning in self.warnings[:SHOWN_WARNINGS]]
+        report = {**self.counts, **({"warnings": warnings} if warnings else {})}
+        return json.dumps(report, separators=(",", ":")).encode()
+
+
+class BodyPruner:
+    """A pruner of request bodies. Threads may share it."""
+
+    def __init__(self, pruners: ConversationPruners, max_bytes: int) -> None:
+        """Make a pruner of bodies.
+
+        If a body would take more than eight times `max_bytes` of memory when decoded, it is not decoded.
+        """
+        self._pruners, self._max_bytes = pruners, max_bytes
+
+    def prune(
+        self,
+        body: bytes,
+        name: str,
+        caller: bytes,
+        *,
+        encodings: str = "",
+        hint: str = "",
+        api: str = "",
+    ) -> PrunedBody:
+        """Return the body with its conversation pruned.
+
+        Args:
+            body: The body that the client sent.
+            name: The field that holds the conversation.
+            caller: Bytes that identify the caller, so that no caller influences the conversation of another.
+            encodings: The value of `Content-Encoding`. A pruned body is returned without an encoding.
+            hint: The information that the agent is looking for.
+            api: `anthropic` or `openai`, if the prefix cache is that of one of these APIs.
+
+        Returns:
+            The pruned body. Only the texts that changed differ from the client's body. If nothing is removed, or
+            if there is no conversation, the result has the client's body itself.
+        """
+        try:
+            return self._pruned(body, name, caller, encodings, hint, api=api)
+        except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
+            log("unpruned", logging.ERROR, error=error)
+            return PrunedBody(body, {"outcome": "failed"})
+
+    def _pruned(self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str) -> PrunedBody:
+        try:
+            plain = decoded_body(body, encodings, self._max_bytes)
+        except UndecodableBody as error:
+            return PrunedBody(body, {"outcome": "no conversation"}, (str(error),))
+        request = self._decoded(plain)
+        bundle = None if request is None else _conversation(request, name)
+        if request is None or bundle is None:
+            return PrunedBody(body, {"outcome": "no conversation"})
+        system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
+        scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
+        caching = PrefixCaching.of_anthropic(_cache_ttl(plain)) if api == "anthropic" else _openai_caching(request, api)
+        pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
+        record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
+        changes = dict(differences(request, bundle.with_messages(pruned.messages)))
+        if not changes:
+            return PrunedBody.of(body, pruned.report, record)
+        encoding = json.detect_encoding(plain)
+        changed = with_values(plain.decode(encoding, "surrogatepass"), changes)
+        return PrunedBody.of(changed.encode(encoding, "surrogatepass"), pruned.report, record)
+
+    def _decoded(self, body: bytes) -> dict[str, Any] | None:
+        """Return the body's JSON object. If it is not an object, or is too costly to decode, return None."""
+        try:
+            Allowance(self._max_bytes).parse(body)
+            value = json.loads(body)
+        except (ResponseTooLarge, ValueError, RecursionError):
+            return None
+        return value if isinstance(value, dict) else None
+
+
+def _conversation(request: dict[str, Any], name: str) -> Bundle | None:
+    """Return the conversation in a request. If the field `name` has none, return None."""
+    if name == COHERE_HISTORY:
+        return cohere_request(request)
+    messages = request.get(name)
+    return Bundle(request, (name,), messages) if isinstance(messages, list) else None
+
+
+def _cache_ttl(body: bytes) -> str:
+    """Return the lifetime of cache entries that the body's `cache_control` asks for.
+
+    If there is none, return an empty string. Inside a JSON string the quotes would be escaped, so no text can imitate a
+    `cache_control`.
+    """
+    if not re.search(rb'"cache_control"\s*:\s*\{', body):
+        return ""
+    return "1h" if re.search(rb'"ttl"\s*:\s*"1h"', body) else "5m"
+
+
+def _openai_caching(request: dict[str, Any], api: str) -> PrefixCaching | None:
+    """Return the caching of a request whose fields are those of OpenAI's API.
+
+    If nothing says how long an unused entry of the cache lives, return None. Otherwise, return the longest lifetime.
+    `prompt_cache_options.ttl` is the shortest time that the server keeps an entry, and `prompt_cache_retention` is the
+    longest. OpenAI itself keeps an entry for up to 24 hours, unless the request asks for less.
+    """
+    options = request.get("prompt_cache_options")
+    ttl = _TTL.fullmatch(str(options.get("ttl"))) if isinstance(options, dict) else None
+    least = int(ttl[1]) * (HOUR if ttl[2] == "h" else MINUTE) if ttl else 0.0
+    retention = request.get("prompt_cache_retention") or ("24h" if api == "openai" else None)
+    longest = max(least, DAY if retention == "24h" else 0.0)
+    return PrefixCaching(longest) if longest else None
+
+
+def _system_message(value: Any) -> dict[str, Any]:
+    """Return the system text of a request as a message. In a request to Gemini, it is a content with parts."""
+    if isinstance(value, dict) and isinstance(value.get("parts"), list):
+        return {"role": "system", "parts": value["parts"]}
+    return {"role": "system", "content": value}
