@@ -30,6 +30,8 @@ DEFAULT_EMBEDDER = "minilm for up to 600,000 characters of English, otherwise st
 """The choice of `default_embedder`, in words."""
 NO_VECTORS = "none"
 """The embedder that searches by words alone."""
+DEFAULT_TENANT, DEFAULT_DATABASE = "default_tenant", "default_database"
+"""Chroma's names. Importing them from Chroma takes more than a second."""
 INDEX_FOLDER = Path(".ctx1")
 """The default folder of an index."""
 
@@ -102,10 +104,17 @@ class IndexOptions:
         ),
     ] = None
     """Collection in the folder or on the server."""
+    tenant: Annotated[str | None, Parameter(metavar="NAME", show_default=DEFAULT_TENANT)] = None
+    """With --url: Chroma's tenant on the server."""
+    database: Annotated[str | None, Parameter(metavar="NAME", show_default=DEFAULT_DATABASE)] = None
+    """With --url: Chroma's database on the server."""
 
     def __post_init__(self) -> None:
         if self.path is not None and self.url is not None:
             raise ConfigError("--path and --url name two indexes. Remove one of them.")
+        for name in ("tenant", "database") if self.url is None else ():
+            if getattr(self, name) is not None:
+                raise ConfigError(f"--{name} is for a Chroma server. Pass --url too, or remove --{name}.")
         if self.path is None and self.url is None:
             object.__setattr__(self, "path", INDEX_FOLDER)
 
@@ -118,8 +127,9 @@ class IndexOptions:
     def remedy(self) -> str:
         """The advice for a user whose index does not exist."""
         location = f"--url {self.url}" if self.url else f"--path {self.path}"
-        collection = f" --collection {self.collection}" if self.collection else ""
-        return f"To make this index: ctx1 index SOURCE {location}{collection}"
+        names = {name: getattr(self, name) for name in ("collection", "tenant", "database")}
+        given = "".join(f" --{name} {value}" for name, value in names.items() if value)
+        return f"To make this index: ctx1 index SOURCE {location}{given}"
 
 
 @options_in("Retrieval")
@@ -193,6 +203,8 @@ class CorpusOptions(IndexOptions):
             self.path,
             url=self.url,
             collection=self.collection,
+            tenant=self.tenant,
+            database=self.database,
             embedder=embedder,
             reranker=load_reranker(opening.reranker),
             cache=cache,

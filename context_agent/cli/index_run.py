@@ -132,6 +132,8 @@ def add_documents(
                 index.path,
                 url=index.url,
                 collection=index.collection or DEFAULT_COLLECTION,
+                tenant=index.tenant,
+                database=index.database,
                 embedder=None if embedder is None else load_embedder(embedder),
                 progress=show,
                 **settings,

@@ -193,3 +193,22 @@ def test_a_framework_of_another_version_is_named_with_its_extra(index, tmp_path)
     assert process.returncode == 1
     assert "starlette 0.1 is installed" in process.stderr
     assert 'pip install "context-agent[serve]"' in process.stderr
+
+
+def test_the_tenant_and_the_database_of_a_chroma_server(chroma, ctx1, tmp_path):
+    httpx.post(f"{chroma}/api/v2/tenants", json={"name": "acme"}).raise_for_status()
+    httpx.post(f"{chroma}/api/v2/tenants/acme/databases", json={"name": "films"}).raise_for_status()
+    (tmp_path / "rope.md").write_text("# Rope\n\nRope was directed by Alfred Hitchcock.\n")
+    place = ("--url", chroma, "--tenant", "acme", "--database", "films")
+    assert ctx1("index", "rope.md", *place).returncode == 0
+    found = ctx1("search", "Who directed Rope?", *place, "--json")
+    assert found.returncode == 0, found.stderr
+    assert "Alfred Hitchcock" in found.stdout
+    missing = ctx1(
+        "search", "Who directed Rope?", "--url", chroma, "--tenant", "acme", "--database", "films", "--collection", "a"
+    )
+    assert "--collection a --tenant acme --database films" in missing.stderr
+    assert "there is no collection" in ctx1("search", "Who directed Rope?", "--url", chroma).stderr
+    unused = ctx1("search", "Who directed Rope?", "--tenant", "acme")
+    assert unused.returncode == 2
+    assert "--tenant is for a Chroma server. Pass --url too, or remove --tenant." in unused.stderr
