@@ -10,6 +10,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.integrations.mcp.server import server_on
+from context_agent.integrations.server.health import HEALTH_PATH, health_answer
 from context_agent.integrations.server.origins import (
     LOOPBACK_NAMES,
     allowed_host,
@@ -26,7 +27,8 @@ with extra("mcp"):
     from starlette.applications import Starlette
     from starlette.datastructures import Headers, MutableHeaders
     from starlette.middleware.cors import CORSMiddleware
-    from starlette.responses import PlainTextResponse
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 
@@ -111,7 +113,8 @@ def application(
     """Return the ASGI application of streamable HTTP, at the path `/mcp`.
 
     The server is stateless. No tool depends on an earlier call, and clients that never end their sessions cost no
-    memory. A client cancels a call by closing its connection.
+    memory. A client cancels a call by closing its connection. `/health` answers without a token whether the server
+    accepts calls.
 
     Args:
         service: The service. The application follows its index and closes it.
@@ -131,7 +134,13 @@ def application(
         allowed_hosts=names,
         allowed_origins=pages,
     )
-    app = server_on(service).streamable_http_app(
+    server = server_on(service)
+
+    @server.custom_route(HEALTH_PATH, methods=["GET"])
+    async def health(request: Request) -> Response:
+        return health_answer(service)
+
+    app = server.streamable_http_app(
         streamable_http_path=MCP_PATH,
         stateless_http=True,
         max_request_body_size=service.settings.max_body,
@@ -155,7 +164,9 @@ def application(
 
 
 class PostOnlyMiddleware:
-    """A layer that accepts only POST requests. It refuses web pages unless their origin is in `origins`.
+    """A layer that accepts only POST requests and health checks.
+
+    It refuses web pages unless their origin is in `origins`.
 
     A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it checks the
     host, and ignores `Sec-Fetch-Site`. It also compares the host as text. This layer therefore passes on the name
@@ -177,7 +188,8 @@ class PostOnlyMiddleware:
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        if scope["method"] != "POST":
+        is_health_check = scope["path"] == HEALTH_PATH and scope["method"] in ("GET", "HEAD")
+        if scope["method"] != "POST" and not is_health_check:
             return PlainTextResponse("use POST", 405, headers={"Allow": "POST"})
         if is_foreign_page(Headers(scope=scope), self._origins):
             return PlainTextResponse(

@@ -11,7 +11,8 @@ from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.integrations.server.bodies import JsonRoute
 from context_agent.integrations.server.endpoints import Endpoints
-from context_agent.integrations.server.middleware import ERROR_HANDLERS, HEALTH_PATH, RequestMiddleware
+from context_agent.integrations.server.health import HEALTH_PATH
+from context_agent.integrations.server.middleware import ERROR_HANDLERS, RequestMiddleware
 from context_agent.integrations.server.pages import PAGE_ROUTES
 from context_agent.integrations.server.peers import WorkerPeers
 from context_agent.integrations.server.schema import (

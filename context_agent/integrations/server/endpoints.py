@@ -24,6 +24,7 @@ from context_agent.integrations.server.conversations import prune_conversation
 from context_agent.integrations.server.disconnects import unless_gone
 from context_agent.integrations.server.episodes import episode_data
 from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
+from context_agent.integrations.server.health import health_answer
 from context_agent.integrations.server.json_encoding import Json
 from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import CONTENT_TYPE, labeled_by_worker
@@ -33,7 +34,6 @@ from context_agent.integrations.server.schema import (
     AgentDescription,
     ChatRequest,
     FeedbackRequest,
-    Health,
     PruneRequest,
     RetrieveRequest,
 )
@@ -183,9 +183,7 @@ class Endpoints:
 
     async def health(self) -> Response:
         """Report whether the server accepts questions. The status is 503 while it accepts none."""
-        service = self._service
-        state = Health(live=True, ready=service.ready, draining=service.draining)
-        return Json(state.model_dump(), 200 if service.ready else 503)
+        return health_answer(self._service)
 
     async def metrics(self) -> Response:
         """Return the metrics in Prometheus's format. Workers that answer too late are left out."""

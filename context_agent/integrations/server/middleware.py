@@ -15,6 +15,7 @@ from typing import Any
 from context_agent._support.extras import extra
 from context_agent.integrations.server.disconnects import ClientGone
 from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
+from context_agent.integrations.server.health import HEALTH_PATH
 from context_agent.integrations.server.json_encoding import Json
 from context_agent.integrations.server.logs import REQUEST_ID, log, request_id
 from context_agent.integrations.server.origins import (
@@ -37,7 +38,6 @@ with extra("serve"):
     from starlette.types import Message, Receive, Scope, Send
 
 
-HEALTH_PATH = "/health"
 KNOWN_METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
 """Methods that the log and the metrics name. A client can invent others, as long as a header may be."""
 CLIENT_CLOSED, CLIENT_GONE = 499, "client_gone"

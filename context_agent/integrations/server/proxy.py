@@ -38,6 +38,7 @@ from context_agent.integrations.server.headers import (
     request_headers,
     response_headers,
 )
+from context_agent.integrations.server.health import HEALTH_PATH, health_answer
 from context_agent.integrations.server.logs import log
 from context_agent.integrations.server.middleware import (
     CLIENT_CLOSED,
@@ -84,6 +85,7 @@ def proxy_application(proxy: Proxy) -> ASGIApp:
     """Return the ASGI application of a proxy."""
     table = [
         Route(f"{OWN_PATHS}/report", proxy.show_report, methods=["GET"]),
+        Route(f"{OWN_PATHS}{HEALTH_PATH}", proxy.show_health, methods=["GET"]),
         Route(f"{OWN_PATHS}/{{path:path}}", no_such_path, methods=sorted(KNOWN_METHODS)),
         # These routes give the paths of conversations their names in the log.
         *(Route(path, proxy.relay, methods=sorted(KNOWN_METHODS)) for path in CONVERSATION_FIELDS),
@@ -168,6 +170,10 @@ class Proxy(LimitedService):
                 writing.cancel()
                 self._write_report()
         self._transport = None
+
+    async def show_health(self, request: Request) -> ASGIApp:
+        """Return whether the proxy accepts requests. The upstream is not asked."""
+        return health_answer(self)
 
     async def show_report(self, request: Request) -> ASGIApp:
         """Return the page that shows the savings. Only programs and browsers on this machine can read it."""

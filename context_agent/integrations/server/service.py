@@ -101,6 +101,11 @@ class LimitedService:
         self._deadlines: set[Deadline] = set()
         self._typical_seconds = 0.5
 
+    @property
+    def ready(self) -> bool:
+        """True if the service accepts work."""
+        return not self.draining
+
     def enter(self) -> Ticket:
         """Return a ticket. The caller must leave it, even after an error.
 
