@@ -34,7 +34,9 @@ from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import RESERVES, Budget
 from context_agent.pruning.view import Block, Event, Source, SubAgentRecord, ToolResult, View
+from context_agent.text.counts import counted
 from context_agent.text.markers import escaped_line
+from context_agent.text.normalization import comparison_key
 from context_agent.types import Action, Hit
 
 MAX_BREADTH = 64
@@ -191,7 +193,7 @@ def plan_tasks(tasks: Iterable[str], breadth: int, started: frozenset[str] = fro
     accepted: list[str] = []
     empty = repeated = over = 0
     for task in tasks:
-        key = normalized_task(task)
+        key = comparison_key(task)
         if not key:
             empty += 1
         elif key in seen:
@@ -209,11 +211,6 @@ def plan_tasks(tasks: Iterable[str], breadth: int, started: frozenset[str] = fro
     rejected = "; ".join(part for part in parts if part)
     mistake = "too_many_tasks" if over else "repeated_tasks" if repeated else "empty_tasks" if empty else None
     return TaskPlan(tuple(accepted), f"Tasks not started: {rejected}." if rejected else "", mistake)
-
-
-def normalized_task(task: str) -> str:
-    """Return a task in the form in which tasks are compared."""
-    return " ".join(task.split()).casefold()
 
 
 @dataclass(slots=True)
@@ -310,7 +307,7 @@ class _SubAgent:
     def report(self) -> str:
         """Return the text about it that the policy reads."""
         count = len(self.run.episode.ranking.documents) if self.run is not None else 0
-        documents = "nothing found" if not count else f"{count} document{'' if count == 1 else 's'}"
+        documents = "nothing found" if not count else counted(count, "document")
         if self.error is not None:
             reason = escaped_line(self.error)
             return f"failed ({reason[:REASON_LENGTH]}{'…' if len(reason) > REASON_LENGTH else ''}), {documents}"
@@ -358,7 +355,7 @@ class SwarmSubAgents:
         plans: list[TaskPlan] = []
         for tasks in requests:
             plan = plan_tasks(tasks, self.swarm.breadth - sum(len(plan.tasks) for plan in plans), self._started)
-            self._started |= {normalized_task(task) for task in plan.tasks}
+            self._started |= {comparison_key(task) for task in plan.tasks}
             plans.append(plan)
         return plans
 

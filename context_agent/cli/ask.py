@@ -15,6 +15,7 @@ from context_agent.cli.index_options import CorpusOptions, WhereOption
 from context_agent.cli.parameters import COUNT, DASH, SECONDS, CommonOptions, essential, options_in
 from context_agent.cli.ranking import NOTHING_RELEVANT, show_ranking
 from context_agent.cli.search_run import KOption, ResultLimits, question_of, run
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.agent import SearchResult
@@ -110,7 +111,7 @@ def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> Check
         output.note("the answer cites no passage. Check it against `ctx1 search`.")
     if answer.problems:
         output.note(
-            f"the answer has {output.count(len(answer.problems), 'unconfirmed citation')}. See the marks in the answer."
+            f"the answer has {counted(len(answer.problems), 'unconfirmed citation')}. See the marks in the answer."
         )
     return answer
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from context_agent.cli import output
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.pruning.report import PruneReport
@@ -36,7 +37,7 @@ class TerminalConfirmation:
             messages = len({passage.message for passage in report.removed})
             output.note(
                 f"a prune frees {report.freed:,} of {report.tokens_before:,} tokens of tool results "
-                f"({output.count(len(report.removed), 'passage')} of {output.count(messages, 'message')})"
+                f"({counted(len(report.removed), 'passage')} of {counted(messages, 'message')})"
             )
             if not _can_ask():
                 return True

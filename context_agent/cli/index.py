@@ -14,6 +14,7 @@ from context_agent.cli.load_report import files_line, note_load_report
 from context_agent.cli.parameters import COUNT, DASH, REQUIRED, CommonOptions, essential, options_in
 from context_agent.cli.source_changes import changes
 from context_agent.errors import ContextAgentError
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.indexing import IndexReport
@@ -159,6 +160,6 @@ def _missing(indexed: IndexReport) -> str:
     unnamed = indexed.missing - len(indexed.missing_examples)
     more = f" and {unnamed:,} more" if unnamed else ""
     return (
-        f"{output.count(indexed.missing, 'document')} of the index, not among these sources: "
+        f"{counted(indexed.missing, 'document')} of the index, not among these sources: "
         f"{', '.join(indexed.missing_examples)}{more}. If the files are deleted, --remove-missing removes the documents"
     )

@@ -17,6 +17,7 @@ from context_agent.cli.index_options import DEFAULT_EMBEDDER, EMBEDDERS, IndexOp
 from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, options_in
 from context_agent.errors import CorpusEmptyError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.indexing import IndexReport
@@ -123,7 +124,7 @@ def add_documents(
                     "making a graph of the vectors for quick searches, which takes about ten minutes for each million"
                 )
             kept, graph = progress.kept, progress.graph
-            passages = f", {progress.embedded:,} of {output.count(progress.chunks, 'new passage')} embedded"
+            passages = f", {progress.embedded:,} of {counted(progress.chunks, 'new passage')} embedded"
             advance(progress.documents, None, passages if progress.chunks else "")
 
         try:
@@ -140,7 +141,7 @@ def add_documents(
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                f"{output.count(kept, 'new or changed document')} stored. To continue, run the same command again."
+                f"{counted(kept, 'new or changed document')} stored. To continue, run the same command again."
             ) from None
 
 
@@ -160,8 +161,8 @@ def summary(read: LoadReport, indexed: IndexReport, index: IndexOptions) -> str:
     location = index.url or index.path
     resumed = f" ({indexed.resumed:,} of them from an interrupted run)" if indexed.resumed else ""
     return (
-        f"{output.count(read.documents, 'document')} read: {changes}. "
-        f"{output.count(indexed.chunks, 'chunk')}{resumed} in {location} ({_languages(indexed.languages)}), "
+        f"{counted(read.documents, 'document')} read: {changes}. "
+        f"{counted(indexed.chunks, 'chunk')}{resumed} in {location} ({_languages(indexed.languages)}), "
         f"{indexed.seconds:.1f} s."
     )
 
@@ -178,7 +179,7 @@ def _languages(chunks: Mapping[str, int]) -> str:
     if shares and shares[first] >= NEARLY_ALL:
         return f"language: {first}"
     named = [f"{name} {share:.0%}" for name, share in list(shares.items())[:MOST_NAMED]]
-    others = [output.count(len(shares) - MOST_NAMED, "other")] if len(shares) > MOST_NAMED else []
+    others = [counted(len(shares) - MOST_NAMED, "other")] if len(shares) > MOST_NAMED else []
     return f"languages: {', '.join([*named, *others])}"
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from context_agent.cli.output import LISTED, count, note, one_line, problem_lines
+from context_agent.cli.output import LISTED, note, one_line, problem_lines
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.retrieval.loaders import LoadReport
@@ -37,9 +38,9 @@ def report_lines(report: LoadReport, *, verbose: bool = False) -> Iterator[str]:
     for number, kind, reason in summaries[:LISTED]:
         files = (notice.source for notice in report.notices if (notice.kind, notice.reason) == (kind, reason))
         examples = f" ({', '.join(islice(files, EXAMPLES))}{' ...' if number > EXAMPLES else ''})" if verbose else ""
-        yield one_line(f"{count(number, f'{kind} file')}: {reason}{examples}")
+        yield one_line(f"{counted(number, f'{kind} file')}: {reason}{examples}")
     if rest := summaries[LISTED:]:
-        yield f"{count(sum(number for number, _, _ in rest), 'file')} of {len(rest)} more kinds; --json lists all"
+        yield f"{counted(sum(number for number, _, _ in rest), 'file')} of {len(rest)} more kinds; --json lists all"
     if report.ignored:
         yield one_line(report.ignored_text())
 
@@ -55,6 +56,6 @@ def _by_kind(files: Mapping[str, int]) -> str:
     ordered = sorted(files.items(), key=lambda kind: (-kind[1], kind[0]))
     named = [f"{number:,} {kind}" for kind, number in ordered[:KINDS]]
     if rest := ordered[KINDS:]:
-        named.append(f"{sum(number for _, number in rest):,} of {count(len(rest), 'other kind')}")
+        named.append(f"{sum(number for _, number in rest):,} of {counted(len(rest), 'other kind')}")
     total = f"{sum(files.values()):,}"
     return f"{total} ({', '.join(named)})" if named else total

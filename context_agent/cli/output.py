@@ -116,11 +116,6 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun, such as `1 turn` or `2 turns`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def counts(numbers: Mapping[str, int]) -> str:
     """Return the numbers with their names, such as `3 short, 1 empty`. If there are none, return `none`."""
     return ", ".join(f"{number:,} {name}" for name, number in numbers.items()) or "none"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from context_agent.cli import output
 from context_agent.cli.parameters import CommonOptions
 from context_agent.cli.worker_options import worker_machines
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,7 +105,7 @@ def proof(*, common: CommonOptions = CommonOptions()) -> int:
     else:
         _show(output.stdout(), [*rows, total], benchmarks, seconds)
     if failures:
-        output.note(f"{output.count(len(failures), 'question')} failed. The first error is: {failures[0].error}")
+        output.note(f"{counted(len(failures), 'question')} failed. The first error is: {failures[0].error}")
     elif not passed:
         output.note(
             f"the agent finds less than {COLUMNS[total.best_one_shot]}. Check the installation with `ctx1 doctor`."

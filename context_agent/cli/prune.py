@@ -13,6 +13,7 @@ from context_agent.cli import output
 from context_agent.cli.parameters import DASH_VALUE, FILE, INPUT_FILE, TEXT, CommonOptions
 from context_agent.cli.prune_options import PruneOptions
 from context_agent.cli.saved_conversation import read_conversation
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -77,12 +78,10 @@ def _lines(report: PruneReport, *, verbose: bool) -> Iterator[Text]:
     for message, rows in by_message:
         if message in shown:
             tokens = sum(row.tokens for row in rows)
-            yield Text(
-                f"message {message}: {output.count(len(rows), 'passage')} removed, {tokens:,} tokens", style="bold"
-            )
+            yield Text(f"message {message}: {counted(len(rows), 'passage')} removed, {tokens:,} tokens", style="bold")
             yield from (_line(row) for row in (rows if verbose else rows[:1]))
     if hidden := len(report.removed) - (len(report.removed) if verbose else len(shown)):
-        yield Text(f"{output.count(hidden, 'more passage')} removed; --verbose lists them", style="dim")
+        yield Text(f"{counted(hidden, 'more passage')} removed; --verbose lists them", style="dim")
     for warning in report.warnings:
         yield Text(f"warning: {output.one_line(warning)}", style="yellow")
     yield Text(f"{report.outcome}: {_sizes(report)}", style="bold")

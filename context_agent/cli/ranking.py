@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from context_agent.cli.output import count, one_line, printable
+from context_agent.cli.output import one_line, printable
+from context_agent.text.counts import counted
 from context_agent.text.sentences import sentence_spans
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def summary(result: SearchResult, seconds: float | None = None) -> str:
 
     For a swarm, the line also gives the number of critical steps.
     """
-    turns = count(result.turns, "turn")
+    turns = counted(result.turns, "turn")
     if result.searchers:
         turns += f" ({len(result.searchers)} sub-agents, {result.critical_steps} critical steps)"
     duration = "" if seconds is None else f", {seconds:.2f} s"

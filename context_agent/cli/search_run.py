@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from context_agent.cli import output
 from context_agent.cli.parameters import COUNT
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +56,7 @@ def run_with_steps(agent: SearchAgent, question: str, limits: ResultLimits, log:
 
 def _state(progress: Progress) -> str:
     view = progress.view
-    passages = output.count(len(view.editable), "passage")
+    passages = counted(len(view.editable), "passage")
     return f"turn {view.turn + 1}: {passages} in {view.tokens:,} of {view.budget.window:,} tokens"
 
 

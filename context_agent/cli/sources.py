@@ -10,6 +10,7 @@ from context_agent.cli.index import DomainOption, ReadOptions
 from context_agent.cli.index_run import loader_of
 from context_agent.cli.load_report import files_line, report_lines
 from context_agent.cli.parameters import DASH, REQUIRED, CommonOptions, essential
+from context_agent.text.counts import counted
 
 MOST_KINDS = 50
 """Maximum number of kinds of files that are listed."""
@@ -42,10 +43,10 @@ def sources(
     kinds = sorted(report.files_read.items(), key=lambda kind: (-kind[1], kind[0]))
     lines = [f"{number:>8,}  {kind}" for kind, number in kinds[:MOST_KINDS]]
     if rest := kinds[MOST_KINDS:]:
-        lines.append(f"{sum(number for _, number in rest):>8,}  of {output.count(len(rest), 'other kind')}")
+        lines.append(f"{sum(number for _, number in rest):>8,}  of {counted(len(rest), 'other kind')}")
     if problems := list(report_lines(report, verbose=verbose)):
         lines += ["", "Left out, or worth knowing:", *(f"  {line}" for line in problems)]
-    total = f"{output.count(documents, 'document')} with {output.count(characters, 'character')}"
+    total = f"{counted(documents, 'document')} with {counted(characters, 'character')}"
     text = "\n".join([*lines, "", f"{total}. {files_line(report)}"])
     output.result({**asdict(report), "characters": characters}, text, as_json=common.json)
     return 0

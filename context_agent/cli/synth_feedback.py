@@ -23,6 +23,7 @@ from context_agent.cli.parameters import (
     options_in,
 )
 from context_agent.cli.synth_replay import ReplayOptions, show_replays
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.integrations.feedback import FeedbackLog, Judgment
@@ -85,7 +86,7 @@ def from_feedback(
     output.note_problems(problems)
     dropped = output.counts({**summary["dropped_judgments"], **summary["dropped_questions"]})
     text = (
-        f"{output.count(report.tasks, 'task')} from {output.count(report.read, 'judgment')} in {out}. "
+        f"{counted(report.tasks, 'task')} from {counted(report.read, 'judgment')} in {out}. "
         f"Dropped: {dropped}. Judges disagreed on {report.conflicts:,} documents, {report.ties:,} of them left out; "
         f"{report.missing:,} judged ids are not in the index."
     )

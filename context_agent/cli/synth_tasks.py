@@ -17,6 +17,7 @@ from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, FILE, CommonOptions, SeedOption, options_in
 from context_agent.cli.synth_stages import StageOptions, WriterOptions, make_with_model
 from context_agent.errors import ConfigError
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
@@ -177,8 +178,8 @@ def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> 
 
 def _tally_text(tally: dict[str, Any], out: Path) -> str:
     first = (
-        f"{output.count(tally['tasks'], 'task')} from {output.count(tally['links'], 'link')} between "
-        f"{output.count(tally['documents'], 'document')} in {out}"
+        f"{counted(tally['tasks'], 'task')} from {counted(tally['links'], 'link')} between "
+        f"{counted(tally['documents'], 'document')} in {out}"
     )
     drafts = [
         f"  {title} {number:6}  {reason}" for title in ("kept", "dropped") for reason, number in tally[title].items()

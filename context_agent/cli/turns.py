@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from context_agent.agent import Progress
-from context_agent.cli.output import count, one_line
+from context_agent.cli.output import one_line
 from context_agent.harness.episode import StopReason
 from context_agent.harness.tools import SPAWN
 from context_agent.pruning.budget import Budget, Tier
@@ -32,6 +32,7 @@ from context_agent.pruning.view import (
     TurnClosed,
     View,
 )
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.web.viewer.model import TrajectoryRow, ViewData
@@ -155,7 +156,7 @@ def _call_line(name: str, argument: str, mistake: str | None, titles: Sequence[s
 def _edit_lines(changes: Iterable[tuple[str, Sequence[str]]]) -> list[Text]:
     """Return a line for each verb with the titles of its passages."""
     return [
-        Text.assemble((f"{verb:<8}", "magenta"), count(len(titles), "passage"), (f"  {_listed(titles)}", "dim"))
+        Text.assemble((f"{verb:<8}", "magenta"), counted(len(titles), "passage"), (f"  {_listed(titles)}", "dim"))
         for verb, titles in changes
         if titles
     ]
@@ -187,7 +188,7 @@ def _event_lines(event: Event, view: View) -> list[Text]:
         case EpisodeEnded():
             style = "bold" if event.stop_reason == "finished" else "yellow"
             reason = f"{event.stop_reason.replace('_', ' ')}: "
-            return [Text.assemble((reason, style), f"{count(len(event.documents), 'document')} ranked")]
+            return [Text.assemble((reason, style), f"{counted(len(event.documents), 'document')} ranked")]
     return []
 
 
@@ -199,7 +200,7 @@ def _shortened(lines: list[Text]) -> list[Text]:
     empty = [line for line in lines if line.plain.endswith(NOTHING)][MAX_EMPTY_CALLS:]
     if not empty:
         return lines
-    more = Text.assemble((f"        and {count(len(empty), 'more call')} that brought nothing new", "dim"))
+    more = Text.assemble((f"        and {counted(len(empty), 'more call')} that brought nothing new", "dim"))
     return [*(line for line in lines if line not in empty), more]
 
 
@@ -211,13 +212,13 @@ def _call(event: ToolResult) -> Text:
 def _argument(arguments: dict[str, Any]) -> str:
     """Return the first argument that is text. For a call with tasks, return the number of tasks."""
     values = [value for value in arguments.values() if isinstance(value, str)]
-    values += [count(len(value), "task") for value in arguments.values() if isinstance(value, list)]
+    values += [counted(len(value), "task") for value in arguments.values() if isinstance(value, list)]
     return _short(values[0], LIVE_TEXT) if values else ""
 
 
 def _sub_agent(record: SubAgentRecord) -> Text:
     """Return a line for a sub-agent, with its task and its outcome."""
-    outcome = f"  {count(record.documents, 'document')}, {count(record.steps, 'step')}"
+    outcome = f"  {counted(record.documents, 'document')}, {counted(record.steps, 'step')}"
     line = Text.assemble(("  └ ", "dim"), _short(record.task, LIVE_TEXT), (outcome, "dim"))
     failure = record.error or (record.stop_reason.replace("_", " ") if not record.documents else "")
     return line.append(f"  {one_line(failure)}", style="red") if failure else line
@@ -253,14 +254,14 @@ def _heading(row: TrajectoryRow, detail: TrajectoryDetail) -> list[Text]:
 
 
 def _outcome(row: TrajectoryRow) -> str:
-    facts = [count(row.turns, "turn"), count(row.calls, "call"), count(row.tokens, "token")]
-    facts.append(count(row.critical_steps, "critical step"))
+    facts = [counted(row.turns, "turn"), counted(row.calls, "call"), counted(row.tokens, "token")]
+    facts.append(counted(row.critical_steps, "critical step"))
     if row.pruned:
         facts += [f"{row.pruned} pruned", f"{row.restored} restored"]
     if row.summarized:
         facts.append(f"{row.summarized} summarized")
     if row.mistakes:
-        facts.append(count(row.mistakes, "mistake"))
+        facts.append(counted(row.mistakes, "mistake"))
     if row.seconds is not None:
         facts.append(f"{row.seconds:.2f} s")
     return f"{one_line(row.stop.replace('_', ' '))} after {', '.join(facts)}"
@@ -278,7 +279,7 @@ def _turn(turn: TurnData, blocks: dict[int, BlockData], budget: Budget) -> list[
 
 def _recorded_call(result: ResultData, blocks: dict[int, BlockData]) -> Text:
     if result["delegated"]:
-        argument = count(len(result["delegated"]), "sub-agent")
+        argument = counted(len(result["delegated"]), "sub-agent")
     else:
         argument = _short(" ".join(value for name, value in result["arguments"] if name != "limit"))
     new = [blocks[part] for part in result["segments"] if isinstance(part, int)]
@@ -293,8 +294,8 @@ def _lanes(sub_agents: list[DelegatedData]) -> list[Text]:
 
 def _lane(record: DelegatedData, longest: int) -> Text:
     steps = "━" * record["steps"] + "·" * (longest - record["steps"])
-    facts = [count(record["documents"], "document"), count(record["steps"], "step")]
-    facts += [count(record["tokens"], "token"), one_line(record["stop_reason"].replace("_", " "))]
+    facts = [counted(record["documents"], "document"), counted(record["steps"], "step")]
+    facts += [counted(record["tokens"], "token"), one_line(record["stop_reason"].replace("_", " "))]
     line = Text.assemble(("  └ ", "dim"), (steps, "cyan"), f" {_short(record['task'])}")
     line.append(f"  {', '.join(facts)}", style="dim")
     return line.append(f"  {one_line(record['error'])}", style="red") if record["error"] else line
@@ -304,7 +305,7 @@ def _recorded_edit(edit: EditData, blocks: dict[int, BlockData]) -> list[Text]:
     changes = (("prune", edit["pruned"]), ("summary", edit["replaced"]), ("restore", edit["restored"]))
     lines = _edit_lines((verb, _titles([blocks[key] for key in keys if key in blocks])) for verb, keys in changes)
     for block in (blocks[key] for key in edit["summaries"] if key in blocks):
-        lines.append(Text(f"        {one_line(block['chunk'])}, {count(block['tokens'], 'token')}", style="dim"))
+        lines.append(Text(f"        {one_line(block['chunk'])}, {counted(block['tokens'], 'token')}", style="dim"))
     return [*lines, _cost_line(edit["freed"], edit["recomputed"])]
 
 

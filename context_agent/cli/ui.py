@@ -19,6 +19,7 @@ from context_agent.cli.parameters import EXISTING_FOLDER, FOLDER, PORT, CommonOp
 from context_agent.cli.server_options import start_logs
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES
+from context_agent.text.counts import counted
 
 UI_HOST, UI_PORT = "127.0.0.1", 8320
 """The default address. The browser stores past questions by address, so the address should rarely change."""
@@ -64,7 +65,7 @@ def ui(
 
     def ready(url: str) -> None:
         fields = {"url": url, "chunks": corpus.count(), "index": str(home)}
-        chunks = output.count(corpus.count(), "passage")
+        chunks = counted(corpus.count(), "passage")
         output.result(fields, f"{changes}\n{chunks} of {folder} at {url} (press Ctrl-C to stop)", as_json=common.json)
         if not no_browser:
             # A text browser in this terminal would hold up the server.

@@ -15,6 +15,7 @@ from context_agent.cli.parameters import DASH_VALUE, EXISTING_FILE, EXISTING_PAT
 from context_agent.cli.prune_options import PruneOptions
 from context_agent.cli.saved_conversation import read_conversation
 from context_agent.errors import ConfigError, DataError, joined_reasons
+from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
     from context_agent.pruning import ContextPruner
@@ -76,7 +77,7 @@ def view(
     for problem in data.problems:
         output.note(problem)
     if data.ignored:
-        output.note(f"ignored {output.count(data.ignored, 'other file')}")
+        output.note(f"ignored {counted(data.ignored, 'other file')}")
     if text:
         from context_agent.cli.turns import show
 
@@ -104,7 +105,7 @@ def _view_conversation(
         output.print_json({"messages": call.messages, **call.report.to_json()})
     if out or open_browser or not as_json:
         html = conversation_page(messages, calls, f"Pruning: {file.name}")
-        _write(html, out or file.with_suffix(".html"), output.count(len(calls), "model call"), open_browser)
+        _write(html, out or file.with_suffix(".html"), counted(len(calls), "model call"), open_browser)
     return 1 if any(call.report.outcome == "passed through" for call in calls) else 0
 
 

@@ -84,6 +84,11 @@ def vowel_signs() -> str:
     )
 
 
+def comparison_key(text: str) -> str:
+    """Return a key that texts share if they differ only in case and spacing."""
+    return " ".join(text.split()).casefold()
+
+
 def well_formed(text: str) -> str:
     """Return the text with each lone surrogate replaced by `?`, so that UTF-8 can encode it."""
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from context_agent.swarm import normalized_task, plan_tasks
+from context_agent.swarm import plan_tasks
+from context_agent.text.normalization import comparison_key
 
 TASKS = st.lists(st.sampled_from(["", "  ", "a", "A ", "b", "b  c", "B C", "d", "e"]), max_size=12)
 
@@ -33,7 +34,7 @@ def test_good_tasks_are_started_in_order_without_a_word() -> None:
 @given(TASKS, st.integers(0, 5))
 def test_every_task_is_started_once_or_accounted_for(tasks: list[str], breadth: int) -> None:
     result = plan_tasks(tasks, breadth)
-    keys = [normalized_task(task) for task in result.tasks]
+    keys = [comparison_key(task) for task in result.tasks]
     assert len(keys) == len(set(keys)) <= breadth
     assert all(keys)
     left_out = sum(int(word) for word in result.message.split() if word.isdecimal()) if result.message else 0

@@ -25,6 +25,7 @@ from context_agent._support.small_files import parse_toml, read_toml
 from context_agent._support.validation import explain, validate_plain
 from context_agent.errors import ConfigError
 from context_agent.pruning.report import PruneReport
+from context_agent.text.counts import counted
 from context_agent.text.normalization import well_formed
 from context_agent.web.page import escape, page
 
@@ -241,19 +242,19 @@ class SavingsReport:
     def lines(self) -> Iterator[str]:
         """Yield the totals as three lines of text."""
         total = self.to_json()["total"]
-        requests, conversations = _count(total["requests"], "request"), _count(total["conversations"], "conversation")
+        requests, conversations = counted(total["requests"], "request"), counted(total["conversations"], "conversation")
         yield (
             f"{requests} in {conversations}: {total['sent']:,} tokens of tool results sent, "
             f"{total['withheld']:,} not sent ({self.total.share:.0%})"
         )
-        restored = _count(total["restored"], "passage")
+        restored = counted(total["restored"], "passage")
         yield f"{total['cached_lost']:,} cached tokens lost; {restored} restored because a message asked for them"
         yield self._money_line(total)
 
     def _money_line(self, total: Mapping[str, Any]) -> str:
         if total["requests"] and total["without_price"] == total["requests"]:
             return f"money: unknown, because there is no price for {self._models()}; --prices FILE.toml adds prices"
-        unpriced = f", {_count(total['without_price'], 'request')} without a price" if total["without_price"] else ""
+        unpriced = f", {counted(total['without_price'], 'request')} without a price" if total["without_price"] else ""
         verb = "saved" if total["money"] >= 0 else "lost"
         return f"about {abs(total['money']):,.2f} {self.prices.currency} {verb}{unpriced}; prices change"
 
@@ -293,7 +294,3 @@ def _row(one: Mapping[str, Any]) -> str:
         f"<tr><td>{one['conversation']}</td><td>{escape(one['model'])}</td>{numbers}"
         f'<td class="number">{money}</td><td>{escape(one["last"])}</td></tr>'
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

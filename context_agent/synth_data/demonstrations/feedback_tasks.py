@@ -17,6 +17,7 @@ from context_agent.errors import TrajectoryError
 from context_agent.integrations.feedback import FeedbackLog, Judgment
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.task import Task
+from context_agent.text.normalization import comparison_key
 
 ORIGIN = "feedback"
 
@@ -119,14 +120,14 @@ class QuestionVerdicts:
 
     def key(self, question: str) -> str:
         """Return a key that equal questions share."""
-        return _question_key(question)
+        return comparison_key(question)
 
     def of(self, question: str) -> Mapping[str, bool]:
         """Return True for each relevant document and False for each irrelevant one.
 
         Documents with a tie are left out.
         """
-        return self.by_question.get(_question_key(question), {})
+        return self.by_question.get(comparison_key(question), {})
 
 
 def question_verdicts(judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus) -> QuestionVerdicts:
@@ -152,7 +153,7 @@ def _judged_questions(
             report.judgments[NO_IDS] += 1
             continue
         _add_judgment(
-            cases.setdefault(_question_key(question), _JudgedQuestion(question)), judgment, document_of, report
+            cases.setdefault(comparison_key(question), _JudgedQuestion(question)), judgment, document_of, report
         )
     return cases, report
 
@@ -187,7 +188,7 @@ def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
     if not gold:
         report.questions[NOT_IN_INDEX if case.lost else NOT_RELEVANT] += 1
         return None
-    digest = blake2b(_question_key(case.question).encode("utf-8", "surrogatepass"), digest_size=8)
+    digest = blake2b(comparison_key(case.question).encode("utf-8", "surrogatepass"), digest_size=8)
     return Task(
         id=f"feedback-{digest.hexdigest()}",
         question=case.question,
@@ -236,8 +237,3 @@ def _document_lookup(corpus: Corpus) -> DocumentOf:
 def _owner(corpus: Corpus, chunk_id: str) -> str | None:
     chunks = corpus.get([chunk_id])
     return chunks[0].document_id if chunks else None
-
-
-def _question_key(question: str) -> str:
-    """Return a key that questions share if they differ only in case and spacing."""
-    return " ".join(question.split()).casefold()

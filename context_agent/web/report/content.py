@@ -27,6 +27,7 @@ from context_agent.eval.summary import (
     format_window,
     verdict,
 )
+from context_agent.text.counts import counted
 from context_agent.types import Question
 from context_agent.web.page import escape, page
 from context_agent.web.report import plots
@@ -78,11 +79,11 @@ def _introduction(summary: EvalSummary) -> str:
         max(cell.questions for cell in summary.cells if cell.benchmark == name) for name in summary.benchmarks
     )
     failed = sum(cell.failed for cell in summary.cells)
-    sizes = (_count(len(summary.systems), "system"), _count(questions, "question"))
+    sizes = (counted(len(summary.systems), "system"), counted(questions, "question"))
     sentences = [
-        f"{' on '.join(sizes)} of {_count(len(summary.benchmarks), 'benchmark')}.",
+        f"{' on '.join(sizes)} of {counted(len(summary.benchmarks), 'benchmark')}.",
         "Means over questions with bootstrap 95&nbsp;% intervals in brackets; seeds are averaged per question first.",
-        f"{_count(failed, 'failed episode')}: each counts as 0 on quality metrics, none is left out.",
+        f"{counted(failed, 'failed episode')}: each counts as 0 on quality metrics, none is left out.",
     ]
     if summary.reference is not None and len(summary.systems) > 1:
         sentences.append(
@@ -117,7 +118,7 @@ def _finding(cell: Cell, lead: Metric, reference: str | None) -> str:
         costs = (format_value(cell.metrics[metric.name].mean, metric) for metric in (turns, tokens))
         sentences.append("a question takes {} turns and {} tokens on average".format(*costs))
     if cell.failed:
-        sentences.append(f"{_count(cell.failed, 'episode')} of {cell.records:,} failed")
+        sentences.append(f"{counted(cell.failed, 'episode')} of {cell.records:,} failed")
     return f"{'; '.join(sentences)}."
 
 
@@ -135,7 +136,7 @@ def _problems(summary: EvalSummary) -> str:
     """Return the box at the top of the page that lists missing records and problems with the inputs."""
     lines = [
         f"{escape(gap.benchmark)}, {escape(gap.system)}, window {format_window(gap.window)}, seed {gap.seed}: "
-        f"{_count(gap.count, 'record')} missing, of {escape(', '.join(gap.first))}"
+        f"{counted(gap.count, 'record')} missing, of {escape(', '.join(gap.first))}"
         + (" …" if gap.count > len(gap.first) else "")
         for gap in summary.missing
     ]
@@ -395,7 +396,3 @@ def _list(lines: Sequence[str]) -> str:
     rest = len(lines) - LISTED
     more = f"<li>and {rest:,} more</li>" if rest > 0 else ""
     return f"<ul>{''.join(f'<li>{line}</li>' for line in lines[:LISTED])}{more}</ul>"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

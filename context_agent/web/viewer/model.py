@@ -26,6 +26,8 @@ from context_agent.pruning.view import (
     TurnClosed,
     replaced_keys,
 )
+from context_agent.text.counts import counted
+from context_agent.text.normalization import comparison_key
 from context_agent.types import Chunk, Question, RankedDocument
 from context_agent.web.viewer.schema import TrajectoryDetail, validated
 
@@ -113,13 +115,13 @@ class GoldQuestions:
 
     def __init__(self, questions: Iterable[Question]) -> None:
         questions = list(questions)
-        self._by_text = {_folded(question.question): question for question in questions}
+        self._by_text = {comparison_key(question.question): question for question in questions}
         self._by_id = {question.id: question for question in questions}
 
     def find(self, trajectory: Trajectory) -> Question | None:
         """Return the question that a trajectory answers. If it is unknown or has no gold, return None."""
         header = trajectory.header
-        question = self._by_text.get(_folded(header.question)) or self._by_id.get(header.question_id or "")
+        question = self._by_text.get(comparison_key(header.question)) or self._by_id.get(header.question_id or "")
         return question if question and (question.gold or question.facts) else None
 
 
@@ -310,7 +312,7 @@ class _Converter:
             "source": "summary",
             "chunk": summary.id,
             "document": "",
-            "title": f"Summary of {len(summary.of)} passage{'' if len(summary.of) == 1 else 's'}",
+            "title": f"Summary of {counted(len(summary.of), 'passage')}",
             "gold": False if self._gold else None,
             "text": self._texts.number(summary.text),
         }
@@ -378,10 +380,6 @@ class _Converter:
 
     def _finds(self, document: RankedDocument) -> frozenset[int]:
         return (self._gold or Gold(0)).found_by(document.id, [chunk.id for chunk in document.chunks])
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold()
 
 
 @dataclass(slots=True)
