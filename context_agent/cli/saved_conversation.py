@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_agent._support.json_text import differences, with_values
 from context_agent._support.small_files import decoded_json, parse_json
+from context_agent.cli import output
 from context_agent.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,24 +23,35 @@ MAX_CONVERSATION_BYTES = 64_000_000
 
 @dataclass(frozen=True, slots=True)
 class SavedConversation:
-    """A conversation and the JSON texts of its file: one text, or a line for each message."""
+    """A conversation in a file.
+
+    Attributes:
+        bundle: The conversation.
+        texts: The JSON texts of the file.
+        by_line: True if each text is a line with one message.
+        torn: An incomplete last line.
+    """
 
     bundle: Bundle
     texts: Sequence[str]
+    by_line: bool = False
+    torn: str = ""
 
     def with_messages(self, messages: list[Any]) -> str:
         """Return the text of the file with other messages. Only the values that changed differ."""
         after = self.bundle.with_messages(messages)
-        before, after = (self.bundle.value, after) if len(self.texts) > 1 else ([self.bundle.value], [after])
+        before, after = (self.bundle.value, after) if self.by_line else ([self.bundle.value], [after])
         changed = (
             with_values(text, changes) if (changes := dict(differences(old, new))) else text
             for text, old, new in zip(self.texts, before, after, strict=True)
         )
-        return "".join(f"{text}\n" for text in changed)
+        return "".join(f"{text}\n" for text in changed) + self.torn
 
 
 def read_conversation(file: Path) -> SavedConversation:
     """Return the conversation in the file.
+
+    If a program was appending a message, the last line is incomplete. A note says so, and the line is left as it is.
 
     Raises:
         OSError: If the file cannot be read.
@@ -47,21 +59,57 @@ def read_conversation(file: Path) -> SavedConversation:
     """
     from context_agent.pruning.bundles import find_conversation
 
-    texts, value = _read(file)
-    bundle = find_conversation(value)
+    text, torn = _read(file), ""
+    lines = [line for line in text.split("\n") if line.strip()]
+    by_line = len(lines) > 1 and lines[0].startswith("{") and lines[0].rstrip().endswith("}")
+    if by_line:
+        values, torn = _records(file, lines)
+        bundle = find_conversation(values)
+    else:
+        bundle = find_conversation(_value(file, text))
     if bundle is None:
         raise DataError(
             f'{_name(file)} must be a list of messages, or an object that contains one, such as {{"messages": […]}}'
         )
-    return SavedConversation(bundle, texts)
+    if torn:
+        output.note(f"the last line of {_name(file)} is incomplete, so it is left as it is")
+    texts = lines[: len(lines) - bool(torn)] if by_line else [text]
+    return SavedConversation(bundle, texts, by_line, torn)
 
 
-def _read(file: Path) -> tuple[list[str], Any]:
-    """Return the JSON text in the file and its value, or the texts of its lines and the list of their values.
+def _records(file: Path, lines: Sequence[str]) -> tuple[list[Any], str]:
+    """Return the values of the lines, and the last line if it is incomplete.
+
+    Raises:
+        DataError: If another line is not JSON.
+    """
+    values: list[Any] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            values.append(parse_json(line))
+        except ValueError as error:
+            if number < len(lines):
+                raise DataError(
+                    f"{_name(file)}, line {number} is not valid JSON ({error}). Pass a message on each line."
+                ) from error
+            return values, line
+    return values, ""
+
+
+def _value(file: Path, text: str) -> Any:
+    """Return the value of a JSON text. If it is not JSON, raise `DataError`."""
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise DataError(f"{_name(file)} is not valid JSON ({error}). Pass a conversation as JSON.") from error
+
+
+def _read(file: Path) -> str:
+    """Return the text of the file.
 
     Raises:
         OSError: If the file cannot be read.
-        DataError: If the file is too large or is not JSON.
+        DataError: If the file is too large or has another encoding.
     """
     with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
         data = stream.read(MAX_CONVERSATION_BYTES + 1)
@@ -70,11 +118,7 @@ def _read(file: Path) -> tuple[list[str], Any]:
             f"{_name(file)} has more than {MAX_CONVERSATION_BYTES:,} bytes. Pass the messages without their images."
         )
     try:
-        text = decoded_json(data).strip()
-        lines = [line for line in text.split("\n") if line.strip()]
-        if len(lines) > 1 and all(line.startswith("{") and line.rstrip().endswith("}") for line in lines):
-            return lines, [*map(parse_json, lines)]
-        return [text], parse_json(text)
+        return decoded_json(data).strip()
     except ValueError as error:
         raise DataError(f"{_name(file)} is not valid JSON ({error}). Pass a conversation as JSON.") from error
 

@@ -98,6 +98,23 @@ def test_a_session_with_a_message_per_line_stays_one(inside, tmp_path):
     assert len("".join(written)) < len(text)
 
 
+@pytest.mark.parametrize("torn", ['{"type": "assist', '{"type": "user", "message": {"role": "us', "\0\0\0"])
+def test_the_last_line_of_a_session_may_be_incomplete(inside, tmp_path, torn):
+    text = "".join(f"{json.dumps(message)}\n" for message in rendered("openai", LONG))
+    (tmp_path / "whole.jsonl").write_text(text, encoding="utf-8")
+    (tmp_path / "session.jsonl").write_text(text + torn, encoding="utf-8")
+    written = {}
+    for name in ("whole", "session"):
+        process = inside("prune", f"{name}.jsonl", "--budget", 300, "--effort", "fast", "--out", f"new-{name}")
+        assert process.returncode == 0, process.stderr
+        written[name] = (tmp_path / f"new-{name}").read_text(encoding="utf-8")
+    assert "the last line of session.jsonl is incomplete, so it is left as it is" in process.stderr
+    assert written["session"] == written["whole"] + torn
+    (tmp_path / "damaged.jsonl").write_text(f"{text}{{\n{text}", encoding="utf-8")
+    line = len(text.splitlines()) + 1
+    assert f"damaged.jsonl, line {line} is not valid JSON" in inside("prune", "damaged.jsonl").stderr
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_a_file_of_another_program_may_have_another_encoding(inside, tmp_path, encoding):
     (tmp_path / "body.json").write_bytes(json.dumps(rendered("openai", LONG)).encode(encoding))
