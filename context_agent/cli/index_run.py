@@ -20,7 +20,7 @@ from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.chroma.indexing import IndexReport
+    from context_agent.retrieval.chroma.indexing_run import IndexReport
     from context_agent.retrieval.loaders import LoadOptions, LoadReport
     from context_agent.synth_data.domains import Loader
     from context_agent.types import Document
@@ -111,7 +111,8 @@ def add_documents(
     index: IndexOptions, documents: Iterable[Document], *, embedder: str | None = None, **settings: Any
 ) -> IndexReport:
     """Index documents, with a progress bar on a terminal. `settings` are those of `index_documents`."""
-    from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
+    from context_agent.retrieval.chroma.indexing import index_documents
+    from context_agent.retrieval.chroma.indexing_run import IndexProgress
     from context_agent.retrieval.embedders import load_embedder
 
     kept = graph = 0

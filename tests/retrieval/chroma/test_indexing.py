@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, CorpusEmptyError
-from context_agent.retrieval.chroma import indexing, record_writer
+from context_agent.retrieval.chroma import indexing_run, record_writer
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
-from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
+from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.chroma.indexing_run import IndexProgress
 from context_agent.retrieval.chunker import chunk_document
 from context_agent.retrieval.index import writer
 from context_agent.testing.documents import people
@@ -29,10 +30,10 @@ from tests.support.bounded import LIMIT, bounded
 MOMENTS: dict[str, tuple[Any, str]] = {
     "add": (record_writer.RecordWriter, "_store"),
     "finish": (writer.SnapshotWriter, "finish"),
-    "manifest": (indexing, "write_manifest"),
-    "delete": (indexing, "delete_records"),
-    "publish": (indexing, "publish"),
-    "clean": (indexing, "remove_others"),
+    "manifest": (indexing_run, "write_manifest"),
+    "delete": (indexing_run, "delete_records"),
+    "publish": (indexing_run, "publish"),
+    "clean": (indexing_run, "remove_others"),
 }
 
 
@@ -93,7 +94,7 @@ def check(path: Path, documents: list[Document]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "nth"), [("before-add", 1), ("during-add", 5), ("before-finish", 1), ("before-manifest", 2)]
+    ("moment", "nth"), [("before-add", 1), ("during-add", 5), ("before-finish", 1), ("before-manifest", 1)]
 )
 def test_the_first_run(tmp_path: Path, moment: str, nth: int) -> None:
     path = tmp_path / "index"
@@ -226,9 +227,9 @@ def test_adding_little_to_a_large_index_lists_no_records_and_keeps_the_weights(
         raise AssertionError("this reads the whole index")
 
     run(tmp_path, people(100))
-    monkeypatch.setattr(indexing, "MEASURED_BELOW", 100)
-    monkeypatch.setattr(indexing.CollectionRecords, "ids", refuse)
-    monkeypatch.setattr(indexing, "calibrate", refuse)
+    monkeypatch.setattr(indexing_run, "MEASURED_BELOW", 100)
+    monkeypatch.setattr(indexing_run.CollectionRecords, "ids", refuse)
+    monkeypatch.setattr(indexing_run, "calibrate", refuse)
     assert run(tmp_path, people(1, start=100))[0] == 101
     with pytest.raises(AssertionError, match="whole index"):
         run(tmp_path, people(40, start=200))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from context_agent.retrieval.chroma import indexing
+from context_agent.retrieval.chroma import indexing_run
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.index import vector_graph, writer
@@ -158,7 +158,7 @@ def test_each_number_that_leads_out_of_the_file_is_noticed(graph_bytes: bytes) -
 @pytest.fixture
 def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes of 150 chunks count as large."""
-    for module in (writer, indexing):
+    for module in (writer, indexing_run):
         monkeypatch.setattr(module, "APPROXIMATE_FROM", 150)
     monkeypatch.setattr(writer, "MIN_GRAPH_ROWS", 100)
 
@@ -198,7 +198,7 @@ def test_without_the_package_a_run_names_it_and_the_next_one_with_it_makes_the_g
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        for module in (writer, indexing, vector_graph):
+        for module in (writer, indexing_run, vector_graph):
             patch.setattr(module, "graphs_available", lambda: False)
         report = index_documents(documents(0, 300), tmp_path)
         assert 'pip install "context-agent[large]"' in report.warning
