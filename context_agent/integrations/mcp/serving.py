@@ -29,6 +29,7 @@ with extra("mcp"):
     from starlette.middleware.cors import CORSMiddleware
     from starlette.requests import Request
     from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 
@@ -134,19 +135,18 @@ def application(
         allowed_hosts=names,
         allowed_origins=pages,
     )
-    server = server_on(service)
 
-    @server.custom_route(HEALTH_PATH, methods=["GET"])
-    async def health(request: Request) -> Response:
+    async def health(_: Request) -> Response:
         return health_answer(service)
 
-    app = server.streamable_http_app(
+    app = server_on(service).streamable_http_app(
         streamable_http_path=MCP_PATH,
         stateless_http=True,
         max_request_body_size=service.settings.max_body,
         transport_security=security,
         host=host,
     )
+    app.router.routes.append(Route(HEALTH_PATH, health))
     sessions = app.router.lifespan_context
 
     @asynccontextmanager
