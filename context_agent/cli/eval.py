@@ -132,7 +132,7 @@ def evaluate(
 
 def _prepare(data: DataOptions, index: CorpusOptions, *, own_index: bool) -> list[PreparedBenchmark]:
     """Return the benchmarks, indexed and checked. With `own_index`, `index` replaces the corpus of the benchmark."""
-    from context_agent._support.folders import cache_folder
+    from context_agent._support.cache_folder import cache_folder
     from context_agent.eval.evaluation import prepare
 
     benchmarks = [_limited(benchmark, data.limit) for benchmark in _benchmarks(data)]

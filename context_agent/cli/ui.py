@@ -103,7 +103,7 @@ def _home(folder: Path) -> Path:
 
     It is named after the source folder, and each path has its own.
     """
-    from context_agent._support.folders import cache_folder
+    from context_agent._support.cache_folder import cache_folder
 
     resolved = folder.resolve()
     name = re.sub(r"[^\w.-]+", "-", resolved.name).strip("-.")[:40] or "folder"

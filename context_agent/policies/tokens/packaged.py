@@ -81,7 +81,7 @@ def model_folder(name: str, *, cache: str | Path | None = None) -> str:
     """
     if name not in MODELS or Path(name).is_dir():
         return name
-    from context_agent._support.folders import cache_folder
+    from context_agent._support.cache_folder import cache_folder
 
     model = MODELS[name]
     folder = cache_folder(cache) / "models" / model.label

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from context_agent._support.arguments import items_of, require_callable, require_members, require_type, whole_number
-from context_agent._support.folders import cache_folder
+from context_agent._support.cache_folder import cache_folder
 from context_agent._support.locks import file_lock
 from context_agent.errors import ConfigError, CorpusError, CorpusLockedError, CorpusNotFoundError, DimensionError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_agent._support.arguments import folder_path, require_type
-from context_agent._support.folders import cache_folder
+from context_agent._support.cache_folder import cache_folder
 from context_agent._support.small_files import require_files
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError
 from context_agent.retrieval.chroma.database import DATABASE_FILE

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package, table, table_title
 from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Event, Kind, attribute
+from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, opened_package, table, table_title
 from context_agent.types import Document
 
 _CHARACTERS = {"tab": "\t", "line-break": "\n"}

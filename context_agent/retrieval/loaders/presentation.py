@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package, table
 from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Kind, grammar, reference
+from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, opened_package, table
 from context_agent.types import Document
 
 _SLIDES = grammar(root="presentation", presentation="sldIdLst", sldIdLst="sldId")

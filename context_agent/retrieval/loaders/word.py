@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package, table
 from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, attribute, grammar
+from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, opened_package, table
 from context_agent.types import Document
 
 _BLOCKS = "p tbl sdt customXml"

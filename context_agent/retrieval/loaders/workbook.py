@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.options import LoadOptions
-from context_agent.retrieval.loaders.packages import Package, opened_package, table, table_title
 from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, attribute, grammar, reference
+from context_agent.retrieval.loaders.zipped_xml import Package, opened_package, table, table_title
 from context_agent.types import Document
 
 CELL_SIZE = 16

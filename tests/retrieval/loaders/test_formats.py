@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, packages
+from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, zipped_xml
 from context_agent.retrieval.loaders.mail import DEEPEST_PART
 from context_agent.types import Document
 
@@ -363,9 +363,9 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_read(
         "the unpacked XML of the file is larger than 1 MB. Raise the limit with --max-mb"
         in read(tmp_path, max_mb=1)[1][0]
     )
-    monkeypatch.setattr(packages, "LARGEST_FILE", MB)
+    monkeypatch.setattr(zipped_xml, "LARGEST_FILE", MB)
     assert read(tmp_path)[1][0].startswith("the file unpacks to more than 1 MB")
-    monkeypatch.setattr(packages, "MOST_MEMBERS", 2)
+    monkeypatch.setattr(zipped_xml, "MOST_MEMBERS", 2)
     assert "members, more than 2" in read(tmp_path)[1][0]
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport
-from context_agent.retrieval.loaders.packages import opened_package
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.unpacking import (
     ANY_ROWS,
@@ -20,6 +19,7 @@ from context_agent.retrieval.loaders.unpacking import (
     check_rows,
     check_unpacked,
 )
+from context_agent.retrieval.loaders.zipped_xml import opened_package
 
 
 @pytest.mark.parametrize(
