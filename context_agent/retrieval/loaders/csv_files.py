@@ -235,7 +235,7 @@ def _from_table(
                 pairs = zip(labels, map(str.strip, cells), strict=False)
                 row[TEXT_KEYS[0]] = "\n".join([label + cell for label, cell in pairs if cell])
             for document in from_row(reading, line, row):
-                yield document if document.title else replace(document, title=title)
+                yield replace(document, title=title) if title and not document.title else document
 
 
 def _header(table: _csv.Reader) -> list[str]:

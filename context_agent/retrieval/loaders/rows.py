@@ -131,7 +131,7 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
 
 def _spelled(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return the keys as the row spells them. Tables often write `Title` or `TEXT`."""
-    if any(key in row for key in keys):
+    if not row.keys().isdisjoint(keys):
         return keys
     names = {name.lower(): name for name in row}
     return tuple(names.get(key, key) for key in keys)

@@ -61,15 +61,21 @@ def reference(attributes: Attributes, name: str) -> str:
     return next((value for key, value in attributes.items() if key.rpartition(":")[2] == name and ":" in key), "")
 
 
-def xml_events(stream: IO[bytes], elements: Grammar | None) -> Iterator[Event]:
+def xml_events(stream: IO[bytes], elements: Grammar | None, encoding: str | None = None) -> Iterator[Event]:
     """Yield the events of the elements that the grammar names, or of all elements without a grammar, in order.
 
+    Args:
+        stream: The XML.
+        elements: The grammar.
+        encoding: The encoding of the stream. Defaults to the one that the XML declares.
+
     Raises:
-        DataError: If the XML exceeds a bound or declares an entity or a default attribute.
+        DataError: If the XML exceeds a bound, declares an entity or a default attribute, or is in an encoding that
+            the parser does not know.
         ExpatError: If the XML is not well-formed.
     """
     names: dict[str, str] = {}
-    parser = expat.ParserCreate(intern=names)
+    parser = expat.ParserCreate(encoding, intern=names)
     parser.buffer_text = True
     parser.buffer_size = BLOCK_SIZE
     handler = _Handler(elements)
@@ -80,7 +86,10 @@ def xml_events(stream: IO[bytes], elements: Grammar | None) -> Iterator[Event]:
     fed = 0
     while True:
         block = stream.read(BLOCK_SIZE)
-        parser.Parse(block, not block)
+        try:
+            parser.Parse(block, not block)
+        except (LookupError, ValueError) as error:
+            raise DataError(f"the XML is in an encoding that the parser does not know ({error})") from error
         fed += len(block)
         yield from handler.taken()
         if not block:

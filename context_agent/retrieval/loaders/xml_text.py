@@ -6,15 +6,18 @@ plain text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from html.entities import html5
+from io import BytesIO
 from pathlib import PurePath
 from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import page_text
-from context_agent.retrieval.loaders.reading import Reading, content, document, one_line, storable
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, one_line, storable
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, xml_events
 from context_agent.types import Document, Section
@@ -26,6 +29,7 @@ _ENTRIES = frozenset({"Placemark", "entry", "item", "note", "page"})
 _TITLE_NAMES = {"FictionBook": "book-title", "gpx": "name", "kml": "name"}
 """The name of the elements that are titles, by the root of the file. In other files it is `title`."""
 _SPACE = "xml:space"
+_NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
 _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
 """Marks of HTML inside the text of an element, as in feeds and exported notes."""
 
@@ -46,21 +50,28 @@ def read_enex(reading: Reading) -> Iterator[Document]:
 def _elements(reading: Reading, name: str) -> Iterator[Document]:
     """Yield the document of a file, titled by its `name` if it has no title."""
     check_head(reading)
-    size = len(content(reading))
-    reading.stream.seek(0)
+    data = content(reading)
+    # The parser does not know the encodings in which a character takes several bytes, such as Shift_JIS.
+    text = _NAMED.sub(_named, decoded(reading, data).text.removeprefix("\ufeff"))
     lines = _Lines(reading.options.max_size)
     try:
-        for event in xml_events(reading.stream, None):
+        for event in xml_events(BytesIO(text.encode("utf-8", "replace")), None, "utf-8"):
             lines.add(event)
-    except (ExpatError, DataError, ValueError) as error:
+    except (ExpatError, DataError) as error:
         reading.note_once(f"the file was read as plain text ({error})")
         reading.stream.seek(0)
         yield from read_other_text(reading)
         return
     text = "\n".join(lines.done)
-    if size and not text.strip():
+    if data and not text.strip():
         raise DataError("the file's XML contains no text")
     yield document(reading, text, lines.title or name, sections=tuple(lines.sections[:MAX_PARTS]))
+
+
+def _named(reference: re.Match[str]) -> str:
+    """Return the character that HTML names so. Feeds use its names, which XML does not know."""
+    is_markup = reference[1] in {"amp", "apos", "gt", "lt", "quot"}
+    return reference[0] if is_markup else html5.get(f"{reference[1]};", reference[0])
 
 
 @dataclass(slots=True)

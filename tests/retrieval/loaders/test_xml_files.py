@@ -185,3 +185,39 @@ def test_each_note_of_an_evernote_export_is_a_section_with_its_title(tmp_path: P
         ("Weir", "title: Weir\ncontent: Raised in 1994.\ncreated: 20260102T030405Z"),
         ("Lock", "title: Lock\ncontent: Closed in 1987.\ncreated: 20260102T030405Z"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding", "words"),
+    [
+        ("Shift_JIS", "shift_jis", "灯台守は波止場を歩いた。"),
+        ("GB2312", "gb18030", "山上的磨坊。"),
+        ("windows-1251", "cp1251", "Мельница на холме"),
+        ("UTF-16", "utf-16", "Мельница на холме"),
+        ("bogus", "utf-8", "Мельница на холме"),
+        ("", "utf-8-sig", "Мельница на холме"),
+    ],
+)
+def test_xml_in_any_encoding_is_read_as_xml(tmp_path: Path, declared: str, encoding: str, words: str) -> None:
+    head = f'<?xml version="1.0" encoding="{declared}"?>' if declared else ""
+    (tmp_path / "a.xml").write_bytes(f"{head}<feed><title>{words}</title></feed>".encode(encoding))
+    report = LoadReport()
+    (document,) = load(tmp_path / "a.xml", report=report)
+    assert (document.title, document.text) == (words, f"title: {words}")
+    assert not report.notices
+
+
+def test_a_part_of_a_package_in_an_unknown_encoding_is_reported(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.odt", "w") as file:
+        file.writestr("mimetype", "application/vnd.oasis.opendocument.text")
+        file.writestr("content.xml", '<?xml version="1.0" encoding="bogus"?><a>The mill.</a>')
+    report = LoadReport()
+    assert not list(load(tmp_path / "a.odt", report=report))
+    assert "an encoding that the parser does not know" in report.notices[0].reason
+
+
+def test_the_names_of_html_for_characters_are_read_in_xml(tmp_path: Path) -> None:
+    text = "<rss><title>Caf&eacute;&nbsp;&amp; m&uuml;ller</title><note><![CDATA[&bogus; &lt;]]></note></rss>"
+    (document,), reasons = read(tmp_path / "a.rss", text)
+    assert (document.title, reasons) == ("Caf\u00e9 & m\u00fcller", [])
+    assert "&bogus;" in document.text
