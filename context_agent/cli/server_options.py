@@ -1,4 +1,4 @@
-"""Options that the commands of servers share, and what these commands open: logs, observers, and the first line."""
+"""Options that the commands of servers share, and what they open: logs, observers, and the line with the address."""
 
 from __future__ import annotations
 
