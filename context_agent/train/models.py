@@ -10,6 +10,7 @@ from typing import Any
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.harmony import harmony_renderer
+from context_agent.policies.tokens.lines import LinesRenderer
 from context_agent.policies.tokens.model_files import (
     LOADING_ERRORS,
     check_adapter,
@@ -18,7 +19,7 @@ from context_agent.policies.tokens.model_files import (
 )
 from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import TokenRenderer
-from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
+from context_agent.policies.tokens.template import TemplateRenderer
 from context_agent.train.config import LoraConfig, ModelConfig, RendererKind, RunConfig
 from context_agent.train.output_layer import with_float32_head
 from context_agent.train.toy.environment import environment_texts, make_environment

@@ -30,9 +30,9 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest
 from context_agent.policies.tokens.engines.vllm import VllmEngine
+from context_agent.policies.tokens.lines import LinesRenderer
 from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.recorded_calls import calls, expand
-from context_agent.policies.tokens.template import LinesRenderer
 from context_agent.synth_data.world.closed_world import make_world
 from context_agent.train.config import RunConfig
 from context_agent.train.demo.material import DemoMaterial

@@ -19,8 +19,8 @@ from context_agent._support.question_files import load_questions
 from context_agent.eval.statistics import Figure
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
+from context_agent.policies.tokens.lines import LinesRenderer
 from context_agent.policies.tokens.packaged import MODELS, convert_weights, export_adapter
-from context_agent.policies.tokens.template import LinesRenderer
 from context_agent.retrieval.loaders import load
 from context_agent.train.config import RunConfig
 from context_agent.train.demo.scores import DemoScore, score_episode, summarize

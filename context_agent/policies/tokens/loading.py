@@ -160,7 +160,8 @@ def local(
 
 def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tuple[Any, TokenRenderer]:
     """Return the tokenizer of a model in a folder, and the renderer that the model was trained with."""
-    from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
+    from context_agent.policies.tokens.lines import LinesRenderer
+    from context_agent.policies.tokens.template import TemplateRenderer
 
     _, transformers = import_libraries()
     if about.renderer == "words":

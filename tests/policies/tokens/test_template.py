@@ -17,7 +17,8 @@ from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default, lean
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine
-from context_agent.policies.tokens.template import LONGEST_REPLY, LinesRenderer
+from context_agent.policies.tokens.lines import LONGEST_REPLY, LinesRenderer
+from context_agent.policies.tokens.template import TemplateRenderer
 from context_agent.pruning.view import EpisodeEnded
 from context_agent.testing.random_views import random_text
 from context_agent.testing.token_episodes import FORGERIES, QUESTION, play, small_corpus
@@ -26,8 +27,6 @@ from context_agent.train.tiny_model import for_transformers, tiny_tokenizer
 
 pytest.importorskip("transformers", reason="chat templates are rendered by transformers (the train extra)")
 
-
-from context_agent.policies.tokens.template import TemplateRenderer
 
 HERMES = r"""{%- if tools %}<|im_start|>system
 {{ messages[0].content }}
