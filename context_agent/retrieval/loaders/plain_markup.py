@@ -61,11 +61,16 @@ _MANUAL_ESCAPES = {
     r"\e": "\\",
 }  # fmt: skip
 _MANUAL_ESCAPE = re.compile(r"\\(?:\([a-zA-Z]{2}|[-&:|^ ~e])")
-_MANUAL_NAME = re.compile(r"^\.S[Hh] \"?NAME\"?[ \t]*\n([^.\n][^\n]*)", re.MULTILINE)
+_MANUAL_SECTION = re.compile(r"^\.S[Hh][ \t][^\n]*\n", re.MULTILINE)
+_MANUAL_NAME = re.compile(
+    r"(?:\.(?:\\\"[^\n]*|PP)?\n)*+(?:([^.\n][^\n]*)|\.Nm ([^\s,]+)[^\n]*\n(?:\.Nm [^\n]*\n)*+\.Nd ([^\n]+))"
+)
+"""The name of a program and what it does, in the first section of its manual page, whose heading may be in any
+language."""
 MANUAL_PAGE = re.compile(r"^\.(?:TH|Dd) ", re.MULTILINE)
 """The first macro of a manual page."""
-MANUAL_WITHIN = 1_000
-"""The number of characters at the beginning of a manual page in which its first macro stands."""
+MANUAL_WITHIN = 16_384
+"""The number of characters at the beginning of a manual page in which its first macro stands, below a license."""
 
 
 def readable_text(path: str, text: str) -> str:
@@ -87,9 +92,10 @@ def stated_title(path: str, text: str) -> str:
     if extension in {".tex", ".ltx"}:
         found = next((found for pattern in _LATEX_TITLES if (found := pattern.search(head))), None)
         return latex_argument(head[found.end() :][:LONGEST_ESCAPED_TITLE]) if found else ""
-    if MANUAL_PAGE.search(head, 0, MANUAL_WITHIN):
-        name = _MANUAL_NAME.search(head)
-        return name[1].strip() if name else ""
+    if page := MANUAL_PAGE.search(head):
+        section = _MANUAL_SECTION.search(text, page.end(), page.end() + TITLE_SEARCH_CHARACTERS)
+        name = _MANUAL_NAME.match(text, section.end()) if section else None
+        return "" if name is None else name[1].strip() if name[1] else f"{name[2]} - {name[3].strip()}"
     patterns = _TITLES.get(extension, ())
     return next((found[1].strip() for pattern in patterns if (found := pattern.search(head)) and found[1].strip()), "")
 

@@ -24,6 +24,9 @@ def only(path: Path, text: str) -> Document:
     return document
 
 
+LICENSE = '.\\" Redistribution and use are permitted.\n' * 90
+
+
 @pytest.mark.parametrize(
     ("name", "text", "title"),
     [
@@ -40,6 +43,9 @@ def only(path: Path, text: str) -> Document:
         ("gate.1", MANUAL, "gate - open a gate"),
         ("gate.3", '.TH GATE 3\n.SH "NAME"\ngate\n', "gate"),
         ("gate.1", ".Dd January 2, 2024\n.Dt GATE 1\n.Sh NAME\n.Nm gate\n", "gate.1"),
+        ("gate.1", ".Dd May 3, 2024\n.Sh BEZEICHNUNG\n.Nm gate ,\n.Nm sluice\n.Nd opens\n", "gate - opens"),
+        ("gate.1", f'{LICENSE}.TH GATE 1\n.SH 名前\n.\\" x\n.PP\ngate \\- 開く\n.SH X\nNo\n', "gate - 開く"),
+        ("gate.1", ".TH GATE 1\n.SH NAME\n.B gate\n.SH X\nNo\n", "gate.1"),
         ("a.adoc", "No heading.\n", "a.adoc"),
         ("a.conf", "= Brasko Weir\n", "a.conf"),
     ],
