@@ -15,8 +15,9 @@ import numpy as np
 
 from context_agent.policies.bridge.calibration import log_odds
 from context_agent.policies.bridge.candidates import Floats, Notes
-from context_agent.policies.bridge.features import STOP_KEYS, standard
+from context_agent.policies.bridge.features import standard
 from context_agent.policies.bridge.networks import document_rows
+from context_agent.policies.bridge.novelty import STOP_KEYS
 
 FEEDBACK_DOCUMENTS = 3
 """How many of the best documents the other candidates are compared with."""

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from context_agent._support.token_table import load_weights
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, Floats, Notes
-from context_agent.policies.bridge.features import DIRECT, has_digit
+from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
+from context_agent.policies.bridge.novelty import has_digit
 from context_agent.retrieval.late_interaction import late_interaction
 
 TEXT = (

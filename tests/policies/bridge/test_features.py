@@ -11,9 +11,10 @@ import pytest
 from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent._support.onnx import shipped_reader
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
-from context_agent.policies.bridge.features import COMPARED, DIRECT, Novelty
+from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import Expansion
 from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgment
+from context_agent.policies.bridge.novelty import COMPARED, Novelty
 from context_agent.testing.embedders import HashEmbedder
 
 
