@@ -20,10 +20,12 @@ _PAGE_HEADING = re.compile(r"<h1[\s>]", re.IGNORECASE)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _RST_HEADING = re.compile(
     r"^(?:([=\-~^\"'#*+`:._])\1{2,}[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}[ \t]*$"
-    r"|([^\s=\-~^\"'#*+`:.][^\n]*)\n([=\-~^\"'#*+`:._])\4{2,}[ \t]*$)",
+    r"|((?:``?|:[a-z][a-z:]{0,30}:`)?[^\s=\-~^\"'#*+`:.][^\n]*)\n([=\-~^\"'#*+`:._])\4{2,}[ \t]*$)",
     re.MULTILINE,
 )
 """A title with a line of punctuation below it, or with such lines above and below it."""
+_RST_MARKS = re.compile(r"(?::[a-z][a-z:]{0,30}:(?=`))?``?[!~]?")
+"""The marks of code and of names in a title, such as :mod:`!json`."""
 TITLE_SEARCH_CHARACTERS = 16_384
 """The number of characters of a Markdown file in which its title is searched."""
 
@@ -54,7 +56,7 @@ def read_rst(reading: Reading) -> Iterator[Document]:
     """Yield the unchanged reStructuredText, titled by its first heading."""
     text = unix_lines(decoded(reading, content(reading)).text)
     heading = next((match[2] or match[3] for match in _RST_HEADING.finditer(text[:TITLE_SEARCH_CHARACTERS])), "")
-    yield document(reading, text, heading)
+    yield document(reading, text, _RST_MARKS.sub("", heading))
 
 
 def read_html(reading: Reading) -> Iterator[Document]:

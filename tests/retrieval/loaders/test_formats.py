@@ -267,6 +267,9 @@ def test_attached_messages_that_are_encoded_or_too_deep_are_named(tmp_path: Path
     [
         ("========\nThe Weir\n========\n\nText.", "The Weir"),
         (".. note: x\n\nThe Weir\n--------\n\nText.\n\nMore\n====\n", "The Weir"),
+        (":mod:`!weir` --- The gates\n=========================\n\nText.\n", "weir --- The gates"),
+        ("``WEIR`` of :py:class:`~gates.Gate`\n===================================\n", "WEIR of gates.Gate"),
+        (":date: 2024\n\nText.\n", "a"),
         ("Only text.\n", "a"),
     ],
 )
