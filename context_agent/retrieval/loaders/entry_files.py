@@ -1,6 +1,7 @@
-"""The readers of files whose entries are chunks: bibliographies, directories, notes of Anki, and bookmarks of browsers.
+"""The readers of files whose entries are chunks.
 
-The formats of bibliographies are BibTeX, RIS, EndNote's and PubMed's. A directory is in LDIF (RFC 2849).
+These are bibliographies (BibTeX, RIS, EndNote's and PubMed's), directories (LDIF, RFC 2849), manuals in GNU's Info
+format, notes of Anki, and bookmarks of browsers.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ FORMATS = {
     ".ris": EntryFormat(re.compile(r"^TY  - ", re.M), (re.compile(r"^(?:T1|TI|CT|BT)  - ?([^\n]+)", re.M),)),
     ".enw": EntryFormat(re.compile(r"^%0 ", re.M), (re.compile(r"^%T ([^\n]+)", re.M),)),
     ".nbib": EntryFormat(re.compile(r"^PMID- ", re.M), (re.compile(r"^TI  - ([^\n]+(?:\n {6}[^\n]+)*)", re.M),)),
+    **dict.fromkeys(
+        (".info", *(f".info-{number}" for number in range(1, 10))),
+        EntryFormat(re.compile("^\x1f\n", re.M), (re.compile(r"\AFile: [^\n]*?\bNode: ([^,\n]+)"),)),
+    ),
     ".ldif": EntryFormat(
         re.compile(r"^dn:", re.I | re.M),
         (re.compile(r"^cn: ([^\n]+)", re.I | re.M), re.compile(r"^dn: ([^\n]+)", re.I | re.M)),
@@ -70,17 +75,17 @@ def read_entries(reading: Reading) -> Iterator[Document]:
     for found, following in pairwise([*begun, None]):
         if found is not None and len(sections) < MAX_ENTRIES:
             end = following.start() if following else len(text)
-            label = _label(form, found, text[found.start() : min(end, found.start() + TITLE_WITHIN)])
+            label = _label(form, found, text[found.start() : min(end, found.start() + TITLE_WITHIN)].lstrip("\x1f\n"))
             sections.append(Section(found.start(), end, f"{name}: {label}" if label else name))
-    yield document(reading, text, name, sections=tuple(sections))
+    yield document(reading, text, name if sections else PurePath(reading.path).name, sections=tuple(sections))
 
 
 def _label(form: EntryFormat, begun: re.Match[str], entry: str) -> str:
     title = next((found[1] for pattern in form.titles if (found := pattern.search(entry))), "")
+    if title.startswith('"'):
+        title = "{" + title[1:].partition('"')[0] + "}"
     if title.startswith("{"):
         title = latex_argument(title)
-    elif title.startswith('"'):
-        title = title[1:].partition('"')[0]
     key = begun[1] if begun.re.groups else ""
     return one_line(f"{title} ({key})" if title and key else title or key)[:MAX_LABEL]
 

@@ -28,7 +28,9 @@ _TITLES: Mapping[str, tuple[re.Pattern[str], ...]] = {
 }
 """The patterns of a title, by extension. The first one that is found counts."""
 _LATEX_TITLES = (re.compile(r"\\title\*?(?=[\[{])"), re.compile(r"\\(?:chapter|section)\*?(?=[\[{])"))
-_LATEX_MARKS = re.compile(r"\\(?:[a-zA-Z]{1,40}\*?|\\)|[$~]")
+_LATEX_LOGO = re.compile(r"\\(?=[a-zA-Z]{0,10}TeX(?![a-zA-Z]))")
+"""The mark of a name such as TeX, LaTeX and BibTeX."""
+_LATEX_MARKS = re.compile(r"\\(?:[a-zA-Z]{1,40}\*?|\\|(?=[&%#_]))|[$~]")
 _WITHOUT_BRACES = str.maketrans("", "", "{}")
 _ACCENTS = dict(zip("`'^~\"=.uvHcdbrk", map(chr, (
     0x300, 0x301, 0x302, 0x303, 0x308, 0x304, 0x307, 0x306, 0x30C, 0x30B, 0x327, 0x323, 0x331, 0x30A, 0x328
@@ -108,7 +110,7 @@ def latex_argument(text: str) -> str:
     for end, character in enumerate(text):
         depth += {"{": 1, "}": -1}.get(character, 0)
         if depth <= 0:
-            return _LATEX_MARKS.sub(" ", text[:end]).translate(_WITHOUT_BRACES).strip()
+            return _LATEX_MARKS.sub(" ", _LATEX_LOGO.sub("", text[:end])).translate(_WITHOUT_BRACES).strip()
     return ""
 
 

@@ -30,7 +30,7 @@ BIBTEX = r"""% A list of works
 }
 
 @Book(weir,
-  title = "Weirs of the north",
+  title = "{Weirs} \& mills in {{\BibTeX}}",
   year = {1999}
 )
 @misc{plain, year = 2000}
@@ -43,6 +43,10 @@ LDIF = (
     + base64.b64encode("Müllerin\nam Wehr".encode()).decode()
     + "\njpegPhoto:: /9j/4AAQ\n AAAA\n\ndn: ou=Staff,\n dc=mill\nou: Staff\n"
 )
+INFO = (
+    "This is works.info.\n\n\x1f\nFile: works.info,  Node: Top,  Next: Gates\n\nWorks\n\n"
+    "\x1f\nFile: works.info,  Node: The gates,  Prev: Top\n\nGates open.\n\n\x1f\nTag Table:\nNode: Top\x7f24\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +55,13 @@ LDIF = (
         (
             "works.bib",
             BIBTEX,
-            ["Über formal unentscheidbare Sätze (goedel31)", "Weirs of the north (weir)", "plain"],
+            ["Über formal unentscheidbare Sätze (goedel31)", "Weirs & mills in BibTeX (weir)", "plain"],
         ),
         ("works.ris", RIS, ["Weirs of the north", "Mills"]),
         ("works.nbib", PUBMED, ["A long title that goes on here.", "Mills"]),
         ("works.enw", ENDNOTE, ["Weirs of the north", None]),
+        ("works.info", INFO, ["Top", "The gates", None]),
+        ("works.info-2", INFO, ["Top", "The gates", None]),
         ("works.ldif", LDIF, ["Ann Weir", "ou=Staff,dc=mill"]),
     ],
 )
@@ -84,7 +90,7 @@ def test_encoded_values_of_a_directory_are_read(tmp_path: Path) -> None:
 def test_a_file_without_entries_is_a_text(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("Only words.\n")
     document = only(tmp_path / name)
-    assert (document.text, document.sections) == ("Only words.\n", ())
+    assert (document.title, document.text, document.sections) == (name, "Only words.\n", ())
 
 
 def test_each_note_of_anki_is_a_section(tmp_path: Path) -> None:
