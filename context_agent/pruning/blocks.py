@@ -33,7 +33,7 @@ MOST_SHORT = 2_000
 LOG_PREFIX = 48
 """The number of characters of a log entry in which its time and level are searched."""
 LONGEST_LABEL = 120
-_PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)+")
+_PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)++")
 _TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
 _HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)
 """A heading of Markdown, or of HTML, which other tags may precede."""
@@ -63,7 +63,7 @@ _SECTION = re.compile(
 )
 """The first line of a section of settings: `[name]`, or `name:` above an indented line."""
 _RECORD = re.compile(
-    r"^(?:commit [0-9a-f]{7,64}\b|(?P<mark>[_=-])(?P=mark){2,} \S[^\n]* (?P=mark){3,}[ \t\r]*$"
+    r"^(?:commit [0-9a-f]{7,64}\b|(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
     r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S)",
     re.M,
 )

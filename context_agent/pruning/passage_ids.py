@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-_REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}\b(?:-p\d{1,9}\b)?(?:, ?p\d{1,9}\b(?:-p\d{1,9}\b)?)*)", re.I)
+_REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}\b(?:-p\d{1,9}\b)?(?:, ?p\d{1,9}\b(?:-p\d{1,9}\b)?)*+)", re.I)
 _ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
 LONGEST_RANGE = 100_000
 """The most ids of one range that count. New ids lie beyond the requested ones, and must not get too long to request."""

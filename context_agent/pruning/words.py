@@ -61,7 +61,7 @@ def _written_terms(text: str) -> list[str]:
 @cache
 def _term() -> re.Pattern[str]:
     character = r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-    return re.compile(rf"{_ASCII_TERM.pattern}|{character}|(?:[^\W\d_A-Za-z][{vowel_signs()}]*)+")
+    return re.compile(rf"{_ASCII_TERM.pattern}|{character}|(?:[^\W\d_A-Za-z][{vowel_signs()}]*)++")
 
 
 @lru_cache(maxsize=1 << 16)

@@ -25,7 +25,7 @@ SHORTEST_WORD = 3
 
 
 _FIGURE = re.compile(
-    rf"(?<![\w.])(\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?)\s*(%|(?:percent|{'|'.join(SCALES)})\b)?",
+    rf"(?<![\w.])(\d{{1,3}}(?:,\d{{3}})++(?:\.\d+)?|\d+(?:\.\d+)?)\s*(%|(?:percent|{'|'.join(SCALES)})\b)?",
     re.I,
 )
 

@@ -737,6 +737,7 @@ def _texts(size: int, randomness: random.Random) -> Iterator[HostileFile]:
         ("marks", ("a" + "\u0301" * (size // 2)).encode(), "accents on one letter"),
         ("joined", ("\U0001f468\u200d" * (size // 7)).encode(), "emoji that are joined"),
         ("returns", b"\r" * size, "carriage returns"),
+        ("chat", repeated(b"1/1/20, 1:00 - a: x\n", size), "tiny messages of a chat"),
     ):
         yield HostileFile(f"{name}.txt", data, f"a text of {attack}")
 

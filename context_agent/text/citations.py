@@ -12,7 +12,7 @@ from context_agent.text.words import words
 MIN_QUOTED_WORDS = 4
 """A quotation with fewer words is not checked, because most short quotations are names or titles."""
 QUOTATION = re.compile(r'"([^"]{1,1000})"|“([^“”]{1,1000})”|„([^„“”]{1,1000})[“”]|«([^«»]{1,1000})»')
-_CITATION = re.compile(r"\[(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\]")
+_CITATION = re.compile(r"\[(\d{1,6}(?:\s*[,;]\s*\d{1,6})*+)\]")
 _ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?\[?(?:\.\.\.|…)\]?\s*+")
 
 

@@ -33,7 +33,7 @@ LONGEST_CLOSING = 8
 LONGEST_ABBREVIATION = 12
 _TERMINATED = re.compile(rf"[{STOPS}{WIDE_STOPS}][{CLOSERS}]*\Z")
 _ABBREVIATED = re.compile(
-    r"(?:\A|[\s(\[\"'“‘])(?:[A-Z]|(?:[A-Za-z]\.)+[A-Za-z]|Mrs?|Ms|Drs?|Prof|St|Mt|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Maj|Gov|Sen"
+    r"(?:\A|[\s(\[\"'“‘])(?:[A-Z]|[A-Za-z](?:\.[A-Za-z])++|Mrs?|Ms|Drs?|Prof|St|Mt|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Maj|Gov|Sen"
     r"|Rep|Pres|Jr|Sr|vs|cf|al|approx|ca|[Nn]os?|[Vv]ol|[Ff]igs?|[Ee]qs?|[Ss]ec|[Cc]h|pp?|eds?|Inc|Ltd|Co|Corp|Dept"
     r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h)\.\Z"
 )

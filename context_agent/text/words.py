@@ -13,7 +13,7 @@ from itertools import pairwise
 from context_agent.text.normalization import vowel_signs, without_marks, without_silent
 from context_agent.text.scripts import SPACED, segmented, unspaced
 
-_WORD = re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
+_WORD = re.compile(r"\d+(?:\.\d++)++|[^\W_]+")
 _POSSESSIVE = re.compile(r"['’]s\b")
 _BRACKETED = re.compile(r"(?:(?<!\s)\s++)?[(\[].{0,200}?[)\]]")
 _VERSION = re.compile(r"\bv(?=\d)")
@@ -87,7 +87,7 @@ def words(text: str) -> list[str]:
 
 @cache
 def _word_with_vowel_signs() -> re.Pattern[str]:
-    return re.compile(rf"\d+(?:\.\d+)+|[^\W_]+(?:[{vowel_signs()}]+[^\W_]*)*+")
+    return re.compile(rf"\d+(?:\.\d++)++|[^\W_]+(?:[{vowel_signs()}]+[^\W_]*)*+")
 
 
 def months_in_digits(text: str) -> list[str]:

@@ -87,6 +87,7 @@ def test_the_files_of_a_seed_are_the_same() -> None:
         ("nulls.parquet", 4 * MB),
         ("line.jsonl.gz", 15 * MB),
         ("uuencode.eml", 4 * MB),
+        ("chat.txt", 8 * MB),
     ],
 )
 def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) -> None:

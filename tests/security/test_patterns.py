@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.support.patterns import Found, hostile_texts, package_patterns
+from tests.support.patterns import Found, hostile_texts, package_patterns, remembers_each_turn
 
 SIZES = (20, 500, 4_000, 16_000)
 """Characters. An exponential pattern fails at the first, a cubic one at the second, a quadratic one at the others."""
@@ -25,7 +25,7 @@ EXAMPLES = {
     "context_agent.policies.chat.refusals:f'\\\\b{name}\\\\b'": r"\bseed\b",
     "context_agent.policies.tokens.vocabularies:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
     "context_agent.retrieval.text_units:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
-    "context_agent.pruning.words:signs": r"[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f]|(?:[^\W\d_A-Za-z][\u093e]*)+",
+    "context_agent.pruning.words:signs": r"[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f]|(?:[^\W\d_A-Za-z][\u093e]*)++",
     "context_agent.retrieval.calibration:re.escape(term)": r"tide",
     "context_agent.retrieval.loaders.markup:closing": r"</script(?=[\s/>])[^>]*>?",
     "context_agent.retrieval.loaders.markup:attribute": (
@@ -50,6 +50,12 @@ BOUNDED = {
     "synth_data.links.link_graph:_TITLE_BEFORE": (500, "the last characters before a name"),
 }
 """Patterns that meet at most so many characters."""
+
+REMEMBERING = {
+    "retrieval.index.grep:_PATTERN_TOKEN": "a pattern of at most 4,096 characters",
+    "retrieval.index.grep:_IN_GROUP": "the same",
+}
+"""Patterns with a loop that remembers its turns, and the short texts that they meet."""
 
 
 @cache
@@ -95,6 +101,14 @@ def test_a_pattern_takes_linear_time(pattern: Found) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_pattern_that_is_built_at_run_time_takes_linear_time(name: str) -> None:
     assert_linear(Found(name, "", name, re.compile(EXAMPLES[name], re.M | re.S | re.I)))
+
+
+def test_no_pattern_remembers_a_turn_for_every_few_characters() -> None:
+    """Otherwise, a text of 30 MB could take gigabytes."""
+    examples = {name: re.compile(source, re.M | re.S | re.I) for name, source in EXAMPLES.items()}
+    patterns = {pattern.id: pattern.pattern for pattern in STATIC if pattern.pattern is not None} | examples
+    costly = {name.removeprefix("context_agent.") for name, pattern in patterns.items() if remembers_each_turn(pattern)}
+    assert costly == set(REMEMBERING)
 
 
 def test_every_pattern_that_is_built_at_run_time_has_an_example() -> None:

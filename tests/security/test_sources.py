@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +267,48 @@ def test_pipes_and_sockets_in_a_folder_are_reported(tmp_path: Path) -> None:
         documents, reasons = read(tmp_path)
     assert documents == []
     assert reasons == ["the path is neither a file nor a folder"] * 2
+
+
+# Exported chats ---------------------------------------------------------------------------------------------------
+
+CHATS: tuple[Any, ...] = (
+    {"title": "t", "messages": [{"sender_name": "a", "timestamp_ms": 1_600_000_000_000, "content": "x"}]},
+    {"channel": {"name": "c"}, "messages": [{"author": {"name": "a"}, "timestamp": "2020-01-01", "content": "x"}]},
+    {"chats": {"list": [{"messages": [{"from": "a", "date": "2020-01-01", "text": ["x", {"text": "y"}]}]}]}},
+    {"room_name": "r", "messages": [{"sender": "a", "origin_server_ts": 1.6e12, "content": {"body": "x"}}]},
+    {"displayName": "d", "MessageList": [{"from": "a", "originalarrivaltime": "2020-01-01", "content": "<b>x"}]},
+    {"value": [{"from": {"user": {"displayName": "a"}}, "createdDateTime": "2020-01-01", "body": {"content": "x"}}]},
+    {"id": "i", "conversations": [{"from": "a", "value": "x"}]},
+    {"uuid": "u", "chat_messages": [{"sender": "a", "created_at": "2020-01-01", "content": [{"text": "x"}]}]},
+    {"id": "i", "current_node": "n", "mapping": {"n": {"parent": None, "message": {
+        "author": {"role": "user"}, "content": {"parts": ["x"]}, "create_time": 1.6e9}}}},
+    [{"ts": "1600000000.1", "user": "U1", "text": "x <@U1>", "user_profile": {"display_name": "d"}}],
+    {"messages": [{"role": "user", "content": "x", "timestamp": 1_600_000_000, "name": "n"}]},
+)  # fmt: skip
+FIELD_VALUES: tuple[Any, ...] = (
+    None, True, 10**400, -(10**400), 1e308, float("nan"), float("-inf"), "", "9" * 5_000, "\0\ud800\u202e", [], [[[]]],
+    {}, {"text": {"text": 1}},
+)  # fmt: skip
+
+
+def with_each_value(tree: Any) -> Iterator[Any]:
+    """Yield the tree with each value of `FIELD_VALUES` in each place."""
+    yield from FIELD_VALUES
+    if isinstance(tree, dict):
+        yield from ({**tree, key: changed} for key, value in tree.items() for changed in with_each_value(value))
+    elif isinstance(tree, list):
+        yield from (
+            [*tree[:at], changed, *tree[at + 1 :]] for at, one in enumerate(tree) for changed in with_each_value(one)
+        )
+
+
+@pytest.mark.parametrize(
+    "chat", CHATS, ids=lambda chat: "-".join(list(chat)[:2]) if isinstance(chat, dict) else "slack"
+)
+def test_any_value_in_any_field_of_an_exported_chat_is_read_or_reported(tmp_path: Path, chat: Any) -> None:
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps(chat))
+    assert "x" in read(file)[0][0].text
+    for changed in with_each_value(chat):
+        file.write_text(json.dumps(changed))
+        assert any(read(file)), changed

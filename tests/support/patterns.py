@@ -14,6 +14,8 @@ import context_agent
 
 PACKAGE = Path(context_agent.__file__).parent
 METHODS = frozenset(("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"))
+MOST_TURNS = 20_000
+"""The most turns of a loop that may be remembered."""
 ANCHORED = frozenset(("match", "fullmatch"))
 """Methods that try one start only."""
 
@@ -105,6 +107,43 @@ def _compiled(module: str, call: ast.Call, method: str) -> re.Pattern[Any] | Non
         return None
 
 
+def remembers_each_turn(pattern: re.Pattern[Any]) -> bool:
+    """Return True if the pattern has a loop without a bound that remembers each turn, to go back to it.
+
+    A turn takes about 100 bytes. A loop over single characters and a possessive loop, as `(?:ab)++`, remember none.
+    """
+    return _remembers(_tree(pattern))
+
+
+def _tree(pattern: re.Pattern[Any]) -> Any:
+    is_text = isinstance(pattern.pattern, str)
+    source = pattern.pattern if is_text else pattern.pattern.decode("latin-1")
+    return re._parser.parse(source, pattern.flags if is_text else pattern.flags & ~re.U)  # type: ignore[attr-defined]
+
+
+def _remembers(items: Any) -> bool:
+    for op, value in items:
+        loops = str(op) in ("MAX_REPEAT", "MIN_REPEAT")
+        is_single = loops and len(value[2]) == 1 and str(value[2][0][0]) in ("LITERAL", "NOT_LITERAL", "IN", "ANY")
+        if loops and value[1] > MOST_TURNS and not is_single:
+            return True
+        if any(map(_remembers, _inside(str(op), value))):
+            return True
+    return False
+
+
+def _inside(op: str, value: Any) -> Sequence[Any]:
+    """Return the parts that a node of a pattern consists of."""
+    if op in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+        return [value[2]]
+    if op == "GROUPREF_EXISTS":
+        return [part for part in value[1:] if part]
+    places = {"SUBPATTERN": 3, "ASSERT": 1, "ASSERT_NOT": 1}
+    if op in places:
+        return [value[places[op]]]
+    return list(value[1]) if op == "BRANCH" else [value] if op == "ATOMIC_GROUP" else []
+
+
 # Texts ------------------------------------------------------------------------------------------------------------
 
 CHARACTERS = "a A0.\n\t-_<>[](){}\"'`,;:!?#|/\\é漢。\x00"
@@ -115,7 +154,7 @@ MOST_UNITS = 6
 def hostile_texts(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
     """Yield texts of about this length: for each loop what leads to it, its body again and again, and a mismatch."""
     source = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
-    tree = re._parser.parse(source, pattern.flags & ~re.U if isinstance(pattern.pattern, bytes) else pattern.flags)  # type: ignore[attr-defined]
+    tree = _tree(pattern)
     literals = "".join(dict.fromkeys(char for char in source if not char.isalnum())) + CHARACTERS
     sampler = _Sampler("".join(dict.fromkeys(literals)))
     whole = sampler.sample(tree)

@@ -17,7 +17,7 @@ from context_agent.errors import ConfigError
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 """Names that always mean this machine. If a page's own name was made to resolve to this machine, its requests have
 another name in the Host header."""
-_HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?")
+_HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*+\.?")
 _SAME_ORIGIN = ("same-origin", "none")
 """Values of `Sec-Fetch-Site` for the server's own pages, and for an address that the user entered."""
 

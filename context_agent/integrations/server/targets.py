@@ -20,7 +20,7 @@ _OVERLONG_UTF8 = re.compile(rb"[\xc0\xc1]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]")
 _LOOKALIKE_SEPARATORS = str.maketrans({**dict.fromkeys("\\⁄∕⧸∖⧵⧹¥₩", "/"), "。": "."})
 """What a server may read as a slash or a dot, beyond what Unicode's compatibility forms already fold."""
 _PARENT_SEGMENT = re.compile(r"/\.\.+(?=[/;:?#]|$)")
-_EMPTY_FIRST_SEGMENT = re.compile(r"/(?:\.(?:;[^/]*)?/)*(?:;[^/]*)?/")
+_EMPTY_FIRST_SEGMENT = re.compile(r"/(?:\.(?:;[^/]*)?/)*+(?:;[^/]*)?/")
 """An empty first segment: a server may read what follows it as the name of a host."""
 
 

@@ -21,7 +21,7 @@ _CONTEXT = re.compile(
 )
 _LENGTH = re.compile(
     r"(?:(?:context|model).{0,3}(?:length|size|window)|n_ctx|max_model_len)\\?[\"']?"
-    r"(?: is| of| limit|:|=|\s|\()*(?P<n>\d[\d,]{2,9})"
+    r"(?: is| of| limit|:|=|\s|\()*+(?P<n>\d[\d,]{2,9})"
     # Anthropic writes: prompt is too long, N tokens > N maximum.
     r"|(?:too long|context limit): .{0,40}> (?P<most>\d[\d,]{2,9})",
     re.I,

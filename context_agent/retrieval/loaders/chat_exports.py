@@ -147,7 +147,7 @@ def _repaired(chat: ChatFormat, text: str) -> str:
 def _time(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value if isinstance(value, str) else ""
-    return moment(value / 1_000 if value > MILLISECONDS_FROM else value)
+    return moment(value // 1_000 if value > MILLISECONDS_FROM else value)
 
 
 def moment(seconds: object) -> str:

@@ -38,11 +38,11 @@ class EntryFormat:
 FORMATS = {
     ".bib": EntryFormat(
         re.compile(r"^[ \t]*@(?!comment|preamble|string)[a-z]+[ \t]*[{(][ \t]*([^\s,{}()]*)", re.I | re.M),
-        (re.compile(r'^[ \t]*title[ \t]*=[ \t]*([{"][^\n]*(?:\n[ \t]+[^\s@][^\n=]*$)*)', re.I | re.M),),
+        (re.compile(r'^[ \t]*title[ \t]*=[ \t]*([{"][^\n]*(?:\n[ \t]+[^\s@][^\n=]*$)*+)', re.I | re.M),),
     ),
     ".ris": EntryFormat(re.compile(r"^TY  - ", re.M), (re.compile(r"^(?:T1|TI|CT|BT)  - ?([^\n]+)", re.M),)),
     ".enw": EntryFormat(re.compile(r"^%0 ", re.M), (re.compile(r"^%T ([^\n]+)", re.M),)),
-    ".nbib": EntryFormat(re.compile(r"^PMID- ", re.M), (re.compile(r"^TI  - ([^\n]+(?:\n {6}[^\n]+)*)", re.M),)),
+    ".nbib": EntryFormat(re.compile(r"^PMID- ", re.M), (re.compile(r"^TI  - ([^\n]+(?:\n {6}[^\n]+)*+)", re.M),)),
     **dict.fromkeys(
         (".info", *(f".info-{number}" for number in range(1, 10))),
         EntryFormat(re.compile("^\x1f\n", re.M), (re.compile(r"\AFile: [^\n]*?\bNode: ([^,\n]+)"),)),

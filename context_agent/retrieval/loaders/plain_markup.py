@@ -55,7 +55,7 @@ _ACCENT = re.compile(
 )
 _LETTER = re.compile(r"\{\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])\}|\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])(?:\{\}|[ ](?=[a-z]))")
 _CAPITAL = re.compile(r"(?<![\\a-zA-Z\]}])\{([A-Z]{1,20})\}(?=[a-z])")
-_UNICODE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+_UNICODE = re.compile(r"(?:\\u[0-9a-fA-F]{4})++")
 _MANUAL_FONT = re.compile(r"\\f(?:\[[^\]\n]{0,20}\]|\([^\n]{2}|[^\n])")
 _MANUAL_ESCAPES = {
     r"\-": "-", r"\(oq": "‘", r"\(cq": "’", r"\(lq": "“", r"\(rq": "”", r"\(aq": "'", r"\(dq": '"', r"\(em": "—",

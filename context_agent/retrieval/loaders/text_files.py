@@ -19,8 +19,8 @@ _HEADING = re.compile(r"^ {0,3}(?:#{1,6}[ \t]+([^\n]*)|([^\s#>|][^\n]*)\n {0,3}=
 _PAGE_HEADING = re.compile(r"<h1[\s>]", re.IGNORECASE)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _RST_HEADING = re.compile(
-    r"^(?:([=\-~^\"'#*+`:._])\1{2,}[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}[ \t]*$"
-    r"|((?:``?|:[a-z][a-z:]{0,30}:`)?[^\s=\-~^\"'#*+`:.][^\n]*)\n([=\-~^\"'#*+`:._])\4{2,}[ \t]*$)",
+    r"^(?:([=\-~^\"'#*+`:._])\1{2,}+[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}+[ \t]*$"
+    r"|((?:``?|:[a-z][a-z:]{0,30}:`)?[^\s=\-~^\"'#*+`:.][^\n]*)\n([=\-~^\"'#*+`:._])\4{2,}+[ \t]*$)",
     re.MULTILINE,
 )
 """A title with a line of punctuation below it, or with such lines above and below it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from context_agent.retrieval.loaders.turns import Turn
@@ -19,21 +19,24 @@ _MESSAGE = re.compile(
 _Numbers = tuple[int, int, int]
 
 
-def read_turns(text: str) -> list[Turn]:
-    """Return the messages of a chat. If the text is not a chat, return an empty list."""
+def read_turns(text: str) -> Iterator[Turn]:
+    """Yield the messages of a chat. If the text is not a chat, yield nothing.
+
+    The text is read twice, so that the messages of a long chat need not be in memory.
+    """
     first = [line for line in text[:SAMPLE_CHARACTERS].split("\n") if line.strip()]
     begun = [head for line in first if (head := _MESSAGE.match(line))]
     if not first or not _MESSAGE.match(first[0]) or len(begun) < 2 or not any(head[7] for head in begun):
-        return []
-    messages = list(_messages(text.split("\n")))
-    order = _order([numbers for _, numbers, _ in messages], begun[0][3])
-    return [Turn(head[7] or "", _time(head, numbers, order), "\n".join(words)) for head, numbers, words in messages]
+        return
+    order = _order((numbers for _, numbers, _ in _messages(text)), begun[0][3])
+    for head, numbers, words in _messages(text):
+        yield Turn(head[7] or "", _time(head, numbers, order), "\n".join(words))
 
 
-def _messages(lines: Iterable[str]) -> Iterator[tuple[re.Match[str], _Numbers, list[str]]]:
+def _messages(text: str) -> Iterator[tuple[re.Match[str], _Numbers, list[str]]]:
     """Yield the first line of each message, the numbers of its date, and its words."""
     current: tuple[re.Match[str], _Numbers, list[str]] | None = None
-    for line in lines:
+    for line in _lines(text):
         if head := _MESSAGE.match(line):
             if current:
                 yield current
@@ -44,13 +47,25 @@ def _messages(lines: Iterable[str]) -> Iterator[tuple[re.Match[str], _Numbers, l
         yield current
 
 
-def _order(dates: Sequence[_Numbers], sign: str) -> str:
+def _lines(text: str) -> Iterator[str]:
+    """Yield one line at a time. A list of all lines could take many times the memory of the text."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
+
+
+def _order(dates: Iterable[_Numbers], sign: str) -> str:
     """Return `ymd`, `dmy` or `mdy`. If the dates do not show their order, return ""."""
-    if any(first > 31 for first, _, _ in dates):
+    first = second = 0
+    for numbers in dates:
+        first, second = max(first, numbers[0]), max(second, numbers[1])
+    if first > 31:
         return "ymd"
-    if sign == "." or any(first > 12 for first, _, _ in dates):
+    if sign == "." or first > 12:
         return "dmy"
-    return "mdy" if any(second > 12 for _, second, _ in dates) else ""
+    return "mdy" if second > 12 else ""
 
 
 def _time(head: re.Match[str], numbers: _Numbers, order: str) -> str:

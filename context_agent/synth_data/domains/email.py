@@ -21,7 +21,7 @@ from context_agent.retrieval.loaders.reading import with_day
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
-_REPLY = re.compile(r"^(?:\s*+(?:re|fw|fwd|aw|wg|sv|antw)\s*+(?:\[\d++\]\s*+)?:)+\s*+", re.I)
+_REPLY = re.compile(r"^(?:\s*+(?:re|fw|fwd|aw|wg|sv|antw)\s*+(?:\[\d++\]\s*+)?:)++\s*+", re.I)
 
 
 def load_threads(

@@ -42,7 +42,7 @@ _PREPOSITION = re.compile(r"\b(?:in|at|near|from|to)\s+$")
 _CLOSING = ("", *",.;:!?'’")
 _PRONOUN = re.compile(r"(He|She|It|They|His|Her|Its|Their)\b")
 _COUNTED = re.compile(
-    r"(?<![\d.,$£€-])(?<!\b[Tt]he )\b(?P<y>\d{1,3}(?:,\d{3})+|\d{1,3}) (?P<what>[a-z]{3,}s)\b(?! ago)"
+    r"(?<![\d.,$£€-])(?<!\b[Tt]he )\b(?P<y>\d{1,3}(?:,\d{3})++|\d{1,3}) (?P<what>[a-z]{3,}s)\b(?! ago)"
 )
 _LOWER = re.compile(r"(?<![\w'’])[a-z]{3,}(?![\w'’])")
 _IN_YEAR = re.compile(r"\b[Ii]n (?P<y>(?:1[0-9]|20)\d\d)\b(?![–—/-])")

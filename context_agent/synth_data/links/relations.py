@@ -14,7 +14,7 @@ DATE = rf"(?:\d{{1,2}}(?:st|nd|rd|th)? {MONTH},? \d{{3,4}}|{MONTH} \d{{1,2}},? \
 _OPENS = r"^[^(]{0,90}\("
 """A pattern for the start of a first sentence, up to its brackets."""
 _WORD = r"[A-Z][\w.'’&-]*"
-_NAME = rf"(?P<y>(?:the )?{_WORD}(?: (?:{_WORD}|of|the|de|la|von|van|and(?= {_WORD} (?:University|College|County))))*)"
+_NAME = rf"(?P<y>(?:the )?{_WORD}(?: (?:{_WORD}|of|the|de|la|von|van|and(?= {_WORD} (?:University|College|County))))*+)"
 
 
 @dataclass(frozen=True, slots=True)
