@@ -670,6 +670,17 @@ def _pdf_structures(size: int) -> Iterator[HostileFile]:
     yield HostileFile("object-arrays.pdf", pdf([catalogue, b"[" * size]), "an object of arrays inside each other")
 
 
+def _long_names(size: int) -> Iterator[HostileFile]:
+    """Yield files that state a name once, as half of the file, and refer to it again and again."""
+    name, rest = b"N" * (size // 2), size // 2
+    turns = b"Format: Start, Name, Text\nDialogue: 1,%b,%b" % (name, repeated(b"a" * 1_001 + b"\\N", rest))
+    yield HostileFile("speaker.ass", turns, "turns of one speaker")
+    message = b'[{"ts": "1", "user": "U1", "text": "%b", "user_profile": {"display_name": "%b"}}]'
+    yield HostileFile("mentions.json", message % (repeated(b"<@U1>", rest), name), "mentions of one user")
+    page = b"<!DOCTYPE NETSCAPE-Bookmark-file-1><H3>%b</H3>%b" % (name, repeated(b"<a href=x>", rest))
+    yield HostileFile("folder.html", page, "bookmarks of one folder")
+
+
 def _pages(size: int) -> Iterator[HostileFile]:
     for name, unit, attack in (
         ("less", b"<", "signs that begin a tag"),
@@ -796,6 +807,7 @@ _MAKERS: tuple[tuple[str, Callable[..., Iterator[HostileFile]]], ...] = (
     ("pdf", _pdf_files),
     ("pdf", _pdf_structures),
     ("html", _pages),
+    ("ass json html", _long_names),
     ("md rst ipynb txt", _texts),
     ("rtf", _rich_texts),
     ("ics vcf", _entries),

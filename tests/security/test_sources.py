@@ -285,6 +285,16 @@ CHATS: tuple[Any, ...] = (
     [{"ts": "1600000000.1", "user": "U1", "text": "x <@U1>", "user_profile": {"display_name": "d"}}],
     {"messages": [{"role": "user", "content": "x", "timestamp": 1_600_000_000, "name": "n"}]},
 )  # fmt: skip
+SESSIONS: tuple[Any, ...] = (
+    [{"type": "session_meta", "payload": {}},
+     {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [{"text": "x"}]}},
+     {"type": "response_item", "payload": {"type": "function_call", "name": "f", "arguments": "{}"}},
+     {"type": "response_item", "payload": {"type": "function_call_output", "output": '{"output": "y"}'}}],
+    [{"type": "user", "uuid": "u", "timestamp": "t", "message": {"role": "user", "content": "x"}},
+     {"type": "assistant", "uuid": "v", "message": {"role": "assistant", "content": [
+         {"type": "tool_use", "name": "f", "input": {"a": 1}}, {"type": "tool_result", "content": [{"text": "y"}]}]}}],
+    [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}, {"type": "function_call", "name": "f"}],
+)  # fmt: skip
 FIELD_VALUES: tuple[Any, ...] = (
     None, True, 10**400, -(10**400), 1e308, float("nan"), float("-inf"), "", "9" * 5_000, "\0\ud800\u202e", [], [[[]]],
     {}, {"text": {"text": 1}},
@@ -312,3 +322,14 @@ def test_any_value_in_any_field_of_an_exported_chat_is_read_or_reported(tmp_path
     for changed in with_each_value(chat):
         file.write_text(json.dumps(changed))
         assert any(read(file)), changed
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=["Codex", "Claude Code", "messages"])
+def test_any_value_in_any_field_of_a_session_is_read_or_reported(tmp_path: Path, session: Any) -> None:
+    file = tmp_path / "session.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in session))
+    assert len(read(file)[0]) == 1
+    for changed in with_each_value(session):
+        rows = changed if isinstance(changed, list) else [changed]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert any(read(file)) or not rows, changed

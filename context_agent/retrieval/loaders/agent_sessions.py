@@ -33,7 +33,7 @@ def is_session(rows: Sequence[object]) -> bool:
     if any(_is_claude_code(row) or _is_codex(row) for row in objects):
         return True
     roles = {row["role"] for row in objects if has_role(row)}
-    is_part = (has_role(row) or row.get("type") in {*_CALLS, *_RESULTS, "reasoning"} for row in objects[1:])
+    is_part = (has_role(row) or _kind(row) in {*_CALLS, *_RESULTS, "reasoning"} for row in objects[1:])
     return len(objects) == len(rows) and len(roles) > 1 and roles <= _ROLES and all(is_part)
 
 
@@ -61,9 +61,14 @@ def read_session(reading: Reading, rows: Iterable[object]) -> Document:
     return whole
 
 
+def _kind(row: Mapping[str, Any]) -> str:
+    kind = row.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
 def _is_claude_code(row: Mapping[str, Any]) -> bool:
     message = row.get("message")
-    is_message = row.get("type") in {"user", "assistant"} and isinstance(message, dict) and has_role(message)
+    is_message = _kind(row) in {"user", "assistant"} and isinstance(message, dict) and has_role(message)
     return is_message and not {"uuid", "sessionId", "session_id"}.isdisjoint(row)
 
 
@@ -78,7 +83,7 @@ def _turns(row: Mapping[str, Any]) -> Iterator[Turn]:
     part = row["payload"] if _is_codex(row) else row["message"] if _is_claude_code(row) else row
     if row.get("isMeta") or not isinstance(part, dict):
         return
-    kind = part.get("type")
+    kind = _kind(part)
     if has_role(part):
         yield from _messages(part["role"], time, part["content"])
     elif kind in _CALLS:

@@ -55,6 +55,8 @@ FORMATS = {
 """The formats, by extension."""
 _ENCODED = re.compile(r"^([\w.;-]{1,200}):: ?([^\n]*)$", re.M)
 _FOLDER = re.compile(r"h\d", re.I)
+LONGEST_FOLDER = 80
+"""The most characters of the name of a folder. The name is repeated in each bookmark of the folder."""
 BOOKMARKS = "<!doctype netscape-bookmark-file-1>"
 """The beginning of a file of bookmarks, in lower case. All browsers write such files."""
 ANKI = "#separator:"
@@ -133,7 +135,7 @@ def _bookmarks(page: str) -> Iterator[Entry]:
             if address:
                 yield _bookmark(name, address, folder, notes)
             name, address, notes = words, tag.get("href") if tag.name == "a" else "", ""
-            folder = folder if tag.name == "a" else words
+            folder = folder if tag.name == "a" else words[:LONGEST_FOLDER]
         elif tag.name == "dd":
             notes = words
     if address:

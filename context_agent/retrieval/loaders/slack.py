@@ -55,7 +55,7 @@ def slack_turns(messages: Iterable[object], users: Mapping[str, str]) -> Iterato
 
     def mentioned(mention: re.Match[str]) -> str:
         name = names.get(mention["user"]) or mention["name"]
-        return f"@{one_line(storable(name))[:LONGEST_MENTION]}" if name else mention[0]
+        return f"@{storable(one_line(name))[:LONGEST_MENTION]}" if name else mention[0]
 
     for message in found:
         user = string_of(message.get("user"))

@@ -49,14 +49,15 @@ def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name:
         title: The title of the conversation.
         name: A name that distinguishes the conversations of a file. It becomes part of the document's id.
     """
-    subject = one_line(storable(title))[:LONGEST_SUBJECT]
+    subject = storable(one_line(title))[:LONGEST_SUBJECT]
     parts: list[str] = []
     sections: list[Section] = []
     date, position = "", 0
     for turn in turns:
         if not (words := storable(unix_lines(turn.text)).strip()):
             continue
-        speaker, time = (one_line(storable(field))[:LONGEST_SPEAKER] for field in (turn.speaker, turn.time))
+        # A name may be in many turns, so it is shortened before anything else is done with it.
+        speaker, time = (storable(one_line(field))[:LONGEST_SPEAKER] for field in (turn.speaker, turn.time))
         heading = f"{speaker} ({time})" if speaker and time else speaker or time
         part = f"{heading}:\n{words}\n\n" if heading else f"{words}\n\n"
         if len(sections) < MOST_TURNS:
