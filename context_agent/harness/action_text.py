@@ -43,6 +43,21 @@ def ranking_text(ranking: Iterable[RankedId]) -> str:
     )
 
 
+def ranking_of(action: Action) -> tuple[RankedId, ...]:
+    """Return the ranking of an action, from its field or else from its text. It may be empty."""
+    return action.ranking if action.ranking is not None else parse_ranking(action.text)
+
+
+def final_text(action: Action) -> str:
+    """Return the final message of an action without calls.
+
+    If the action has a ranking that its text does not have in the published format, return the ranking in this format.
+    """
+    if action.text and (not action.ranking or parse_ranking(action.text)):
+        return action.text
+    return ranking_text(action.ranking or ())
+
+
 def parse_ranking(text: str) -> tuple[RankedId, ...]:
     """Return the ranking that a final message contains, in its order. It may be empty.
 

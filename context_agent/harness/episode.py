@@ -27,7 +27,7 @@ from enum import StrEnum
 
 from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
-from context_agent.harness.action_text import action_text, parse_ranking
+from context_agent.harness.action_text import action_text, ranking_of
 from context_agent.harness.policy import Assessment, Instructions
 from context_agent.harness.profile import Profile, default
 from context_agent.harness.ranking import Ranking, fallback_ranking, resolve, with_shown_documents
@@ -326,8 +326,7 @@ class Episode:
         if not fits:
             self.stop(StopReason.WINDOW)
         elif not action.calls:
-            ranked_ids = action.ranking if action.ranking is not None else parse_ranking(action.text)
-            self._end(StopReason.FINISHED, ranked_ids, empty_is_final=action.ranking == ())
+            self._end(StopReason.FINISHED, ranking_of(action), empty_is_final=action.ranking == ())
         else:
             await self._turn(action)
         self._acted_at = time.perf_counter()

@@ -209,14 +209,16 @@ class StepRows:
                     file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
     @staticmethod
-    def load(folder: Path, rank: int) -> StepRows:
-        """Return the rows that `save` wrote, bit by bit. If there are none, return empty rows.
+    def load(folder: Path, rank: int, ranks: int = 1) -> StepRows:
+        """Return the rows that `save` wrote, bit by bit.
+
+        If there are none, or if another number of ranks wrote them, return empty rows.
 
         Raises:
             DataError: If the file is damaged.
         """
         path = _rows_file(folder, rank)
-        if not path.is_file():
+        if len(list(folder.glob("rollouts-*.jsonl"))) != ranks or not path.is_file():
             return StepRows()
         try:
             with path.open(encoding="utf-8") as file:

@@ -57,6 +57,11 @@ def open_data(data: DataConfig, note: Notify) -> Iterator[TrainingData]:
             yield TrainingData(corpus, questions["train"], questions["dev"])
             return
         train, dev = (_read_questions(files, note) for files in (data.questions, data.dev))
+        if known := {question.question for question in train}.intersection(question.question for question in dev):
+            note(
+                f"{len(known)} questions of data.dev are also in data.questions, so the evaluation partly measures "
+                "what was trained"
+            )
         yield TrainingData(
             corpus, _with_indexed_gold(corpus, train, data, note), _with_indexed_gold(corpus, dev, data, note)
         )

@@ -15,7 +15,7 @@ from context_agent.errors import DataError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, contains_answer, gold_of, is_checkable
 from context_agent.eval.scoring import Replay
-from context_agent.harness.action_text import parse_ranking
+from context_agent.harness.action_text import ranking_of
 from context_agent.harness.episode import StopReason
 from context_agent.harness.ranking import resolve
 from context_agent.harness.trajectory import Trajectory
@@ -202,7 +202,7 @@ def _cited(trajectory: Trajectory) -> int:
     if not profile.fill_ranking:
         return len(trajectory.end.documents)
     last = [event.action for event in trajectory.events if isinstance(event, ActionTaken)][-1:]
-    named = [item for action in last for item in action.ranking or parse_ranking(action.text)]
+    named = [item for action in last for item in ranking_of(action)]
     *_, view = trajectory.views()
     return len(resolve(named, view, profile.max_ranking).documents)
 

@@ -138,7 +138,7 @@ def train(
             rank=run.rank,
         )
         if run.newest is not None:
-            loop.restore(run.newest.path)
+            loop.restore(run.newest.path, run.ranks)
         driver = LoopDriver(loop)
         trainer = driver.trainer = RowTrainer(
             loaded.model,

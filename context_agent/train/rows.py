@@ -11,11 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from context_agent.errors import TrajectoryError
+from context_agent.harness.action_text import ranking_of
+from context_agent.harness.tools import flatten_calls
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenRenderer
 from context_agent.policies.tokens.recorded_calls import TokenCall, WholeCall, calls, expand
 from context_agent.policies.tokens.routed_experts import Experts, pack
 from context_agent.pruning.view import ActionTaken
+from context_agent.types import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,9 @@ def demonstrated_rows(
 
     Returns:
         The rows, in order.
+
+    Raises:
+        TrajectoryError: If the renderer has no form for an action, so that the model would learn another action.
     """
     token_calls = _demonstrated(trajectory, renderer)
     return list(rows_of_calls(token_calls, episode_id=trajectory.header.id, group_id=_group_id(trajectory, group_id)))
@@ -159,8 +166,24 @@ def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[T
         ids = prompt.show(view)
         prefix, new = prompt.reused, tuple(ids[prompt.reused :])
         reply = prompt.reply_for(event.action)
+        if not _is_read_back(event.action, renderer.parse(reply), trajectory.header.profile.tools):
+            raise TrajectoryError(
+                f"turn {event.turn} of {trajectory.header.id} cannot be written in the format {renderer.name!r}, which "
+                "would be read as another action. Train with another model.renderer."
+            )
         prompt.sampled(view, reply)
         yield TokenCall(prefix, new, reply, (0.0,) * len(reply), version=trajectory.header.policy)
+
+
+def _is_read_back(action: Action, read: Action, tools: Sequence[str]) -> bool:
+    """Return True if an action, as it was read from its reply, has the same calls, or ranks as many documents."""
+    if not action.calls:
+        return not read.calls and len(ranking_of(read)) == len(ranking_of(action))
+    calls, read_calls = flatten_calls(action.calls, tools), flatten_calls(read.calls, tools)
+    # Formats may leave out optional arguments and blanks.
+    return [(call.name, type(call.arguments)) for call in calls] == [
+        (call.name, type(call.arguments)) for call in read_calls
+    ]
 
 
 def decay_weights(rows: Sequence[TrainingRow], gamma: float) -> list[list[float]]:

@@ -101,6 +101,21 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
             )
 
 
+class WarmupCheck(_Callback):  # type: ignore[misc]  # the base has no types
+    """A check that the learning rate reaches its peak before the run ends."""
+
+    def __init__(self, note: Notify) -> None:
+        self._note = note
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Tell the user if the warmup is longer than the run."""
+        if args.warmup_steps > state.max_steps:
+            self._note(
+                f"optimizer.warmup = {int(args.warmup_steps)} is longer than the run of {state.max_steps} updates, so "
+                "the learning rate stays below its peak. Lower optimizer.warmup."
+            )
+
+
 class TrainingRun:
     """A run of a training command. It writes its state, metrics and results to one folder."""
 
@@ -159,6 +174,7 @@ class TrainingRun:
         """
         for printer in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printer)
+        trainer.add_callback(WarmupCheck(self.note))
         if self.config.minutes:
             trainer.add_callback(TimeLimit(self.config.minutes, trainer, self.note))
         # A run that starts from update 0 also repeats the evaluation before the first update.

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.train.batches import (
+    StepRows,
     WeightedRow,
     forward_passes,
     fresh_rows,
@@ -65,6 +67,14 @@ def test_without_a_bound_every_row_goes_alone() -> None:
 def test_an_inert_row_trains_nothing() -> None:
     assert trained_tokens([inert_row(weighted_row(50, "a"))]) == 0
     assert inert_row(weighted_row(50, "a")).length == 2
+
+
+def test_rows_of_another_number_of_ranks_are_sampled_again(tmp_path: Path) -> None:
+    for rank in range(2):
+        StepRows(3, [[weighted_row(5, f"r{rank}")]]).save(tmp_path, rank)
+    assert StepRows.load(tmp_path, 1, 2).step == 3
+    for rank, ranks in ((0, 1), (0, 3), (2, 3)):
+        assert StepRows.load(tmp_path, rank, ranks).step == -1
 
 
 def test_zero_parts_are_refused() -> None:

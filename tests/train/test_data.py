@@ -39,6 +39,18 @@ def collect_ids(data: DataConfig) -> tuple[list[str], list[str]]:
         return [question.id for question in training_data.questions], notes
 
 
+def test_questions_that_are_trained_and_evaluated_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"id": "q", "question": "which comet?", "gold": ["a"]}\n')
+    (tmp_path / "dev.jsonl").write_text(
+        '{"id": "1", "question": "which comet?", "gold": ["a"]}\n{"id": "2", "question": "which?", "gold": ["a"]}\n'
+    )
+    (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "Comets."}\n')
+    train, dev, corpus = (str(tmp_path / f"{name}.jsonl") for name in ("train", "dev", "corpus"))
+    told = "1 questions of data.dev are also in data.questions"
+    assert any(told in note for note in collect_ids(DataConfig((train,), (dev,), documents=(corpus,)))[1])
+    assert not any(told in note for note in collect_ids(DataConfig((train,), documents=(corpus,)))[1])
+
+
 def test_documents_in_memory_replace_an_index(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text('{"id": "q", "question": "which comet?", "gold": ["a"]}\n')
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "Comets."}\n{"id": "b", "text": "Operas."}\n')

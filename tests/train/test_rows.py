@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, View
+from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import context_1, default, summary
 from context_agent.policies.tokens.harmony import HarmonyRenderer
@@ -127,6 +128,21 @@ def test_any_calls_make_rows_that_train_each_id_once(specs: list[tuple[float, li
         assert tuple(row.input_ids) in wholes
     assert sum(row.trained for row in rows) == sum(len(call.output) for call in calls)
     assert len(rows) == 1 + sum(not whole.extends for whole in list(expand(calls))[1:])
+
+
+class Mute(HarmonyRenderer):
+    """A renderer whose format has no calls of grep."""
+
+    def reply(self, action: Action) -> tuple[int, ...]:
+        return super().reply(replace(action, calls=tuple(call for call in action.calls if call.name != "grep_corpus")))
+
+
+def test_an_action_that_a_format_cannot_express_is_not_taught(corpus: MemoryCorpus) -> None:
+    steps = [search("comets"), Action((ToolCall("grep_corpus", {"pattern": "tail"}),)), rank_view]
+    (trajectory,) = SearchAgent(corpus, ScriptedPolicy(steps)).search(QUESTION).trajectories  # type: ignore[arg-type]
+    assert demonstrated_rows(trajectory, RENDERER)
+    with pytest.raises(TrajectoryError, match=r"turn 1 of .* cannot be written in the format 'harmony'"):
+        demonstrated_rows(trajectory, Mute())
 
 
 def test_a_teacher_s_episode_becomes_rows_of_the_same_making(corpus: MemoryCorpus) -> None:

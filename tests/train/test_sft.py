@@ -91,6 +91,14 @@ def test_an_interrupt_says_what_is_saved_and_how_to_continue(tmp_path: Path) -> 
     assert result.first_update == 2
 
 
+def test_a_warmup_that_is_longer_than_the_run_is_reported(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"sft": {"demonstrations": 30, "epochs": 1, "held_out": 0}}
+    for warmup, told in ((2, False), (1_000, True)):
+        optimizer = {"warmup": warmup, "schedule": "linear"}
+        _, notes = train(tiny_runs.demonstrations(tmp_path / str(warmup), **changes, optimizer=optimizer))
+        assert any("optimizer.warmup = 1000 is longer than the run of" in note for note in notes) is told
+
+
 def test_settings_of_memory_may_change_when_a_run_resumes(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"sft": {"demonstrations": 60, "epochs": 1, "held_out": 0}, "checkpoints": {"every": 2}}
     train(tiny_runs.demonstrations(tmp_path, **changes))

@@ -31,6 +31,7 @@ CALL_INSTRUCTIONS = """To call a tool, write it like this:
 Write several to run them at the same time, then stop: the results come as the next message. Do not write results."""
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.S)
+_TAG = re.compile(r"<(?=/?(?:tool_call|think)>)")
 _FENCED = re.compile(r"```(?:json|tool_call|tool_code|tool)?[ \t]*\n(.*?)(?:```|\Z)", re.S)
 _NAME = re.compile(r"\"(?:name|tool|tool_name|function)\"\s{0,8}:\s{0,8}\"([\w.\-]{1,64})\"")
 _DECODER = json.JSONDecoder(strict=False)
@@ -55,8 +56,9 @@ def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
 
 
 def written(call: ToolCall) -> str:
-    """Return the call in the text format."""
-    return f"<tool_call>{compact({'name': call.name, 'arguments': call.arguments})}</tool_call>"
+    """Return the call in the text format. A tag that an argument spells is escaped, so that it ends nothing."""
+    text = _TAG.sub(r"\\u003c", compact({"name": call.name, "arguments": call.arguments}))
+    return f"<tool_call>{text}</tool_call>"
 
 
 def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:

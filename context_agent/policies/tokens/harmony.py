@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.harness.action_text import compact, ranking_text
+from context_agent.harness.action_text import compact, final_text
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import bounded_calls, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
@@ -231,8 +231,7 @@ class HarmonyRenderer(VocabularyRenderer):
             messages.append(self._message("commentary", action.text, self._marks.end))
         messages += [self._called(call) for call in action.calls]
         if not action.calls:
-            text = action.text or ranking_text(action.ranking or ())
-            messages.append(self._message("final", text, self._marks.ret))
+            messages.append(self._message("final", final_text(action), self._marks.ret))
         head = len(self._begin)
         return tuple(token for message in messages for token in message)[head:]
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.harness.action_text import compact, ranking_text
+from context_agent.harness.action_text import compact, final_text
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
 from context_agent.policies.chat.replies import split_thoughts
@@ -109,7 +109,7 @@ class TemplateRenderer(VocabularyRenderer):
         ids: list[int] = []
         if action.reasoning and "<think>" in str(self._tokenizer.chat_template):
             ids += [*self._spelled("<think>\n"), *self.encode(action.reasoning), *self._spelled("\n</think>\n\n")]
-        text = action.text or ("" if action.calls else ranking_text(action.ranking or ()))
+        text = action.text if action.calls else final_text(action)
         ids += self.encode(text)
         for index, call in enumerate(action.calls):
             inner = written(call).removeprefix(_CALL[0]).removesuffix(_CALL[1])

@@ -99,8 +99,8 @@ def open_demonstrations(
 ) -> Demonstrations:
     """Find the demonstrations of a run's questions.
 
-    A trajectory that is unreadable, cut or aborted is reported and skipped. Trajectories of other questions are
-    counted.
+    A trajectory that is unreadable, cut or aborted, or that the renderer cannot write, is reported and skipped.
+    Trajectories of other questions are counted.
 
     Args:
         run: The run.
@@ -119,14 +119,20 @@ def open_demonstrations(
     texts = {question.id: question.question for question in questions}
     unmatched = 0
     for path in stored_trajectories(run.data):
-        if (header := _whole_header(path, note)) is None:
+        if (trajectory := _whole_trajectory(path, note)) is None:
             continue
+        header = trajectory.header
         question = header.question_id or ""
         # Two sets of questions may use the same ids.
         if texts.get(question) != header.question:
             unmatched += 1
             continue
         _check_header(header, path, run, renderer)
+        try:
+            demonstrated_rows(trajectory, renderer)
+        except TrajectoryError as error:
+            note(f"skipped: {error}")
+            continue
         files.setdefault(question, []).append(path)
     if not files:
         raise DataError(
@@ -140,8 +146,8 @@ def open_demonstrations(
     return Demonstrations(files, renderer, run.rollouts)
 
 
-def _whole_header(path: Path, note: Notify) -> Header | None:
-    """Return the header of a trajectory that can be rewarded. Report any other trajectory and return None."""
+def _whole_trajectory(path: Path, note: Notify) -> Trajectory | None:
+    """Return a trajectory that can be rewarded. Report any other trajectory and return None."""
     try:
         trajectory = read(path)
         trajectory.verify()
@@ -151,7 +157,7 @@ def _whole_header(path: Path, note: Notify) -> Header | None:
     if is_aborted(trajectory):
         note(f"skipped: {path} has no end that can be rewarded")
         return None
-    return trajectory.header
+    return trajectory
 
 
 def _check_header(header: Header, path: Path, run: RunConfig, renderer: TokenRenderer) -> None:

@@ -229,9 +229,12 @@ class ReinforcementLoop:
             self._pending.save(folder, self.rank)
         self.rollouts.checkpointed()
 
-    def restore(self, folder: Path) -> None:
-        """Load the rows that `save` wrote. A half-trained step is then not sampled again with newer weights."""
-        self._pending = StepRows.load(folder, self.rank)
+    def restore(self, folder: Path, ranks: int = 1) -> None:
+        """Load the rows that `save` wrote. A half-trained step is then not sampled again with newer weights.
+
+        If another number of ranks wrote them, the step is sampled again.
+        """
+        self._pending = StepRows.load(folder, self.rank, ranks)
 
     def _push(self, trainer: RowTrainer, update: int) -> None:
         trainer.report(self.weights.push(trainer, update).metrics)

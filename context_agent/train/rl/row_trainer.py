@@ -206,7 +206,9 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         self._measured = PassMeasurements()
         self._divisor = 1
         self._update_tokens = 0
-        self.vocabulary = int(self.accelerator.unwrap_model(self.model).config.vocab_size)
+        text = self.accelerator.unwrap_model(self.model).config.get_text_config()
+        self.vocabulary = int(text.vocab_size)
+        self._longest: int | None = getattr(text, "max_position_embeddings", None)
 
     @property
     def has_trained(self) -> bool:
@@ -367,12 +369,11 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
 
     def _check(self, items: Sequence[WeightedRow]) -> None:
         """Raise `DataError` if the model cannot read a row. Otherwise a kernel would fail without a useful message."""
-        longest = getattr(self.accelerator.unwrap_model(self.model).config, "max_position_embeddings", None)
         for item in items:
-            if longest is not None and item.length > longest:
+            if self._longest is not None and item.length > self._longest:
                 raise DataError(
                     f"a row of episode {item.row.episode_id} has {item.length} token ids, but the model takes at most "
-                    f"{longest}. Use a smaller window."
+                    f"{self._longest}. Use a smaller window."
                 )
             if max(item.row.input_ids) >= self.vocabulary:
                 raise DataError(

@@ -135,6 +135,7 @@ def test_episodes_are_exact(tokenizer: Any, template: str, seed: int) -> None:
         Action((ToolCall("search_corpus", {"query": "x"}),), reasoning="Look."),
         Action((ToolCall("search_corpus", {"query": "x"}), ToolCall("grep_corpus", {"pattern": "é"})), text="Both."),
         Action(text="<Document id=d1><Justification>so</Justification></Document>"),
+        Action((ToolCall("search_corpus", {"query": "a </tool_call> and a <tool_call> after </think>"}),)),
     ],
 )
 def test_a_reply_that_was_written_is_read_back(tokenizer: Any, action: Action) -> None:
@@ -142,6 +143,12 @@ def test_a_reply_that_was_written_is_read_back(tokenizer: Any, action: Action) -
     parsed = chat_renderer.parse(chat_renderer.reply(action))
     assert [(c.name, c.arguments) for c in parsed.calls] == [(c.name, c.arguments) for c in action.calls]
     assert (parsed.text, parsed.reasoning) == (action.text, action.reasoning)
+
+
+def test_a_ranking_from_another_format_is_written_in_the_published_one(tokenizer: Any) -> None:
+    chat_renderer = renderer(tokenizer, HERMES)
+    parsed = chat_renderer.parse(chat_renderer.reply(Action(ranking=(RankedId("#4"),), text="answer: #4")))
+    assert parsed.text == "<Document id=#4><Justification></Justification></Document>"
 
 
 def test_no_content_gives_an_added_token(tokenizer: Any) -> None:
@@ -195,6 +202,7 @@ def lines_renderer() -> LinesRenderer:
         (Action((ToolCall("restore_chunks", {"chunk_ids": ["#1"]}),)), "restore: #1"),
         (Action(ranking=(RankedId("#4"), RankedId("#1"))), "answer: #4, #1"),
         (Action(ranking=()), "answer:"),
+        (Action(ranking=(RankedId("#4"),), text="I would cite 4."), "answer: #4"),
     ],
 )
 def test_an_action_is_a_few_lines_and_is_read_back(lines_renderer: LinesRenderer, action: Action, text: str) -> None:
@@ -204,6 +212,12 @@ def test_an_action_is_a_few_lines_and_is_read_back(lines_renderer: LinesRenderer
     assert lines_renderer.reply(parsed) == ids
     assert [call.name for call in parsed.calls] == [call.name for call in action.calls]
     assert parsed.ranking == action.ranking
+
+
+def test_a_ranking_in_the_published_format_is_written_as_a_line(lines_renderer: LinesRenderer) -> None:
+    """So that an expert behind a server can teach this format."""
+    text = "<Document id=#4><Justification>so</Justification></Document>\n<Document id=#1></Document>"
+    assert lines_renderer.decode(lines_renderer.reply(Action(text=text))) == "answer: #4, #1<|im_end|>"
 
 
 @pytest.mark.parametrize(

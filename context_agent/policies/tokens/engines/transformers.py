@@ -136,7 +136,7 @@ class TransformersEngine:
         Raise `PolicyError` if the prompt is longer than the model's context, or the model fails.
         """
         prompt, new = len(request.prompt), request.max_tokens
-        limit = getattr(self.model.config, "max_position_embeddings", None)
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         if limit is not None and prompt + new > limit:
             raise PolicyError(
                 f"{prompt} prompt ids and up to {new} new ids exceed the model's {limit} positions. Use a smaller "

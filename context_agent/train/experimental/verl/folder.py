@@ -153,6 +153,8 @@ def with_absolute_paths(run: RunConfig) -> RunConfig:
     data = replace(data, documents=tuple(str(Path(name).resolve()) for name in data.documents))
     if Path(model.name).is_dir():
         model = replace(model, name=str(Path(model.name).resolve()))
+    if model.adapter is not None:
+        model = replace(model, adapter=str(Path(model.adapter).resolve()))
     return replace(run, out=str(Path(run.out).resolve()), data=data, model=model)
 
 

@@ -51,6 +51,7 @@ class VerlTrainer(StrEnum):
 
 def refuse_unsupported(run: RunConfig) -> None:
     """Raise `ConfigError` if verl cannot carry out a setting of the run in the same way."""
+    lora = run.model.lora
     lacking = [
         (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}" (only cispo is the same loss in both)'),
         (
@@ -69,6 +70,20 @@ def refuse_unsupported(run: RunConfig) -> None:
         (
             run.loss.router_replay,
             "loss.router_replay (verl's own switch is actor.megatron.router_replay.mode)",
+        ),
+        (run.loss.mask_above is not None, "loss.mask_above (verl trains on every row)"),
+        (run.model.revision is not None, "model.revision (download that revision, and name its folder in model.name)"),
+        (
+            run.model.adapter is not None and lora is None,
+            "model.adapter without [model.lora] (verl must be told the rank, alpha and layers of the adapters)",
+        ),
+        (
+            lora is not None and lora.first_layer > 0,
+            "model.lora.first_layer (verl gives adapters to all layers)",
+        ),
+        (
+            lora is not None and not lora.alpha.is_integer(),
+            "model.lora.alpha (verl takes whole numbers only)",
         ),
         (run.rewards.gamma != 1, "rewards.gamma (verl weighs all tokens of a row alike)"),
         (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps (it must divide rollouts.groups)"),

@@ -239,6 +239,16 @@ def test_a_prompt_past_the_model_s_positions_is_refused(tiny: tuple[Any, Harmony
         generate(TransformersEngine(tiny[0]), {"prompt": [1] * 131_072})
 
 
+def test_the_positions_of_a_model_that_also_reads_images_are_those_of_its_text(
+    tiny: tuple[Any, HarmonyRenderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import Gemma3Config
+
+    monkeypatch.setattr(tiny[0], "config", Gemma3Config(text_config={"max_position_embeddings": 64}))
+    with pytest.raises(PolicyError, match="the model's 64 positions"):
+        generate(TransformersEngine(tiny[0]), {"prompt": [1] * 65})
+
+
 def test_a_model_that_fails_fails_those_who_asked_and_serves_the_next(tiny: tuple[Any, HarmonyRenderer]) -> None:
     engine = TransformersEngine(tiny[0])
     with pytest.raises(PolicyError, match="failed"):

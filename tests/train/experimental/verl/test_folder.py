@@ -67,10 +67,11 @@ def test_dev_questions_are_as_many_as_the_run_evaluates_by(tmp_path: Path) -> No
 def test_paths_hold_wherever_a_worker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "student").mkdir()
-    prepare(make_run(Path(), model={"name": "student"}), "verl", note=lambda _: None)
+    prepare(make_run(Path(), model={"name": "student", "adapter": "final", "lora": {}}), "verl", note=lambda _: None)
     (loop_config,) = json.loads((tmp_path / "verl" / "agent_loop.yaml").read_text())
     assert loop_config["run"]["out"] == str(tmp_path / "out")
     assert loop_config["run"]["model"]["name"] == str(tmp_path / "student")
+    assert loop_config["run"]["model"]["adapter"] == str(tmp_path / "final")
 
 
 def test_a_run_that_verl_cannot_do_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -80,6 +80,11 @@ def test_a_maximal_gradient_norm_of_zero_means_no_clipping(tmp_path: Path) -> No
         ({"async_rollouts": {}}, "trainer_mode"),
         ({"rollouts": {"groups": 9}}, "must divide"),
         ({"optimizer": {"schedule": "linear"}}, 'to "constant" or "cosine"'),
+        ({"loss": {"mask_above": 1.0}}, "mask_above"),
+        ({"model": {"revision": "main"}}, "model.revision"),
+        ({"model": {"adapter": "runs/x/final", "lora": None}}, r"model.adapter without \[model.lora\]"),
+        ({"model": {"lora": {"first_layer": 3}}}, "first_layer"),
+        ({"model": {"lora": {"alpha": 0.5}}}, "model.lora.alpha"),
     ],
 )
 def test_what_verl_cannot_do_alike_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
