@@ -31,7 +31,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         index_documents(DOCUMENTS, path=f"{folder}/index")
         ctx1 = str(Path(sys.executable).with_name("ctx1"))
-        options = ["--path", f"{folder}/index", "--trajectories", f"{folder}/kept", "--port", "0", "--json"]
+        options = ["--path", f"{folder}/index", "--save", f"{folder}/kept", "--port", "0", "--json"]
         command = [ctx1, "serve", *options, "--log-level", "error"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None

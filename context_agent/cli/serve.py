@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from context_agent.integrations.server.supervisor import ServerWorker
 
 
-@essential("host port token_env workers trajectories path url collection embedder effort")
+@essential("host port token_env workers save path url collection embedder effort")
 def serve(
     *,
     host: HostOption = "127.0.0.1",
@@ -47,7 +47,6 @@ def serve(
     workers: Annotated[int, COUNT, Parameter(group=section("Capacity"))] = 1,
     capacity: CapacityOptions = CapacityOptions(),
     max_body: Annotated[int, COUNT, Parameter(metavar="BYTES", group=section("Capacity"))] = 1_000_000,
-    trajectories: Annotated[Path | None, FOLDER] = None,
     cache: Annotated[Path | None, FOLDER, Parameter(show_default="the user's cache folder")] = None,
     served_as: Annotated[str, Parameter(metavar="NAME")] = "context-agent",
     log_level: LogLevel = "info",
@@ -60,7 +59,7 @@ def serve(
 
       POST /v1/retrieve           ranked documents, in one piece or as events
       POST /v1/chat/completions   the same for OpenAI clients, as a chat model
-      POST /v1/feedback           a judgment on a search (with --trajectories)
+      POST /v1/feedback           a judgment on a search (with --save)
       POST /v1/prune              an agent's conversation, pruned or restored
       GET  /health /metrics /openapi.json
 
@@ -71,7 +70,6 @@ def serve(
         port: Port; 0 for any free port.
         workers: Number of processes that share the address and the index. Every limit applies to each of them.
         max_body: Maximum size of a request.
-        trajectories: Write trajectories and judgments to this folder; the same as --save.
         cache: With --url: folder for the local BM25 index.
         served_as: Name of the agent as a chat model.
     """
@@ -88,8 +86,7 @@ def serve(
         model=served_as,
         **asdict(capacity),
     )
-    searcher = replace(agent, save=trajectories or agent.save)
-    server = AgentServer(settings, searcher, index, cache, log_level, otel)
+    server = AgentServer(settings, agent, index, cache, log_level, otel)
 
     def announce(description: ServedIndex, url: str) -> None:
         announce_server(description, url, as_json=common.json, model=served_as)

@@ -33,7 +33,7 @@ def ui(
     /,
     *,
     path: Annotated[Path | None, FOLDER, Parameter(show_default="a folder in the user's cache folder")] = None,
-    trajectories: Annotated[Path | None, FOLDER, Parameter(show_default="episodes, in the index's folder")] = None,
+    save: Annotated[Path | None, FOLDER, Parameter(show_default="episodes, in the index's folder")] = None,
     port: Annotated[int | None, PORT, Parameter(show_default=f"{UI_PORT}, or a free one")] = None,
     no_browser: bool = False,
     common: CommonOptions = CommonOptions(),
@@ -46,7 +46,7 @@ def ui(
     Args:
         folder: Folder with your documents.
         path: Folder of the index.
-        trajectories: Write trajectories and judgments to this folder.
+        save: Write trajectories and judgments to this folder.
         port: Port on 127.0.0.1.
         no_browser: Print the address without opening the browser.
     """
@@ -71,7 +71,7 @@ def ui(
             # A text browser in this terminal would hold up the server.
             threading.Thread(target=_open_browser, args=(url,), daemon=True).start()
 
-    with SearchAgent(corpus, trajectories=trajectories or home / "episodes") as agent:
+    with SearchAgent(corpus, trajectories=save or home / "episodes") as agent:
         title = folder.resolve().name or str(folder)
         settings = Settings(hosts=LOOPBACK_NAMES, grace=GRACE_SECONDS, title=title)
         service = Service.of(agent, settings, LiveIndex(agent, index.open))

@@ -22,7 +22,7 @@ QUESTION = "Which river flows past the birthplace of the engineer who designed O
 
 
 def test_the_official_client_and_a_judgment(index, ctx1, tmp_path):
-    with serving("--path", index, "--trajectories", "kept", "--served-as", "notes", cwd=tmp_path, token="s3") as server:
+    with serving("--path", index, "--save", "kept", "--served-as", "notes", cwd=tmp_path, token="s3") as server:
         assert httpx.get(f"{server.url}/health").json() == {"live": True, "ready": True, "draining": False}
         assert httpx.get(f"{server.url}/v1/models").status_code == 401
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="s3", max_retries=0)

@@ -61,7 +61,7 @@ def wait_until(condition):
 
 
 def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp_path):
-    with serving("--path", index, "--workers", "2", "--trajectories", "kept", cwd=tmp_path) as server:
+    with serving("--path", index, "--workers", "2", "--save", "kept", cwd=tmp_path) as server:
         # Any worker can judge and show what another one has searched.
         answers = post_to_both(server, "/v1/retrieve", question=QUESTION, k=4, effort="fast")
         assert len({str(answer["documents"]) for answer in answers}) == 1

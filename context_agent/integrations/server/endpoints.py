@@ -100,9 +100,7 @@ class Endpoints:
         """Write a judgment on a search to the log."""
         feedback = self._service.feedback
         if feedback is None:
-            raise Problem(
-                404, "no_trajectories", "this server writes no trajectories to judge. Start it with --trajectories."
-            )
+            raise Problem(404, "no_trajectories", "this server writes no trajectories to judge. Start it with --save.")
         try:
             # One at a time: the log has one writer, and waiting judgments must not block the threads of searches.
             async with self._judging:
@@ -165,7 +163,7 @@ class Endpoints:
     async def trajectory(self, name: str) -> Response:
         """Return a recorded episode, as the viewer reads it."""
         if self._service.feedback is None:
-            raise Problem(404, "no_trajectories", "this server writes no trajectories. Start it with --trajectories.")
+            raise Problem(404, "no_trajectories", "this server writes no trajectories. Start it with --save.")
         try:
             data = await asyncio.to_thread(episode_data, self._service.feedback, name)
         except DataError as error:

@@ -165,8 +165,7 @@ def trajectory_files(paths: Sequence[Path]) -> list[Path]:
     files = dict.fromkeys(file for path in paths for file in _files_in(path))
     if not files:
         raise DataError(
-            f"there is no trajectory in {', '.join(map(str, paths))}. Record some with `ctx1 serve --trajectories "
-            "FOLDER`."
+            f"there is no trajectory in {', '.join(map(str, paths))}. Record some with `ctx1 search --save FOLDER`."
         )
     return list(files)
 

@@ -114,7 +114,7 @@ function confidenceText({ confidence, usage }) {
 
 function episodeLink(answer) {
   if (answer.trajectory) return element("a", { href: `episodes/${encodeURIComponent(answer.trajectory)}`, text: "View the recorded episode" });
-  return element("span", { class: "muted", text: "Episodes are not recorded: start the server with --trajectories FOLDER to view and judge them." });
+  return element("span", { class: "muted", text: "Episodes are not recorded: start the server with --save FOLDER to view and judge them." });
 }
 
 /** Collect field names for the filters from the metadata that answers showed. */
