@@ -45,9 +45,9 @@ def judge_check(
     """Compare a judge with gold before training on its scores.
 
     The command tests the [judge] of a run file on the questions in its data.dev. The rankings come from recorded
-    episodes. Without trajectories, the command makes three rankings for each question, with all, half or none of its
-    gold, and adds search results to them. It prints accuracy, kappa, AUC, rank correlations and the shares of yes, with
-    95% intervals over questions.
+    episodes. Without trajectories, the command makes rankings with all, half or none of a question's gold, and adds
+    search results to them. It prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95% intervals
+    over questions.
     The exit code is 1 if the judge cannot distinguish good rankings from bad ones, or if it always gives the same
     answer.
 

@@ -69,7 +69,10 @@ def recorded_rankings(
             note(f"skipped: {error}")
             continue
         header = trajectory.header
-        question = by_id.get(header.question_id or "") or by_text.get(normalized(header.question))
+        question = by_id.get(header.question_id or "")
+        # Two sets of questions may use the same ids.
+        if question is None or normalized(question.question) != normalized(header.question):
+            question = by_text.get(normalized(header.question))
         if question is None or trajectory.end is None:
             foreign += 1
             continue
@@ -79,7 +82,8 @@ def recorded_rankings(
 
 
 def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabeledRanking]:
-    """Yield three rankings for each question: with all of its gold, half of it, and none.
+    """Yield three rankings for each question: with all of its gold, half of it, and none. A single gold document has no
+    half.
 
     A ranking has `RANKING_LENGTH` documents. If it has at least as many gold documents, it is longer. The other
     documents come from a search for the question. The order is random. If a question's gold is not in the corpus, the
@@ -99,7 +103,7 @@ def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: i
         if not gold_documents or gold.missing:
             continue
         rest = _distractors(question, gold, corpus)
-        for share in (1.0, 0.5, 0.0):
+        for share in (1.0, 0.5, 0.0) if len(gold_documents) > 1 else (1.0, 0.0):
             included = gold_documents[: round(len(gold_documents) * share)]
             documents = [*included, *rest[: max(1, RANKING_LENGTH - len(included))]]
             random.Random(f"{seed}:{question.id}:{share}").shuffle(documents)

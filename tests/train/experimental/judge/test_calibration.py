@@ -65,6 +65,8 @@ def test_rankings_made_of_a_corpus_have_all_half_and_none_of_the_gold(
         synthetic_rankings(corpus, [chunk_question, Question("g", "Gone?", gold=("nowhere",)), Question("h", "Bare?")])
     )
     assert [(example.question_id, example.recall) for example in examples][::2] == [("f", 1.0), ("f", 0.0)]
+    single = synthetic_rankings(corpus, [Question("s", "Which?", gold=("d3",))])
+    assert [example.recall for example in single] == [1.0, 0.0]
 
 
 def test_an_honest_judge_is_trusted(labeled: list[LabeledRanking], tmp_path: Path) -> None:
@@ -124,7 +126,8 @@ def test_recorded_episodes_are_labeled_by_their_rankings(
     steps = [call("read_document", doc_id="d0"), search("gardens"), rank("d0")]
     with SearchAgent(corpus, ScriptedPolicy(steps), trajectories=tmp_path / "kept") as agent:
         agent.search(asked[0].question)
-        agent.search("something else?", question_id=asked[1].id)
+        agent.search(asked[1].question, question_id=asked[1].id)
+        agent.search("a question of another set?", question_id=asked[2].id)
         agent.search("nobody's question")
     torn = tmp_path / "kept" / "torn.jsonl"
     torn.write_text("{")
@@ -136,7 +139,7 @@ def test_recorded_episodes_are_labeled_by_their_rankings(
     assert {question_id: example.recall for question_id, example in by_question.items()} == {"q0": 0.5, "q1": 0.0}
     assert [document.id for document in by_question["q0"].ranking.documents] == ["d0"]
     assert len(notes) == 2
-    assert "1 trajectories are left out, because they are incomplete or belong to no question with gold" in notes[1]
+    assert "2 trajectories are left out, because they are incomplete or belong to no question with gold" in notes[1]
 
 
 def judged_pair(recall: float, score: float) -> JudgedPair:
