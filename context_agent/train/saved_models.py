@@ -106,10 +106,7 @@ class SavedModels:
                 shutil.rmtree(replaced, ignore_errors=True)
         # If the disk is full, torch and safetensors raise errors of their own.
         except Exception as error:
-            raise DataError(
-                f"the model could not be written to {final} ({error}). The newest checkpoint is complete. Free disk "
-                "space, and continue with --resume."
-            ) from error
+            raise DataError(f"the model could not be written to {final} ({error})") from error
         return final
 
     def _is_best(self, evaluation: Mapping[str, Any], *, higher: bool) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import files_in, read_json, require_files
-from context_agent.errors import ConfigError, ContextAgentError, MissingExtraError, single_stops
+from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, single_stops
 from context_agent.policies.tokens.trained import FINAL
 from context_agent.train.checkpoints import Checkpoint, Checkpoints, settings_digest
 from context_agent.train.config import Notify, OnUpdate, RunConfig, RunKind
@@ -202,7 +202,10 @@ class TrainingRun:
         finally:
             if metrics is not None:
                 metrics.close(self.note)
-        model = self.models.save(trainer, FINAL)
+        try:
+            model = self.models.save(trainer, FINAL)
+        except DataError as error:
+            raise self._with_advice(trainer, error) from error
         # If a rank exits while threads of its process group still run, it is sometimes aborted.
         trainer.accelerator.end_training()
         last = next((dict(line) for line in reversed(trainer.state.log_history) if "loss" in line), {})

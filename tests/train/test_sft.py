@@ -91,6 +91,27 @@ def test_an_interrupt_says_what_is_saved_and_how_to_continue(tmp_path: Path) -> 
     assert result.first_update == 2
 
 
+@pytest.mark.parametrize(
+    ("full", "saved"), [("final", "The state of update 1 is saved.*add --resume"), ("", "No update is saved yet")]
+)
+def test_a_model_that_cannot_be_written_says_what_is_saved(
+    full: str, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from context_agent.train import sft
+
+    save = sft.RowSftTrainer.save_model
+
+    def save_unless_full(self: Any, output_dir: str, **options: Any) -> None:
+        if full in output_dir:
+            raise OSError(28, "No space left on device")
+        save(self, output_dir, **options)
+
+    monkeypatch.setattr(sft.RowSftTrainer, "save_model", save_unless_full)
+    run = tiny_runs.demonstrations(tmp_path, sft={"demonstrations": 8, "epochs": 1, "held_out": 0})
+    with pytest.raises(DataError, match=rf"final \(.*No space left.*\. {saved}"):
+        train(run)
+
+
 def test_a_warmup_that_is_longer_than_the_run_is_reported(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"sft": {"demonstrations": 30, "epochs": 1, "held_out": 0}}
     for warmup, told in ((2, False), (1_000, True)):
