@@ -75,6 +75,7 @@ def test_a_tokenizer_that_cannot_pad_is_refused(tmp_path: Path, monkeypatch: pyt
         ({"modules": ["embed_tokens"]}, r"names 'embed_tokens', which .* shares its weights"),
         ({"modules": [], "parameters": ["embed_tokens.weight"]}, r"parameters names 'embed_tokens.weight', which is"),
         ({"modules": ["q_prj"]}, r"the model has no 'q_prj', which model\.lora\.modules names. Did you mean 'q_proj'"),
+        ({"modules": ["zzz"]}, r"has no 'zzz', .* Choose from (?!.*lm_head).*v_proj"),
         (
             {"parameters": ["mlp.experts.gate_up"]},
             r"model\.lora\.parameters names. Did you mean .mlp",
