@@ -234,7 +234,10 @@ def _check_targets(model: Any, lora: LoraConfig) -> None:
     head = model.get_output_embeddings()
     linear = {path: layer for path, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
     choices = {
-        "modules": (dict(model.named_modules()), {path.rpartition(".")[2] for path, layer in linear.items() if layer is not head}),
+        "modules": (
+            dict(model.named_modules()),
+            {path.rpartition(".")[2] for path, layer in linear.items() if layer is not head},
+        ),
         "parameters": (dict(model.named_parameters()), ("mlp.experts.gate_up_proj", "mlp.experts.down_proj")),
     }
     for setting, (layers, usual) in choices.items():

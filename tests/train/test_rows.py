@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -130,19 +129,39 @@ def test_any_calls_make_rows_that_train_each_id_once(specs: list[tuple[float, li
     assert len(rows) == 1 + sum(not whole.extends for whole in list(expand(calls))[1:])
 
 
-class Mute(HarmonyRenderer):
-    """A renderer whose format has no calls of grep."""
+class Spoiling(HarmonyRenderer):
+    """A renderer that writes another action in place of a call of grep or of a ranking."""
+
+    def __init__(self, replaced: str, other: Action) -> None:
+        super().__init__()
+        self._replaced, self._other = replaced, other
 
     def reply(self, action: Action) -> tuple[int, ...]:
-        return super().reply(replace(action, calls=tuple(call for call in action.calls if call.name != "grep_corpus")))
+        name = action.calls[0].name if action.calls else "ranking"
+        return super().reply(self._other if name == self._replaced else action)
 
 
-def test_an_action_that_a_format_cannot_express_is_not_taught(corpus: MemoryCorpus) -> None:
-    steps = [search("comets"), Action((ToolCall("grep_corpus", {"pattern": "tail"}),)), rank_view]
+GREP = Action((ToolCall("grep_corpus", {"pattern": "tail"}),))
+
+
+@pytest.mark.parametrize(
+    ("replaced", "other", "turn"),
+    [
+        ("grep_corpus", Action(text="nothing"), 1),
+        ("grep_corpus", search("tail"), 1),
+        ("grep_corpus", Action((ToolCall("grep_corpus", "{"),)), 1),
+        ("ranking", Action(text="nothing"), 2),
+        ("ranking", GREP, 2),
+    ],
+)
+def test_an_action_that_a_format_cannot_express_is_not_taught(
+    replaced: str, other: Action, turn: int, corpus: MemoryCorpus
+) -> None:
+    steps = [search("comets"), GREP, rank_view]
     (trajectory,) = SearchAgent(corpus, ScriptedPolicy(steps)).search(QUESTION).trajectories  # type: ignore[arg-type]
     assert demonstrated_rows(trajectory, RENDERER)
-    with pytest.raises(TrajectoryError, match=r"turn 1 of .* cannot be written in the format 'harmony'"):
-        demonstrated_rows(trajectory, Mute())
+    with pytest.raises(TrajectoryError, match=rf"turn {turn} of .* cannot be written in the format 'harmony'"):
+        demonstrated_rows(trajectory, Spoiling(replaced, other))
 
 
 def test_a_teacher_s_episode_becomes_rows_of_the_same_making(corpus: MemoryCorpus) -> None:
