@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from context_agent.errors import ConfigError
+from context_agent.harness.action_text import ranking_of
 from context_agent.harness.profile import Profile
 from context_agent.policies.tokens.prompt import Ids, Opening
 from context_agent.policies.tokens.template import TemplateRenderer
@@ -78,8 +79,10 @@ class LinesRenderer(TemplateRenderer):
         """Return a line for each call, or the line of the ranking. A call that no line can express is left out."""
         if action.calls:
             lines = [line for call in action.calls if (line := _line(call))]
+        elif action.text and not ranking_of(action):
+            lines = [action.text]
         else:
-            lines = [action.text or f"{ANSWER}: {', '.join(item.id for item in action.ranking or ())}".rstrip()]
+            lines = [f"{ANSWER}: {', '.join(item.id for item in ranking_of(action))}".rstrip()]
         return (*self.encode("\n".join(lines)), self.stop[0])
 
     def parse(self, ids: Sequence[int]) -> Action:
