@@ -34,7 +34,8 @@ class ResultRecord:
         counter: The counter for the tokens of passages.
         budget: The tokens that all results may keep, if a small budget cuts smaller passages. Otherwise it is None.
         ids: The ids of the removed passages, by the index of the passage.
-        restored: The indices of passages that were restored. Later prunes leave them.
+        restored: The indices of passages that were restored, each with the number of messages that the conversation had
+            then.
         short: The text that replaces the whole result if all of it is removed and its stub is brief. Otherwise it is
             empty.
         is_brief: True if its stubs contain only the ids.
@@ -45,7 +46,7 @@ class ResultRecord:
     counter: TokenCounter
     budget: int | None = None
     ids: dict[int, str] = field(default_factory=dict)
-    restored: frozenset[int] = frozenset()
+    restored: dict[int, int] = field(default_factory=dict)
     short: str = ""
     is_brief: bool = False
     counted: int = 0
@@ -80,7 +81,7 @@ class ResultRecord:
     def memory(self) -> int:
         """The bytes of the record, including its text and passages."""
         ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
-        restored = getsizeof(self.restored) if self.restored else 0
+        restored = getsizeof(self.restored) + NUMBER_BYTES * len(self.restored)
         texts = getsizeof(self.text) + _text_bytes(self.source.image)
         return getsizeof(self) + getsizeof(self.source) + texts + self._passage_bytes + ids + restored
 
@@ -95,21 +96,29 @@ class ResultRecord:
         """Return True if one stub may replace both passages, which are neighbors."""
         return self.passages[index].group == self.passages[other].group
 
-    def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> list[Passage]:
+    def restore(
+        self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None, *, n_messages: int
+    ) -> list[Passage]:
         """Restore the passages with these ids, and return the passages that were not restored before.
 
         Args:
             wanted: Ids of passages to restore.
             removed: Further ids by passage index, from a text that was returned earlier.
+            n_messages: The number of messages of the conversation.
         """
         names = {**(removed or {}), **self.ids}
         back = {index for index, name in names.items() if name in wanted}
-        new = sorted(back - self.restored)
+        new = sorted(back - self.restored.keys())
         if back:
-            self.restored |= back
+            self.restored |= dict.fromkeys(sorted(back), n_messages)
             self.ids = {index: name for index, name in self.ids.items() if name not in wanted}
             self.short = ""
         return [self.passages[index] for index in new]
+
+    def remove(self, ids: Mapping[int, str]) -> None:
+        """Remove the passages with these indices, which get these ids."""
+        self.ids |= ids
+        self.restored = {index: number for index, number in self.restored.items() if index not in ids}
 
     def without(self, ids: Mapping[int, str], *, is_brief: bool = False) -> str:
         """Return the text with stubs in place of the passages in `ids`.

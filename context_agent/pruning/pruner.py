@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -211,7 +212,7 @@ class ContextPruner:
             raise ConfigError(f"no stub in this conversation names {unknown[0]!r}. {hint}")
         values: list[tuple[ResultText, Path, Any]] = []
         for result, record, removed in found:
-            self._record(transcript.task, record.restore(wanted, removed))
+            self._record(transcript.task, record.restore(wanted, removed, n_messages=len(messages)))
             remaining = {index: name for index, name in removed.items() if name not in wanted}
             if (text := self._results.returned(result, record, remaining)) != result.text:
                 values.append((result, *record.value(result, text)))
@@ -365,7 +366,7 @@ class _Prune:
         removed = {name for record in self._records for name in record.ids.values()}
         wanted = {name for name in removed if int(name[1:]) in self._requests}
         for record in self._records:
-            self.brought_back += record.restore(wanted)
+            self.brought_back += record.restore(wanted, n_messages=len(self._transcript.contents))
         return sorted(wanted, key=lambda name: int(name[1:]))
 
     def _candidates(self) -> list[Candidate]:
@@ -378,9 +379,6 @@ class _Prune:
 
     def _staying(self, candidates: Sequence[Candidate]) -> dict[int, str]:
         """Return the rows that stay whatever their score, with the reasons."""
-        restored = {
-            row: "restored" for row, item in enumerate(candidates) if item.index in self._records[item.number].restored
-        }
         reasons = protected(candidates, self._transcript)
         reasons = {
             row: reason
@@ -390,7 +388,7 @@ class _Prune:
         self._release(candidates, reasons)
         if images := [row for row, item in enumerate(candidates) if item.source.form == "image"]:
             reasons[images[-1]] = "latest image"
-        return reasons | restored
+        return reasons | dict.fromkeys(self._still_restored(candidates, reasons), "restored")
 
     def _release(self, candidates: Sequence[Candidate], reasons: dict[int, str]) -> None:
         """Remove the protection of the largest errors until the protected passages fit.
@@ -409,6 +407,27 @@ class _Prune:
             for row in rows_of[number]:
                 del reasons[row]
             excess -= sizes[number]
+
+    def _still_restored(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> list[int]:
+        """Return the rows of the restored passages that stay.
+
+        If the protected passages do not fit, those that were restored first are judged like other passages. Otherwise
+        a request for a long range of ids would keep the conversation over its budget. What was restored within the
+        latest `COMPARED_STEPS` steps stays.
+        """
+        by_time: dict[int, list[int]] = {}
+        for row, item in enumerate(candidates):
+            if (restored := self._records[item.number].restored.get(item.index)) is not None:
+                by_time.setdefault(restored, []).append(row)
+        steps = [index for index, content in enumerate(self._transcript.contents) if content.role == "assistant"]
+        earlier = steps[-COMPARED_STEPS] if len(steps) >= COMPARED_STEPS else -1
+        staying = {*reasons, *chain.from_iterable(by_time.values())} - self._removed(candidates)
+        excess = sum(candidates[row].passage.tokens for row in staying) - self._limit
+        for n_messages in sorted(by_time):
+            if excess <= 0 or n_messages > earlier:
+                break
+            excess -= sum(candidates[row].passage.tokens for row in by_time.pop(n_messages) if row not in reasons)
+        return [*chain.from_iterable(by_time.values())]
 
     def _removed(self, candidates: Sequence[Candidate]) -> frozenset[int]:
         return frozenset(row for row, item in enumerate(candidates) if item.index in self._records[item.number].ids)
@@ -572,7 +591,7 @@ class _Prune:
 
     def _commit(self, candidates: Sequence[Candidate], names: Mapping[int, str], brief: Mapping[int, str]) -> None:
         for number, ids in self._ids(candidates, names).items():
-            self._records[number].ids |= ids
+            self._records[number].remove(ids)
         for number, text in brief.items():
             record = self._records[number]
             record.is_brief = True

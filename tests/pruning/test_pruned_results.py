@@ -71,7 +71,7 @@ def _removed(memory: PrunedResults) -> list[ResultRecord]:
 
 def _restored(memory: PrunedResults) -> list[ResultRecord]:
     (record,) = _removed(memory)
-    record.restore(set(record.ids.values()))
+    record.restore(set(record.ids.values()), n_messages=5)
     return [record]
 
 
@@ -182,11 +182,14 @@ def test_a_text_part_replaces_an_image_and_the_image_comes_back(text_type: str) 
 def test_what_was_restored_in_two_steps_is_restored() -> None:
     pruned = record(paragraphs(4))
     pruned.ids = ids(pruned)
-    first = pruned.restore({"p1000"})
-    second = pruned.restore({"p1000", "p1002"})
+    first = pruned.restore({"p1000"}, n_messages=3)
+    second = pruned.restore({"p1000", "p1002"}, n_messages=7)
     assert (first, second) == ([pruned.passages[0]], [pruned.passages[2]])
-    assert pruned.restored == {0, 2}
+    assert pruned.restored == {0: 3, 2: 7}
     assert pruned.ids == {1: "p1001", 3: "p1003"}
+    pruned.remove({2: "p1004"})
+    assert pruned.restored == {0: 3}
+    assert pruned.ids == {1: "p1001", 2: "p1004", 3: "p1003"}
 
 
 # Which record belongs to a result

@@ -15,9 +15,10 @@ from context_agent.pruning.passages import Passage
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.relevance import raised
-from context_agent.pruning.report import RestoredPassage
+from context_agent.pruning.report import PruneReport, RestoredPassage
 from context_agent.pruning.words import PassageWords
-from tests.support.conversations import rendered
+from context_agent.tokens import CharCounter
+from tests.support.conversations import Call, Turn, rendered
 from tests.support.long_conversation import LONG as OPENING
 from tests.support.long_conversation import TASK, noises, search
 
@@ -61,6 +62,60 @@ def test_what_resembles_a_restored_passage_stays(strategy: str, effort: Any) -> 
     without, with_restore = outcomes
     assert sum(without) <= 1
     assert sum(with_restore) >= 3
+
+
+def asking(pruner: ContextPruner, *ranges: str, steps: int) -> tuple[list[Any], list[PruneReport]]:
+    """Prune the conversation, then with a request for each range, then with further steps.
+
+    Returns:
+        The last messages, and the reports of the prunes after the first.
+    """
+    conversation, reports = turns(2), []
+    pruner.prune(rendered("openai", conversation))
+    requests = [Turn("", "", (Call(f"r{ids}", {"text": f"restore: {ids}"}, ("noted",)),)) for ids in ranges]
+    for turn in (*requests, *(search(950 + step, "done") for step in range(steps))):
+        conversation.append(turn)
+        reports.append(pruner.prune(rendered("openai", conversation)).report)
+        repeated = pruner.prune(rendered("openai", conversation)).report
+        assert repeated.tokens_after == reports[-1].tokens_after, "the same request is sent again"
+    return rendered("openai", conversation), reports
+
+
+def is_pruned(pruner: ContextPruner, messages: list[Any], name: str) -> bool:
+    try:
+        pruner.restore(messages, [name])
+    except ConfigError:
+        return False
+    return True
+
+
+def keeper() -> ContextPruner:
+    return ContextPruner(BUDGET, prices=FREE, strategy="bm25", counter=CharCounter())
+
+
+def test_restored_passages_that_do_not_fit_are_judged_again_after_three_steps() -> None:
+    _, (first, *later) = asking(keeper(), "p1-p20", steps=4)
+    assert len(first.restored) > 10
+    assert [report.outcome for report in (first, *later[:2])] == ["over budget"] * 3
+    assert later[2].outcome == "pruned"
+    assert later[3].tokens_after <= BUDGET
+
+
+def test_of_restored_passages_the_first_are_judged_again() -> None:
+    pruner = keeper()
+    messages, reports = asking(pruner, "p1-p20", "p25", steps=4)
+    assert reports[1].restored == ("p25",)
+    assert reports[-1].tokens_after <= BUDGET
+    assert not is_pruned(pruner, messages, "p25")
+
+
+def test_restored_passages_that_fit_stay() -> None:
+    pruner = keeper()
+    messages, reports = asking(pruner, "p1-p2", steps=6)
+    assert reports[0].restored == ("p1", "p2")
+    assert not any(report.removed for report in reports[1:])
+    assert not is_pruned(pruner, messages, "p1")
+    assert is_pruned(pruner, messages, "p3")
 
 
 def test_another_conversation_is_not_affected() -> None:
