@@ -38,7 +38,8 @@ from typing import Any
 import numpy as np
 from multihop import CUTOFF, build, embedders, load_chunks
 
-from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel, PairModel, shipped_reader
+from context_agent._support.onnx import OnnxModel, PairModel
+from context_agent._support.shipped_models import READER_FORMAT, TOKENIZER_FILE, shipped_reader
 from context_agent.agent import SearchAgent
 from context_agent.eval.probabilities import (
     chance_calibration_error,

@@ -31,7 +31,7 @@ from corpus100k import corpus, data_folder
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from context_agent._support.onnx import TOKENIZER_FILE
+from context_agent._support.shipped_models import TOKENIZER_FILE
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.chroma.record_writer import LARGEST_BATCH
 from context_agent.retrieval.embedders import MINILM, Embedder, load_embedder

@@ -48,8 +48,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel
+from context_agent._support.onnx import OnnxModel
 from context_agent._support.question_files import load_questions
+from context_agent._support.shipped_models import READER_FORMAT, TOKENIZER_FILE
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory

@@ -33,7 +33,8 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from tokenizers import Tokenizer
 
-from context_agent._support.onnx import FORMAT, MAX_LENGTH, MINILM_FILE, MINILM_FORMAT, NAME, STATES, TOKENIZER_FILE
+from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME, STATES
+from context_agent._support.shipped_models import MINILM_FILE, MINILM_FORMAT, TOKENIZER_FILE
 
 LONGEST = 256
 """The maximum number of word pieces of the model, as its own configuration states."""

@@ -40,7 +40,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel
+from context_agent._support.onnx import OnnxModel
+from context_agent._support.shipped_models import READER_FORMAT, TOKENIZER_FILE
 from context_agent.eval.probabilities import expected_calibration_error, roc_auc
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default

@@ -55,7 +55,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import BertConfig, BertModel
 
-from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME, READER_FILE, READER_FORMAT, TOKENIZER_FILE
+from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME
+from context_agent._support.shipped_models import READER_FILE, READER_FORMAT, TOKENIZER_FILE
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.train.bridge.episodes import fold_of

@@ -5,9 +5,6 @@ Each run takes one text and one thread. Several texts run on as many threads as 
 In a batch it would, because an int8 model scales its activations by the largest value in the tensor. Batches would not
 be faster either: above 40 word pieces, the cost of a piece no longer falls. A session without its own threads also
 survives a fork.
-
-The shipped models are stored in the folders of the code that they were trained for. Independent layers run them: the
-embedder, the embedded policy, and the pruning of conversations.
 """
 
 from __future__ import annotations
@@ -300,25 +297,3 @@ os.register_at_fork(after_in_child=_after_fork)
 def _quoted(error: Exception) -> str:
     """Return the first line of another library's error, shortened."""
     return str(error).partition("\n")[0][:_LONGEST_QUOTE]
-
-
-_PACKAGE = Path(__file__).parents[1]
-TOKENIZER_FILE = _PACKAGE / "retrieval" / "embedders" / "weights" / "tokenizer.json"
-"""The vocabulary of all-MiniLM-L6-v2. The static embedding reads the same file."""
-MINILM_FILE = TOKENIZER_FILE.with_name("minilm-int8.onnx")
-MINILM_FORMAT = "sentence-embedding-1"
-READER_FILE = _PACKAGE / "policies" / "bridge" / "reader-int8.onnx"
-READER_FORMAT = "ctx1-reader-1"
-"""The format of the reader. A row is the log-odds, followed by the pooled vector that they are computed from."""
-
-
-@cache
-def shipped_reader() -> OnnxModel:
-    """Return the cross-encoder that judges how likely a passage is evidence for a question."""
-    return OnnxModel(READER_FILE, TOKENIZER_FILE, format=READER_FORMAT)
-
-
-@cache
-def shipped_minilm() -> OnnxModel:
-    """Return all-MiniLM-L6-v2, which turns each text into a vector."""
-    return OnnxModel(MINILM_FILE, TOKENIZER_FILE, format=MINILM_FORMAT)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
-from context_agent._support.onnx import TOKENIZER_FILE as SHIPPED_TOKENIZER
+from context_agent._support.shipped_models import TOKENIZER_FILE as SHIPPED_TOKENIZER
 from context_agent.errors import DataError
 from context_agent.text.normalization import well_formed
 

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from context_agent._support.onnx import shipped_reader
+from context_agent._support.shipped_models import shipped_reader
 from context_agent._support.suggest import suggestion
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import ConfigError

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import PairModel, Rows, shipped_reader
+from context_agent._support.onnx import PairModel, Rows
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import ConfigError
 
 MAX_FILE_BYTES = 100_000

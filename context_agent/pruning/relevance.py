@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.arguments import items_of
-from context_agent._support.onnx import PairModel, shipped_minilm, shipped_reader
+from context_agent._support.onnx import PairModel
+from context_agent._support.shipped_models import shipped_minilm, shipped_reader
 from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import reading

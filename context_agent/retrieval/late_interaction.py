@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import shipped_minilm
+from context_agent._support.shipped_models import shipped_minilm
 
 BLOCK = 64
 """The texts whose states are in memory at a time."""

@@ -18,8 +18,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import PairModel, Rows, shipped_reader
+from context_agent._support.onnx import PairModel, Rows
 from context_agent._support.question_files import json_type, read_rows
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import DataError
 from context_agent.eval.probabilities import roc_auc
 from context_agent.eval.statistics import Figure

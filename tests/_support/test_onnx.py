@@ -15,14 +15,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from context_agent._support import onnx
-from context_agent._support.onnx import (
-    MINILM_FILE,
-    MINILM_FORMAT,
-    READER_FILE,
-    READER_FORMAT,
-    TOKENIZER_FILE,
-    OnnxModel,
-)
+from context_agent._support.onnx import OnnxModel
+from context_agent._support.shipped_models import MINILM_FILE, MINILM_FORMAT, READER_FILE, READER_FORMAT, TOKENIZER_FILE
 from context_agent.errors import ConfigError
 
 CONTENT = MINILM_FILE.read_bytes()

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy
-from context_agent._support.onnx import shipped_reader
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import score

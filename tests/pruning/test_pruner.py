@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent._support.onnx import shipped_reader
+from context_agent._support.shipped_models import shipped_reader
 from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
@@ -24,14 +24,7 @@ from context_agent.pruning.blocks import LARGEST, SMALL_BUDGET, SMALLEST
 from context_agent.pruning.passage_ids import LONGEST_RANGE
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import _shared_prefix as shared_prefix
-from context_agent.pruning.relevance import (
-    JUDGES,
-    MIN_READ,
-    READ_CHARACTERS,
-    Goal,
-    by_reading,
-    by_words,
-)
+from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
 from tests.support.conversations import KINDS, Call, Turn, rendered
 from tests.support.long_conversation import ALWAYS, FILM, LONG, TASK, conversation, noise, noises, pruner, search

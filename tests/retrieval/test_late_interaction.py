@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus
-from context_agent._support.onnx import shipped_minilm
+from context_agent._support.shipped_models import shipped_minilm
 from context_agent.retrieval.late_interaction import BLOCK, late_interaction
 from context_agent.retrieval.rerankers import LateInteractionReranker, load_reranker
 

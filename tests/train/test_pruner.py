@@ -11,21 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from context_agent._support.onnx import Rows, shipped_reader
+from context_agent._support.onnx import Rows
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.cli.app import run
 from context_agent.errors import ConfigError, DataError
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import Passage
-from context_agent.train.pruner import (
-    MAX_PAIRS,
-    MIN_PASSAGES,
-    OTHERS,
-    LabeledPassage,
-    _with_others,
-    adapt,
-    read_record,
-)
+from context_agent.train.pruner import MAX_PAIRS, MIN_PASSAGES, OTHERS, LabeledPassage, _with_others, adapt, read_record
 
 PREFIX = "the row of"
 

@@ -8,7 +8,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from context_agent._support.arguments import require_members, require_type, whole_number
-from context_agent._support.onnx import PairModel, shipped_reader
+from context_agent._support.onnx import PairModel
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import SwarmRoles
 from context_agent.harness.profile import Profile

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from context_agent._support.onnx import MINILM_FILE, MINILM_FORMAT, TOKENIZER_FILE, OnnxModel
+from context_agent._support.onnx import OnnxModel
+from context_agent._support.shipped_models import MINILM_FILE, MINILM_FORMAT, TOKENIZER_FILE
 from context_agent.retrieval.embedders import Vectors, unit_rows
 
 

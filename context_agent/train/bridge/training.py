@@ -24,7 +24,8 @@ from functools import partial
 
 import numpy as np
 
-from context_agent._support.onnx import PairModel, shipped_reader
+from context_agent._support.onnx import PairModel
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer

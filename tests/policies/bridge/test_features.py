@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from context_agent import Document, MemoryCorpus
-from context_agent._support.onnx import shipped_reader
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import Expansion

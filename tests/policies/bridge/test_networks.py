@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
-from context_agent._support.onnx import shipped_reader
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.calibration import EVIDENCE, STOPPING, Evidence, ScoreCalibration, log_odds, sigmoid

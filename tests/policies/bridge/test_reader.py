@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus, SearchAgent
-from context_agent._support.onnx import shipped_reader
+from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Effort
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights

@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from context_agent._support.onnx import MINILM_FILE
+from context_agent._support.shipped_models import MINILM_FILE
 from context_agent._support.token_table import SHIPPED, TOKENIZER_FILE, WEIGHTS_FILE, load_weights
 from context_agent.errors import ConfigError, EmbedderError, MissingExtraError
 from context_agent.retrieval.embedders import Embedder, load_embedder, sentence_transformers
