@@ -281,6 +281,8 @@ class _Reader:
         fields = part.fields
         data = _transfer_decoded(self.data[part.start : part.end], str(fields.get("Content-Transfer-Encoding", "")))
         text = unix_lines(_decode_bytes(data, fields.get_content_charset()))
+        if text.count("\ufffd") > data.count("\ufffd".encode()):
+            self._note("characters of a message were replaced, because it does not declare the encoding that it has")
         return page_text(without_blockquotes(text))[1] if fields.get_content_subtype() == "html" else text
 
     def _note(self, notice: str) -> None:

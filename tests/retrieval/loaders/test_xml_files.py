@@ -221,3 +221,9 @@ def test_the_names_of_html_for_characters_are_read_in_xml(tmp_path: Path) -> Non
     (document,), reasons = read(tmp_path / "a.rss", text)
     assert (document.title, reasons) == ("Caf\u00e9 & m\u00fcller", [])
     assert "&bogus;" in document.text
+
+
+def test_a_message_whose_encoding_is_unknown_is_read_with_a_notice(tmp_path: Path) -> None:
+    (document,), reasons = read(tmp_path / "a.eml", b"From: a@b\n\n" + "Мельница на холме".encode("koi8-r"))
+    assert document.text.startswith("From: a@b")
+    assert reasons == ["characters of a message were replaced, because it does not declare the encoding that it has"]
