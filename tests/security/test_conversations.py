@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from context_agent.integrations.conversation_pruners import ConversationPruners
+from context_agent.integrations import conversation_pruners
+from context_agent.integrations.conversation_pruners import DAY, ConversationPruners
 from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.blocks import MOST_SHORT, SMALL, Passage
@@ -343,3 +344,21 @@ def test_of_a_long_conversation_the_latest_calls_are_viewed() -> None:
     calls = model_calls(messages, pruner())
     assert len(calls) == SHOWN_CALLS
     assert calls[-1].messages == len(messages)
+
+
+def test_no_request_holds_a_conversation_for_more_than_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(conversation_pruners.time, "monotonic", lambda: now)
+    pruners = ConversationPruners()
+    bodies = BodyPruner(pruners, 1_000_000)
+
+    def request(question: str, **fields: object) -> bytes:
+        return json.dumps({"messages": [{"role": "user", "content": question}], **fields}).encode()
+
+    bodies.prune(request("One?", prompt_cache_options={"ttl": "999h"}), "messages", b"")
+    now = DAY
+    bodies.prune(request("Two?"), "messages", b"")
+    assert len(pruners) == 2
+    now = DAY + 1
+    bodies.prune(request("Two?"), "messages", b"")
+    assert len(pruners) == 1

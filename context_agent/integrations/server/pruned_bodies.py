@@ -147,13 +147,14 @@ def _openai_caching(request: dict[str, Any], api: str) -> PrefixCaching | None:
 
     If nothing says how long an unused entry of the cache lives, return None. Otherwise, return the longest lifetime.
     `prompt_cache_options.ttl` is the shortest time that the server keeps an entry, and `prompt_cache_retention` is the
-    longest. OpenAI itself keeps an entry for up to 24 hours, unless the request asks for less.
+    longest. OpenAI itself keeps an entry for up to 24 hours, unless the request asks for less. No lifetime is longer,
+    because the proxy remembers the conversation for that time.
     """
     options = request.get("prompt_cache_options")
     ttl = _TTL.fullmatch(str(options.get("ttl"))) if isinstance(options, dict) else None
     least = int(ttl[1]) * (HOUR if ttl[2] == "h" else MINUTE) if ttl else 0.0
     retention = request.get("prompt_cache_retention") or ("24h" if api == "openai" else None)
-    longest = max(least, DAY if retention == "24h" else 0.0)
+    longest = min(DAY, max(least, DAY if retention == "24h" else 0.0))
     return PrefixCaching(longest) if longest else None
 
 
