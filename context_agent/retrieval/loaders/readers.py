@@ -39,7 +39,7 @@ from context_agent.retrieval.loaders.text_files import read_html, read_markdown,
 from context_agent.retrieval.loaders.transcripts import read_transcript
 from context_agent.retrieval.loaders.word import read_docx
 from context_agent.retrieval.loaders.workbook import read_xlsx
-from context_agent.retrieval.loaders.xml_text import read_enex, read_xml
+from context_agent.retrieval.loaders.xml_text import read_enex, read_svg, read_xml
 from context_agent.types import Document
 
 Reader = Callable[[Reading], Iterator[Document]]
@@ -238,6 +238,7 @@ READERS: Mapping[str, Reader] = {
     ".sbv": read_transcript,
     ".srt": read_transcript,
     ".ssa": read_transcript,
+    ".svg": read_svg,
     ".text": read_text,
     ".tsv": read_csv,
     ".txt": read_text,

@@ -17,7 +17,15 @@ from xml.parsers.expat import ExpatError
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import page_text
-from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, one_line, storable
+from context_agent.retrieval.loaders.reading import (
+    LeftOutError,
+    Reading,
+    content,
+    decoded,
+    document,
+    one_line,
+    storable,
+)
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, xml_events
 from context_agent.types import Document, Section
@@ -28,6 +36,8 @@ _ENTRIES = frozenset({"Placemark", "entry", "item", "note", "page"})
 """The elements of feeds, maps, wikis and exported notes that have a title of their own."""
 _TITLE_NAMES = {"FictionBook": "book-title", "gpx": "name", "kml": "name"}
 """The name of the elements that are titles, by the root of the file. In other files it is `title`."""
+_DRAWING_WORDS = frozenset({"desc", "foreignObject", "text", "title"})
+"""The elements of a drawing (SVG) that hold words."""
 _SPACE = "xml:space"
 _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
 _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
@@ -45,6 +55,33 @@ def read_xml(reading: Reading) -> Iterator[Document]:
 def read_enex(reading: Reading) -> Iterator[Document]:
     """Yield an Evernote export as one document. Each note is a section with its own title."""
     yield from _elements(reading, PurePath(reading.path).stem)
+
+
+def read_svg(reading: Reading) -> Iterator[Document]:
+    """Yield the words of a drawing: its title, its description and its texts. Shapes are left out."""
+    data = content(reading)
+    text = _NAMED.sub(_named, decoded(reading, data).text.removeprefix("\ufeff"))
+    title, words, open_elements = "", list[str](), list[str]()
+    try:
+        for event in xml_events(BytesIO(text.encode("utf-8", "replace")), None, "utf-8"):
+            if event.kind is Kind.START:
+                if open_elements or event.name in _DRAWING_WORDS:
+                    open_elements.append(event.name)
+            elif event.kind is Kind.END and open_elements:
+                if open_elements.pop() != "tspan":
+                    words.append("\n")
+            elif open_elements:
+                words.append(event.text)
+                title = title or (event.text if open_elements == ["title"] else "")
+    except (ExpatError, DataError) as error:
+        reading.note_once(f"the file was read as plain text ({error})")
+        reading.stream.seek(0)
+        yield from read_other_text(reading)
+        return
+    lines = (" ".join(line.split()) for line in "".join(words).split("\n"))
+    if not (found := "\n".join(filter(None, lines))):
+        raise LeftOutError("a drawing without words")
+    yield document(reading, found, title or PurePath(reading.path).name)
 
 
 def _elements(reading: Reading, name: str) -> Iterator[Document]:

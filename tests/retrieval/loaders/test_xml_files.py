@@ -227,3 +227,24 @@ def test_a_message_whose_encoding_is_unknown_is_read_with_a_notice(tmp_path: Pat
     (document,), reasons = read(tmp_path / "a.eml", b"From: a@b\n\n" + "Мельница на холме".encode("koi8-r"))
     assert document.text.startswith("From: a@b")
     assert reasons == ["characters of a message were replaced, because it does not declare the encoding that it has"]
+
+
+def test_the_words_of_a_drawing_are_read(tmp_path: Path) -> None:
+    text = """<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><title>The mill</title>
+        <style>.a { fill: red }</style><path d="M 0 0 L 10 10"/>
+        <g><text x="1">Gates <tspan>open</tspan> &amp; close</text><text>Weir</text></g>
+        <foreignObject><div><p>A pond</p><p>A dam</p></div></foreignObject></svg>"""
+    (document,), reasons = read(tmp_path / "a.svg", text)
+    assert (document.title, reasons) == ("The mill", [])
+    assert document.text == "The mill\nGates open & close\nWeir\nA pond\nA dam"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('<svg><path d="M 0 0"/></svg>', "a drawing without words"),
+        ("<svg><text>Weir</text>", "the file was read as plain text (no element found: line 1, column 22)"),
+    ],
+)
+def test_a_drawing_without_words_or_damaged_is_reported(tmp_path: Path, text: str, reason: str) -> None:
+    assert read(tmp_path / "a.svg", text)[1] == [reason]
