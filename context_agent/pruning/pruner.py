@@ -420,11 +420,11 @@ class _Prune:
             if (restored := self._records[item.number].restored.get(item.index)) is not None:
                 by_time.setdefault(restored, []).append(row)
         steps = [index for index, content in enumerate(self._transcript.contents) if content.role == "assistant"]
-        earlier = steps[-COMPARED_STEPS] if len(steps) >= COMPARED_STEPS else -1
+        first_step = min(steps[-COMPARED_STEPS:], default=0)
         staying = {*reasons, *chain.from_iterable(by_time.values())} - self._removed(candidates)
         excess = sum(candidates[row].passage.tokens for row in staying) - self._limit
         for n_messages in sorted(by_time):
-            if excess <= 0 or n_messages > earlier:
+            if excess <= 0 or n_messages > first_step:
                 break
             excess -= sum(candidates[row].passage.tokens for row in by_time.pop(n_messages) if row not in reasons)
         return [*chain.from_iterable(by_time.values())]

@@ -118,6 +118,21 @@ def test_restored_passages_that_fit_stay() -> None:
     assert is_pruned(pruner, messages, "p3")
 
 
+def test_restored_passages_stay_if_the_protected_passages_fill_the_budget_exactly() -> None:
+    names = [f"p{number}" for number in range(1, 6)]
+    restored = sum(item.tokens for item in keeper().prune(rendered("openai", turns(2))).report.removed[: len(names)])
+    last_turn = search(999, "x" * 4 * (BUDGET - restored))
+    pruner = keeper()
+    request = Turn("", "", (Call("r", {"text": "restore: p1-p5"}, ("noted",)),))
+    conversation = [*turns(2), request, *(search(950 + step, "done") for step in range(3)), last_turn]
+    pruner.prune(rendered("openai", turns(2)))
+    pruner.prune(rendered("openai", conversation[:-4]))
+    messages = rendered("openai", conversation)
+    report = pruner.prune(messages).report
+    assert report.protected["restored"] == len(names)
+    assert not any(is_pruned(pruner, messages, name) for name in names)
+
+
 def test_another_conversation_is_not_affected() -> None:
     pruner, other = (ContextPruner(BUDGET, prices=FREE, strategy="bm25") for _ in range(2))
     pruned = pruner.prune(rendered("openai", turns(1)))
