@@ -13,6 +13,7 @@ from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.gold import missing_gold
 from context_agent.retrieval.corpus import Corpus
+from context_agent.text.counts import counted
 from context_agent.train.config import DataConfig, Notify
 from context_agent.train.toy.environment import make_environment
 from context_agent.types import Question
@@ -59,8 +60,8 @@ def open_data(data: DataConfig, note: Notify) -> Iterator[TrainingData]:
         train, dev = (_read_questions(files, note) for files in (data.questions, data.dev))
         if known := {question.question for question in train}.intersection(question.question for question in dev):
             note(
-                f"{len(known)} questions of data.dev are also in data.questions, so the evaluation partly measures "
-                "what was trained"
+                f"data.dev and data.questions share {counted(len(known), 'question')}, so the evaluation partly "
+                "measures what was trained"
             )
         yield TrainingData(
             corpus, _with_indexed_gold(corpus, train, data, note), _with_indexed_gold(corpus, dev, data, note)

@@ -46,7 +46,7 @@ def test_questions_that_are_trained_and_evaluated_are_counted(tmp_path: Path) ->
     )
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "Comets."}\n')
     train, dev, corpus = (str(tmp_path / f"{name}.jsonl") for name in ("train", "dev", "corpus"))
-    told = "1 questions of data.dev are also in data.questions"
+    told = "data.dev and data.questions share 1 question, so"
     assert any(told in note for note in collect_ids(DataConfig((train,), (dev,), documents=(corpus,)))[1])
     assert not any(told in note for note in collect_ids(DataConfig((train,), documents=(corpus,)))[1])
 
