@@ -50,7 +50,7 @@ def test_the_official_client_and_a_judgment(index, ctx1, tmp_path):
     assert QUESTION in (tmp_path / "tasks.jsonl").read_text()
 
 
-@pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 0)])
 def test_a_signal_lets_what_runs_be_answered(index, tmp_path, sign, code):
     with serving("--path", index, "--concurrency", "1", cwd=tmp_path) as server, ThreadPoolExecutor(6) as pool:
         requests = [pool.submit(server.ask, QUESTION) for _ in range(6)]

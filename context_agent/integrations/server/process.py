@@ -6,7 +6,9 @@ import asyncio
 import errno
 import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any, cast
@@ -105,6 +107,22 @@ class ServerProcess(uvicorn.Server):
             for listener in sockets:
                 listener.listen(ACCEPT_QUEUE)
             self._on_ready(socket_url(sockets[0]))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals while the block runs. The end of the terminal is one, unless `nohup` ignores it."""
+        hangup = getattr(signal, "SIGHUP", None)  # Windows has none.
+        is_main = threading.current_thread() is threading.main_thread()
+        if hangup is None or not is_main or signal.getsignal(hangup) != signal.SIG_DFL:
+            with super().capture_signals():
+                yield
+            return
+        signal.signal(hangup, self.handle_exit)
+        try:
+            with super().capture_signals():
+                yield
+        finally:
+            signal.signal(hangup, signal.SIG_DFL)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, and end at the second one."""
