@@ -53,6 +53,8 @@ LIVE_TEXT, MAX_TEXT = 48, 72
 """Maximum length of an argument: live, and in recorded trajectories."""
 MAX_REPLY = 240
 """Maximum length of a model's last reply, if it had no valid ranking."""
+MAX_LANE_CELLS = 200
+"""The most steps of a sub-agent that its lane shows. A trajectory can state any number."""
 MAX_TITLES = 4
 """Maximum number of titles after a call."""
 NOTHING = "nothing new"
@@ -293,7 +295,8 @@ def _lanes(sub_agents: list[DelegatedData]) -> list[Text]:
 
 
 def _lane(record: DelegatedData, longest: int) -> Text:
-    steps = "━" * record["steps"] + "·" * (longest - record["steps"])
+    length, done = min(longest, MAX_LANE_CELLS), min(record["steps"], MAX_LANE_CELLS)
+    steps = "━" * done + "·" * (length - done)
     facts = [counted(record["documents"], "document"), counted(record["steps"], "step")]
     facts += [counted(record["tokens"], "token"), one_line(record["stop_reason"].replace("_", " "))]
     line = Text.assemble(("  └ ", "dim"), (steps, "cyan"), f" {_short(record['task'])}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from context_agent.cli import app
 from context_agent.errors import TrajectoryError
 from context_agent.harness import trajectory_file
 from context_agent.harness.profile import default
@@ -32,9 +34,11 @@ from context_agent.pruning.view import (
     View,
     replaced_keys,
 )
+from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.types import Action, Chunk, Hit, Question
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import GoldQuestions, view_data
+from tests.support.episodes import swarm
 from tests.support.growth import growth
 
 
@@ -166,3 +170,15 @@ def test_any_value_in_any_place_is_shown_or_is_a_problem(tmp_path: Path, value: 
     assert any(row.file == str(good) for row in view.rows)
     page = build_page(view)
     assert "\u202e" not in page
+
+
+def test_a_sub_agent_of_countless_steps_has_a_short_lane(
+    tmp_path: Path, corpus: MemoryCorpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = swarm(corpus, tmp_path)[0]
+    text = file.read_text(encoding="utf-8")
+    file.write_text(re.sub(r'"steps": ?\d+', f'"steps": {10**12}', text), encoding="utf-8")
+    assert app.run(["view", str(file), "--text"]) == 0
+    shown = capsys.readouterr().out
+    assert "1,000,000,000,000 steps" in shown
+    assert len(shown) < 5_000

@@ -1,6 +1,9 @@
 // The sub-agents of a trajectory as lanes. Those of a turn run in parallel, and the turn waits for the longest.
 "use strict";
 
+// The most steps of a sub-agent that its lane shows. A trajectory can state any number.
+const MAX_LANE_CELLS = 200;
+
 /** Return a stage for each turn that started sub-agents, or null if there is none. */
 function lanesOf(store, detail) {
   const stages = detail.turns.map((turn) => ({ turn: turn.turn, searchers: turn.results.flatMap((result) => result.delegated) })).filter((stage) => stage.searchers.length);
@@ -21,7 +24,7 @@ function stageOf(store, { turn, searchers }) {
 /** Return one lane: a cell per step, with the sub-agent's context if its own trajectory is on the page. */
 function laneOf(store, one, longest) {
   const place = one.id === "" ? null : rowNamed(store.rows, one.id);
-  const cells = Array.from({ length: longest }, (_, step) => element("span", { class: step < one.steps ? "cell" : "cell idle" }));
+  const cells = Array.from({ length: Math.min(longest, MAX_LANE_CELLS) }, (_, step) => element("span", { class: step < one.steps ? "cell" : "cell idle" }));
   const said = [`${counted(one.documents, "document")}, ${counted(one.steps, "step")}, ${counted(one.tokens, "token")}, ${one.stop_reason.replaceAll("_", " ")}`];
   if (place !== null) store.detail(place).then((detail) => fill(cells, detail, store.rows[place].window));
   return [

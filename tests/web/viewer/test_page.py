@@ -167,6 +167,18 @@ def test_a_passage_is_unpacked_when_it_is_opened(browser, corpus, folder):
     assert browser.run("return document.querySelector('details.passage pre').textContent") == chunk.text
 
 
+def test_a_lane_of_countless_steps_has_few_cells(browser, corpus, folder):
+    main = episodes.swarm(corpus, folder)[0]
+    record = re.sub(r'"steps": ?\d+', '"steps": 1000000000', main.read_text(encoding="utf-8"))
+    shutil.rmtree(folder)
+    folder.mkdir()
+    main.write_text(record, encoding="utf-8")
+    browser.open(page_of(folder))
+    browser.wait("document.querySelectorAll('.lanelist li').length === 3")
+    assert browser.run("return document.querySelectorAll('.lanelist .cell').length") == 600
+    assert browser.complaints() == []
+
+
 def test_sub_agents_have_lanes_and_a_lane_leads_to_its_own_trajectory_and_back(browser, corpus, folder):
     episodes.swarm(corpus, folder)
     browser.open(page_of(folder))
