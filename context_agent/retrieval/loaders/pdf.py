@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from context_agent.types import Document
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
 
+_WORD = re.compile(r"[^\W\d_]+")
+_DIVIDED = re.compile(r"\b([^\W\d_]{1,40})[-\u2010]\n([^\W\d_]{1,40})\b")
+"""A word that is divided at the end of a line."""
 MOST_PAGES = 20_000
 """The most pages of a file."""
 LARGEST_PAGE = 4 * 2**20
@@ -45,11 +49,28 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
             size += len(pages[-1])
             if size > reading.options.max_size:
                 raise DataError(reading.options.too_large("the text of the file"))
-        text = "\n\n".join(page for page in pages if page)
+        text = _without_hyphens("\n\n".join(page for page in pages if page))
         if not text.strip():
             raise DataError(f"none of the {len(pages)} pages has text. If the file is a scan, run OCR on it first.")
         title = _pdf_title(reader)
     yield document(reading, text, title, {"pages": len(pages)})
+
+
+def _without_hyphens(text: str) -> str:
+    """Return the text with the words joined that are divided at the end of a line.
+
+    A word is joined only if it also occurs undivided, because its hyphen may belong to it.
+    """
+    candidates = {(divided[1] + divided[2]).lower() for divided in _DIVIDED.finditer(text)}
+    if not candidates:
+        return text
+    undivided = {word for found in _WORD.finditer(text) if (word := found[0].lower()) in candidates}
+
+    def joined(divided: re.Match[str]) -> str:
+        word = divided[1] + divided[2]
+        return word if word.lower() in undivided else divided[0]
+
+    return _DIVIDED.sub(joined, text)
 
 
 @contextmanager

@@ -134,6 +134,12 @@ def test_pdf_gives_the_text_of_its_pages_and_its_title(tmp_path: Path) -> None:
     assert only(pdf(tmp_path / "plain.pdf", "Text")).title == "plain"
 
 
+def test_words_of_a_pdf_that_are_divided_at_a_line_end_are_joined_if_they_occur_undivided(tmp_path: Path) -> None:
+    page = "The wa-) Tj 0 -14 Td (terwheel and the well-) Tj 0 -14 Td (known waterwheel, wa-) Tj 0 -14 Td (ter-"
+    document = only(pdf(tmp_path / "a.pdf", page))
+    assert document.text == "The waterwheel and the well-\nknown waterwheel, wa-\nter-"
+
+
 def test_broken_empty_and_locked_pdfs_are_reported(tmp_path: Path) -> None:
     from pypdf import PdfWriter
 
