@@ -16,6 +16,7 @@ PACKAGE = Path(context_agent.__file__).parent
 METHODS = frozenset(("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"))
 MOST_TURNS = 20_000
 """The most turns of a loop that may be remembered."""
+CALLS = re.compile(rf"\bre\.(?:{'|'.join(METHODS)})\b")
 ANCHORED = frozenset(("match", "fullmatch"))
 """Methods that try one start only."""
 
@@ -49,8 +50,13 @@ class Found:
 
 def package_patterns() -> Iterator[Found]:
     """Yield every call of `re` in the package, in the order of the files."""
-    trees = ((file, ast.parse(file.read_text(encoding="utf-8"))) for file in sorted(PACKAGE.rglob("*.py")))
-    nodes = {file: list(ast.walk(tree)) for file, tree in trees}
+    texts = {file: file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))}
+    nodes = {file: _nodes(text) for file, text in texts.items() if CALLS.search(text)}
+    assigned = (node for found in nodes.values() for node in found if _is_assignment(node))
+    names = {node.targets[0].id for node in assigned if _is_compilation(node.value)}
+    # Public constants may be used where `re` is not imported.
+    mentioned = re.compile(rf"\b(?:{'|'.join(filter(_is_public_constant, names))})\b")
+    nodes |= {file: _nodes(text) for file, text in texts.items() if file not in nodes and mentioned.search(text)}
     by_file = {file: _methods_by_name(found) for file, found in nodes.items()}
     everywhere: dict[str, frozenset[str]] = {}
     for methods in by_file.values():
@@ -58,17 +64,31 @@ def package_patterns() -> Iterator[Found]:
             everywhere[name] = everywhere.get(name, frozenset()) | called
     for file, found in nodes.items():
         module = ".".join(("context_agent", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-        names = {id(node.value): node.targets[0].id for node in found if _is_assignment(node)}
+        targets = {id(node.value): node.targets[0].id for node in found if _is_assignment(node)}
         for call in found:
             if isinstance(call, ast.Call) and (method := _method_of_re(call)):
-                name = names.get(id(call), "") if method == "compile" else ""
-                used = (by_file[file] if name.startswith("_") else everywhere).get(name, frozenset())
+                name = targets.get(id(call), "") if method == "compile" else ""
+                used = (everywhere if _is_public_constant(name) else by_file[file]).get(name, frozenset())
                 methods = used if method == "compile" else frozenset((method,))
                 yield Found(module, name, ast.unparse(call.args[0]), _compiled(module, call, method), methods)
 
 
+def _nodes(text: str) -> list[ast.AST]:
+    return [
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign | ast.Attribute | ast.Call | ast.Name)
+    ]
+
+
+def _is_public_constant(name: str) -> bool:
+    return name[:1].isupper()
+
+
 def _is_assignment(node: ast.AST) -> Any:
     return isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+
+
+def _is_compilation(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _method_of_re(node) == "compile"
 
 
 def _method_of_re(call: ast.Call) -> str:
