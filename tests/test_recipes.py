@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forked_ctx1 import forked_ctx1
 from tests.support.proxied import proxy_conversation
 from tests.support.upstream import upstream
 from tests.support.wrapped_agent import AGENT, answer
@@ -36,7 +37,8 @@ def one_core() -> Iterator[None]:
 
 def run(recipe: str, *arguments: str | Path, code: int = 0, **variables: str) -> str:
     """Run a recipe's script. Return its standard output."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    folders = [Path(forked_ctx1()).parent, Path(sys.executable).parent, os.environ["PATH"]]
+    path = os.pathsep.join(map(str, folders))
     with one_core():
         process = subprocess.run(
             ["bash", str(RECIPES / recipe / "run.sh"), *map(str, arguments)],

@@ -24,14 +24,14 @@ def test_every_command_has_help_json_and_config(inside, command):
 
 
 def test_help_lists_the_commands(ctx1):
-    process = ctx1("--help")
+    process = ctx1("--help", ctx1=CTX1)
     assert process.returncode == 0
     for command in COMMANDS:
         assert command.split()[0] in process.stdout
 
 
 def test_version(ctx1):
-    assert ctx1("--version").stdout.startswith("ctx1 ")
+    assert ctx1("--version", ctx1=CTX1).stdout.startswith("ctx1 ")
 
 
 def test_python_runs_the_package_as_the_command():

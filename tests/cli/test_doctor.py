@@ -5,6 +5,7 @@ import json
 import shutil
 
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
+from tests.support.ctx1_process import CTX1
 
 
 def read_checks(process):
@@ -13,7 +14,7 @@ def read_checks(process):
 
 
 def test_a_fresh_installation_is_healthy(ctx1):
-    process = ctx1("doctor", "--json")
+    process = ctx1("doctor", "--json", ctx1=CTX1)
     healthy, checks = read_checks(process)
     assert (process.returncode, healthy) == (0, True), checks
     assert {"python", "packages", "extras", "weights", "round trip", "index"} <= set(checks)

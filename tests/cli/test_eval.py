@@ -9,6 +9,7 @@ import pytest
 
 from context_agent.cli.app import run
 from tests.support import ctx1_process
+from tests.support.forked_ctx1 import forked_ctx1
 from tests.support.sample_benchmarks import native_folder
 
 
@@ -180,7 +181,7 @@ def test_what_has_a_name_is_listed(evaluate):
 def test_an_interrupted_run_exits_130_and_goes_on(world, tmp_path):
     native_folder(tmp_path, 60)
     command = [
-        ctx1_process.CTX1,
+        forked_ctx1(),
         "eval",
         "--benchmark",
         str(world),

@@ -5,7 +5,7 @@ import json
 import openai
 
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
-from tests.support.ctx1_process import run
+from tests.support.ctx1_process import CTX1, run
 from tests.support.ctx1_server import serving
 from tests.support.proxied import CHAT, proxy_conversation
 from tests.support.proxied import conversation as growing_conversation
@@ -40,7 +40,7 @@ def test_a_conversation_goes_on_after_the_proxy_was_killed(tmp_path):
     options = ("--budget", "300", "--strategy", "bm25")
     with upstream() as model:
         for steps in ((4, 5), (5, 5, 6)):
-            with serving("--upstream", model.url, *options, command="proxy", cwd=tmp_path) as server:
+            with serving("--upstream", model.url, *options, command="proxy", cwd=tmp_path, ctx1=CTX1) as server:
                 for number in steps:
                     answer = server.client.post(CHAT, json={"model": "m", "messages": growing_conversation(number)})
                     assert answer.status_code == 200

@@ -10,6 +10,7 @@ import pytest
 
 from context_agent import Document, index_documents
 from tests.support.ctx1_process import CTX1, on_terminal
+from tests.support.forked_ctx1 import forked_ctx1
 from tests.support.http_server import Response, http_server
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
@@ -75,7 +76,9 @@ def test_a_swarm_of_a_number_that_cannot_be_is_refused(inside, index, wrong):
 
 
 def test_the_same_question_gives_the_same_answer(ctx1, index):
-    first, second = (read_rows(ctx1("search", QUESTION, "--path", index, "--json")) for _ in range(2))
+    # Forks would have the same seed for hashes.
+    search = ("search", QUESTION, "--path", index, "--json")
+    first, second = (read_rows(ctx1(*search, ctx1=CTX1)) for _ in range(2))
     assert first == second
 
 
@@ -254,7 +257,7 @@ def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path, processes)
 def test_a_reader_that_goes_away_is_no_stack_trace(index, tmp_path):
     row = json.dumps({"question": QUESTION}) + "\n"
     (tmp_path / "q.jsonl").write_text(row * 50, encoding="utf-8")
-    command = [CTX1, "search", "--questions", "q.jsonl", "--path", index, "--json"]
+    command = [forked_ctx1(), "search", "--questions", "q.jsonl", "--path", index, "--json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         process.stdout.close()
@@ -315,7 +318,7 @@ def test_a_document_cannot_steer_the_terminal(inside, tmp_path):
 
 def test_a_reader_of_live_turns_that_goes_away_is_no_stack_trace(tmp_path):
     with subprocess.Popen(
-        [CTX1, "demo"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [forked_ctx1(), "demo"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
         child.stdout.readline()
         child.stdout.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from tests.support.conversations import rendered
-from tests.support.ctx1_process import PATIENCE
+from tests.support.ctx1_process import CTX1, PATIENCE
 from tests.support.ctx1_server import serving
 from tests.support.long_conversation import LONG
 
@@ -61,7 +61,7 @@ def wait_until(condition):
 
 
 def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp_path):
-    with serving("--path", index, "--workers", "2", "--save", "kept", cwd=tmp_path) as server:
+    with serving("--path", index, "--workers", "2", "--save", "kept", cwd=tmp_path, ctx1=CTX1) as server:
         # Any worker can judge and show what another one has searched.
         answers = post_to_both(server, "/v1/retrieve", question=QUESTION, k=4, effort="fast")
         assert len({str(answer["documents"]) for answer in answers}) == 1
@@ -117,7 +117,7 @@ def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp
 
 
 def test_workers_end_after_their_supervisor(index, tmp_path):
-    with serving("--path", index, "--workers", "2", cwd=tmp_path) as server:
+    with serving("--path", index, "--workers", "2", cwd=tmp_path, ctx1=CTX1) as server:
         workers = worker_ids(server.process.pid)
         assert len(workers) == 2
         server.process.kill()
@@ -125,8 +125,9 @@ def test_workers_end_after_their_supervisor(index, tmp_path):
 
 
 def test_an_index_that_cannot_be_opened_is_one_error(ctx1, index):
-    one_worker = ctx1("serve", "--path", index, "--collection", "absent", "--port", 0)
-    two_workers = ctx1("serve", "--path", index, "--collection", "absent", "--port", 0, "--workers", 2)
+    serve = ("serve", "--path", index, "--collection", "absent", "--port", 0)
+    one_worker = ctx1(*serve)
+    two_workers = ctx1(*serve, "--workers", 2, ctx1=CTX1)
     assert (two_workers.returncode, two_workers.stderr) == (one_worker.returncode, one_worker.stderr)
     assert two_workers.returncode == 1
     assert two_workers.stdout == ""

@@ -21,6 +21,7 @@ import httpx
 import pytest
 
 from context_agent.policies.chat.scripted_server import ScriptedServer, rank_seen, says
+from tests.support.forked_ctx1 import forked_ctx1
 from tests.support.real_server import free_port, need_serving, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -43,7 +44,8 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documentation is 
 def _small_machine(monkeypatch):
     """Find `ctx1` on the path, and limit `ctx1 eval` to one process, whose workers would only import."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    folders = [Path(forked_ctx1()).parent, Path(sys.executable).parent, os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, folders)))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""The installed `ctx1`, run as a user runs it: in a process of its own, with or without a terminal."""
+"""`ctx1` in a process of its own, with or without a terminal.
+
+`CTX1` is the installed one, which a user runs. `run` starts a fork unless a test names the installed one.
+"""
 
 import os
 import pty
@@ -8,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.forked_ctx1 import forked_ctx1
+
 CTX1 = str(Path(sys.executable).with_name("ctx1"))
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Tests run in parallel, so a maths library with a thread per core would slow the other tests down."""
@@ -15,10 +20,12 @@ PATIENCE = 120
 """Seconds that a command may take on a busy machine before its test fails."""
 
 
-def run(*arguments: object, cwd: Path, stdin: str | None = "", **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: object, cwd: Path, stdin: str | None = "", ctx1: str | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Runs `ctx1` with pipes and returns its exit code and its output."""
     return subprocess.run(
-        [CTX1, *map(str, arguments)],
+        [ctx1 or forked_ctx1(), *map(str, arguments)],
         input=stdin,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""`ctx1 serve` and `ctx1 proxy` as processes."""
+"""`ctx1 serve` and `ctx1 proxy` as processes: forks, unless a test names the installed `ctx1`."""
 
 import json
 import os
@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import httpx
 
-from tests.support.ctx1_process import CTX1, ONE_THREAD, PATIENCE
+from tests.support.ctx1_process import ONE_THREAD, PATIENCE
+from tests.support.forked_ctx1 import forked_ctx1
 
 
 class RunningServer:
@@ -31,9 +32,9 @@ class RunningServer:
 
 
 @contextmanager
-def serving(*arguments, cwd, token="", command="serve", **env):
+def serving(*arguments, cwd, token="", command="serve", ctx1=None, **env):
     """Starts a server on a free port and waits until it listens."""
-    command = [CTX1, command, "--json", "--port", "0", *map(str, arguments)]
+    command = [ctx1 or forked_ctx1(), command, "--json", "--port", "0", *map(str, arguments)]
     if token:
         command += ["--token-env", "CTX1_TEST_TOKEN"]
     process = subprocess.Popen(

@@ -9,12 +9,13 @@ import os
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from context_agent._support import child_process
 from tests.support.fork_servers import PROGRAMS, fork_server
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class ForkedProcess(ForkServerProcess):
@@ -46,6 +47,8 @@ def fork_workers(patch: pytest.MonkeyPatch, server: str = PROGRAMS) -> None:
 
 def start_fork(target: Callable[..., object], *arguments: Any, server: str = PROGRAMS) -> ForkedProcess:
     """Start a fork that calls a function of a module. It ends with this process."""
+    import pytest
+
     process = ForkedContext().Process(target=target, args=arguments, daemon=True)
     with pytest.MonkeyPatch.context() as patch:
         fork_workers(patch, server)
