@@ -85,9 +85,10 @@ def _show(check: InstallationCheck) -> None:
     from rich.text import Text
 
     mark, color = MARKS[check.status]
-    line = Text.assemble((f"{mark} ", color), f"{check.name:<14} {output.printable(check.detail)}")
+    # A finding may quote a server or an index, which must not print lines that look like other findings.
+    line = Text.assemble((f"{mark} ", color), f"{check.name:<14} {output.one_line(check.detail)}")
     if check.fix:
-        line.append(f" — {check.fix}", style="yellow")
+        line.append(f" — {output.one_line(check.fix)}", style="yellow")
     output.stdout().print(line, soft_wrap=True)
 
 

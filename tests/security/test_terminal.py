@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from cyclopts import CycloptsError
 
-from context_agent.cli import app
+from context_agent.cli import app, doctor
 from context_agent.cli import output as printing
 from context_agent.errors import DataError
 
@@ -56,3 +56,15 @@ def test_errors_with_hostile_names_lose_it(
     output = capsys.readouterr().err
     assert output.startswith("ctx1: ")
     assert unseen(output) == set()
+
+
+def test_a_finding_of_the_doctor_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finding may quote what a model replied."""
+    quoted = f"it replied: \n✓ index ok{HOSTILE}"
+    monkeypatch.setattr(doctor, "_checks", lambda _: [doctor.InstallationCheck("tools", "note", quoted, quoted)])
+    assert app.run(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert unseen(shown) == set()
+    assert shown.count("\n") == 1
