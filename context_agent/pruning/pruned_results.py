@@ -81,9 +81,8 @@ class ResultRecord:
     def memory(self) -> int:
         """The bytes of the record, including its text and passages."""
         ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
-        restored = getsizeof(self.restored) + NUMBER_BYTES * len(self.restored)
         texts = getsizeof(self.text) + _text_bytes(self.source.image)
-        return getsizeof(self) + getsizeof(self.source) + texts + self._passage_bytes + ids + restored
+        return getsizeof(self) + getsizeof(self.source) + texts + self._passage_bytes + ids + getsizeof(self.restored)
 
     @property
     def frame_can_go(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,19 +119,39 @@ def test_restored_passages_that_fit_stay() -> None:
     assert is_pruned(pruner, messages, "p3")
 
 
-def test_restored_passages_stay_if_the_protected_passages_fill_the_budget_exactly() -> None:
-    names = [f"p{number}" for number in range(1, 6)]
-    restored = sum(item.tokens for item in keeper().prune(rendered("openai", turns(2))).report.removed[: len(names)])
-    last_turn = search(999, "x" * 4 * (BUDGET - restored))
+REQUEST = Turn("", "", (Call("r", {"text": "restore: p1-p5"}, ("noted",)),))
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_restored_passages_stay_if_the_protected_passages_fit_exactly(excess: int) -> None:
     pruner = keeper()
-    request = Turn("", "", (Call("r", {"text": "restore: p1-p5"}, ("noted",)),))
-    conversation = [*turns(2), request, *(search(950 + step, "done") for step in range(3)), last_turn]
+    removed = pruner.prune(rendered("openai", turns(2))).report.removed
+    pruner.prune(rendered("openai", [*turns(2), REQUEST]))
+    last_turn = search(999, "x" * 4 * (BUDGET - sum(item.tokens for item in removed[:5]) + excess))
+    conversation = [*turns(2), REQUEST, *(search(950 + step, "done") for step in range(3)), last_turn]
+    report = pruner.prune(rendered("openai", conversation)).report
+    assert report.protected.get("restored", 0) == (0 if excess else 5)
+
+
+def test_restored_passages_are_judged_again_only_until_the_others_fit() -> None:
+    pruner, again = keeper(), Turn("", "", (Call("s", {"text": "restore: p25"}, ("noted",)),))
+    conversation = turns(2)
+    for turn in (None, replace(REQUEST, calls=(Call("r", {"text": "restore: p1-p20"}, ("noted",)),)), again):
+        conversation += [turn] if turn else []
+        pruner.prune(rendered("openai", conversation))
+    conversation += [search(950 + step, "done") for step in range(4)]
+    report = pruner.prune(rendered("openai", conversation)).report
+    assert report.outcome == "pruned"
+    assert report.protected["restored"] == 1
+
+
+def test_messages_of_the_user_are_no_steps() -> None:
+    pruner = keeper()
     pruner.prune(rendered("openai", turns(2)))
-    pruner.prune(rendered("openai", conversation[:-4]))
-    messages = rendered("openai", conversation)
-    report = pruner.prune(messages).report
-    assert report.protected["restored"] == len(names)
-    assert not any(is_pruned(pruner, messages, name) for name in names)
+    request = Turn("", "", (Call("r", {"text": "restore: p1-p20"}, ("noted",)),))
+    conversation = [*turns(2), request, *(Turn(f"And then, {number}?", "") for number in range(4))]
+    assert pruner.prune(rendered("openai", conversation)).report.outcome == "over budget"
+    assert pruner.prune(rendered("openai", [*conversation, search(990, "done")])).report.outcome == "over budget"
 
 
 def test_another_conversation_is_not_affected() -> None:
