@@ -65,7 +65,8 @@ _MANUAL_ESCAPES = {
 _MANUAL_ESCAPE = re.compile(r"\\(?:\([a-zA-Z]{2}|[-&:|^ ~e])")
 _MANUAL_SECTION = re.compile(r"^\.S[Hh][ \t][^\n]*\n", re.MULTILINE)
 _MANUAL_NAME = re.compile(
-    r"(?:\.(?:\\\"[^\n]*|PP)?\n)*+(?:([^.\n][^\n]*)|\.Nm ([^\s,]+)[^\n]*\n(?:\.Nm [^\n]*\n)*+\.Nd ([^\n]+))"
+    r"(?:\.(?:\\\"[^\n]*+|PP)?\n)*+"
+    r"(?:([^.\n][^\n]*+)|\.Nm ([^\s,]++)[^\n]*+\n(?:\.Nm [^\n]*+\n)*+\.Nd ([^\n]++))"
 )
 """The name of a program and what it does, in the first section of its manual page, whose heading may be in any
 language."""
