@@ -30,6 +30,8 @@ UNSCALED = 800_000
 """The length in characters above which a text gets larger passages, so that their number is bounded."""
 MOST_SHORT = 2_000
 """The most blocks of one text that may stay short because a heading follows them."""
+LEAST_ESCAPED = 5
+"""The fewest escaped line breaks of a text that was written as a string, and the fewest for each real one."""
 LOG_PREFIX = 48
 """The number of characters of a log entry in which its time and level are searched."""
 LONGEST_LABEL = 120
@@ -262,6 +264,19 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
     indented = start + len(text[start:end]) - len(text[start:end].lstrip())
     start = max(start, text.rfind("\n", start, indented) + 1)
     return (start, end) if start < end else None
+
+
+def with_line_breaks(text: str) -> str:
+    """Return a text of the same length in which escaped line breaks and tabs are line breaks and spaces.
+
+    A text that was written as a string has them, such as one of a cut JSON value. Otherwise the letter of the escape
+    would join the next word. If a text has few of them, or many real line breaks, it is returned as it is: then they
+    may be parts of code or of the paths of Windows.
+    """
+    escaped = text.count("\\n")
+    if escaped < LEAST_ESCAPED or escaped <= LEAST_ESCAPED * text.count("\n"):
+        return text
+    return text.replace("\\r", "  ").replace("\\t", "  ").replace("\\n", " \n")
 
 
 def is_log(block: str) -> bool:

@@ -16,7 +16,17 @@ from itertools import count
 
 from context_agent.pruning import markup
 from context_agent.pruning.binary import binary_spans, is_binary
-from context_agent.pruning.blocks import LARGEST, LONGEST_LABEL, Passage, Sizes, entry_spans, inside, is_log, text_spans
+from context_agent.pruning.blocks import (
+    LARGEST,
+    LONGEST_LABEL,
+    Passage,
+    Sizes,
+    entry_spans,
+    inside,
+    is_log,
+    text_spans,
+    with_line_breaks,
+)
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.records import Value, Values, value_runs
 from context_agent.pruning.tables import Table, tables
@@ -141,7 +151,7 @@ class _Cutter:
             break
         if not is_alone and end - start < self._sizes.small:
             return []
-        part = self._text[start:end]
+        part = with_line_breaks(self._text[start:end])
         return [
             Passage(part[first:last], start + first, start + last, label, group=group)
             for first, last, label in text_spans(part, self._sizes)

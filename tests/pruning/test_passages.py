@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from context_agent.pruning.blocks import SMALL_BUDGET, SMALLEST, TARGET
+from context_agent.pruning.blocks import SMALL_BUDGET, SMALLEST, TARGET, with_line_breaks
 from context_agent.pruning.passages import LARGEST, Passage, cut, without
 from tests.support.conversations import TEXTS
 from tests.support.growth import seconds
@@ -254,3 +254,21 @@ def test_the_cause_of_an_exception_stays_with_it() -> None:
     frames = "\n".join(f"\tat com.example.ports.Tide{n}.run(Tide{n}.java:{n})" for n in range(11))
     traces = [f"java.lang.TideError: port {n}\n{frames}\nCaused by: java.io.IOError: rain\n{frames}" for n in range(5)]
     assert texts_of("\n".join(traces)) == traces
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"C:\nginx\nodes\table" + "\n" + r"C:\new\notes\names",
+        'print("one\\ntwo\\nthree")\nprint("four\\nfive\\nsix")\n',
+        r"a\nb\nc\nd\ne",
+    ],
+)
+def test_few_escapes_stay(text: str) -> None:
+    assert with_line_breaks(text) == text
+
+
+def test_escaped_line_breaks_are_line_breaks_in_a_text_of_the_same_length() -> None:
+    assert with_line_breaks(r"a\nb\nc\td\r\ne\nf\ng") == "a \nb \nc  d   \ne \nf \ng"
+    assert with_line_breaks("a\\nb" * 5 + "\n") == "a\\nb" * 5 + "\n"
+    assert with_line_breaks("a\\nb" * 6 + "\n") == "a \nb" * 6 + "\n"

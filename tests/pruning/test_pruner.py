@@ -868,3 +868,16 @@ def test_a_result_keeps_its_passages_while_the_budget_grows() -> None:
     pruned = own.prune(longer)
     assert {item.id for item in pruned.report.removed}.isdisjoint(item.id for item in removed)
     assert own.restore(pruned.messages, [item.id for item in (*removed, *pruned.report.removed)]) == longer
+
+
+@pytest.mark.parametrize("effort", ["fast", "careful", "thorough"])
+@pytest.mark.parametrize("line_break", ["\n", "\\n", "\\r\\n"])
+def test_the_line_that_the_task_needs_stays_in_a_text_with_escaped_line_breaks(line_break: str, effort: str) -> None:
+    lines = [f"service{row} listen_port = {9_000 + row}" for row in range(400)]
+    lines.insert(313, "staging listen_port = 47113")
+    turns = [Turn("Which port does staging use?", "I will look."), search(0, line_break.join(lines)), search(1, "done")]
+    messages, own = rendered("openai", turns), pruner(300, effort=effort)
+    pruned = own.prune(messages)
+    assert "staging listen_port = 47113" in str(pruned.messages)
+    assert pruned.report.tokens_after <= 300
+    assert own.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
