@@ -45,6 +45,7 @@ from prune_rivals import clear_tool_uses, results_of
 
 from context_agent.eval.statistics import Figure
 from context_agent.pruning import ContextPruner, Prices
+from context_agent.pruning.passage_ids import id_ranges
 
 SERVICES = "ledger,gateway,catalog,courier,beacon,harvest,mosaic,quarry,sentinel,tally".split(",")
 STAGES = ("development", "staging", "production")
@@ -386,20 +387,22 @@ def play(played: Session, prune: Prune, *, can_restore: bool) -> Week:
 def _ids_at(messages: Sequence[Message], index: int) -> str:
     """Return the ids of what was removed from a result, as its stubs name them.
 
-    If several consecutive results are removed, the stub of the first one names the ids of all of them. Its own ids end
-    where the ids of the next result begin.
+    If several consecutive results are removed, the stub of the first one names the ids of all of them, and each other
+    result has only its own ids.
     """
-    numbers = [int(number) for number in re.findall(r"\bp(\d+)", messages[index]["content"])]
-    following = [
-        int(n)
-        for it in messages[index + 1 : index + 4]
-        if it["role"] == "tool"
-        for n in re.findall(r"\bp(\d+)", it["content"])[:1]
-    ]
-    last = max(numbers, default=0)
-    if "results pruned" in messages[index]["content"] and following and following[0] > min(numbers):
-        last = min(last, following[0] - 1)
-    return f"p{min(numbers, default=0)}-p{last}"
+    numbers = _named(messages[index])
+    if "results pruned" in messages[index]["content"]:
+        shared = {number for it in messages[index + 1 :] if it["role"] == "tool" for number in _named(it)}
+        numbers = [number for number in numbers if number not in shared]
+    return id_ranges([f"p{number}" for number in numbers])
+
+
+def _named(message: Message) -> list[int]:
+    """Return the numbers of the passages that the stubs of a result name."""
+    content = message["content"]
+    stubs = [content] if re.fullmatch(r"[p\d, -]+", content) else re.findall(r"\[[^\[\]]*\bp\d[^\[\]]*\]", content)
+    ranges = (match for stub in stubs for match in re.findall(r"\bp(\d+)(?:-p(\d+))?", stub))
+    return [number for first, last in ranges for number in range(int(first), int(last or first) + 1)]
 
 
 def pruning(options: argparse.Namespace) -> Prune:
