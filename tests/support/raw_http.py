@@ -38,11 +38,12 @@ class RawUpstream:
 
 @contextmanager
 def raw_upstream(
-    reply: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", *, keeps_open: bool = False
+    reply: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", *, keeps_open: bool = False
 ) -> Iterator[RawUpstream]:
     """A server of raw bytes on a free port, until the block ends.
 
-    It answers one request of a connection. Unless it `keeps_open`, it then closes the connection.
+    It answers one request of a connection. Unless it `keeps_open`, it then closes the connection. A reply should then
+    say so: otherwise a client may send its next request on a connection that is closing.
     """
     server = RawUpstream(reply, keeps_open)
     with socket.create_server(("127.0.0.1", 0)) as listener:
