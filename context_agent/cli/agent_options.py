@@ -36,7 +36,8 @@ DEFAULT_POLICY: Literal["bridge"] = "bridge"
 EffortOption = Annotated[
     Literal["careful", "fast"] | None,
     Parameter(
-        help="How the bridge policy ranks: by reading the best passages, or by words and links.", show_default="careful"
+        help="Work that the bridge policy does. fast takes less time, because it leaves the reader out.",
+        show_default="careful",
     ),
 ]
 ProfileOption = Annotated[
@@ -95,12 +96,9 @@ class ServerOptions:
 
 @options_in("Language model")
 @dataclass(frozen=True, slots=True)
-class ModelOptions(ServerOptions):
-    """The language model to use, and how to sample from it. If a field is None, the policy's default applies."""
+class ChatModelOptions(ServerOptions):
+    """A chat model on a server, and how to sample from it. If a field is None, the policy's default applies."""
 
-    model: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="$CTX1_MODEL")] = None
-    """Name of the model, as the server lists it. The policy tokens also runs the packaged model smollm2, or a
-    folder such as that of a training run, in this process."""
     tools: Annotated[Literal["native", "text"] | None, Parameter(show_default="native")] = None
     """How a chat model calls tools; text is for models without tool calls."""
     temperature: Annotated[float | None, NOT_NEGATIVE, Parameter(show_default="the model's")] = None
@@ -111,10 +109,20 @@ class ModelOptions(ServerOptions):
     """Maximum number of tokens in one reply."""
     reasoning_effort: Annotated[str | None, Parameter(metavar="LEVEL")] = None
     """Reasoning effort: low, medium, high, or another level of the model."""
-    tokenizer: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="gpt-oss's format")] = None
-    """Tokenizer whose chat template the tokens policy uses."""
     timeout: Annotated[float | None, SECONDS] = None
     """Timeout for one reply."""
+
+
+@options_in("Language model")
+@dataclass(frozen=True, slots=True)
+class ModelOptions(ChatModelOptions):
+    """The language model of a policy, on a server or in this process."""
+
+    model: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="$CTX1_MODEL")] = None
+    """Name of the model, as the server lists it. The policy tokens also runs the packaged model smollm2, or a
+    folder such as that of a training run, in this process."""
+    tokenizer: Annotated[str | None, Parameter(metavar="NAME_OR_FOLDER", show_default="gpt-oss's format")] = None
+    """Tokenizer whose chat template the tokens policy uses."""
 
 
 def unused_options(names: Collection[str], chosen: Callable[[str], Any]) -> set[str]:

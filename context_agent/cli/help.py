@@ -141,7 +141,7 @@ def _description(entry: HelpEntry) -> str:
     if entry.choices:
         facts.append(f"[choices: {', '.join(entry.choices)}]")
     if entry.default:
-        facts.append(f"[default: {entry.default}]")
+        facts.append(f"[default: {entry.default.removesuffix('.0')}]")
     if entry.required:
         facts.append("[required]")
     return " ".join(facts)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.agent_options import ModelOptions
+from context_agent.cli.agent_options import ChatModelOptions
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import (
     COUNT,
@@ -85,7 +85,7 @@ class StageOptions:
     out: Annotated[Path, FILE, Parameter(metavar="OUT.jsonl")]
     """File for the rows. Dropped rows and the journal for resuming are written next to it."""
     writer: WriterOptions = WriterOptions()
-    language_model: ModelOptions = ModelOptions()
+    language_model: ChatModelOptions = ChatModelOptions()
     index: CorpusOptions = CorpusOptions()
     replies: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl", show_default="replies.jsonl next to OUT")] = (
         None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, Token
 
 from context_agent.cli import output
-from context_agent.cli.agent_options import ModelOptions
+from context_agent.cli.agent_options import ChatModelOptions
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, FILE, CommonOptions, SeedOption, options_in
 from context_agent.cli.synth_stages import StageOptions, WriterOptions, make_with_model
@@ -73,7 +73,7 @@ def tasks(
     seed: SeedOption = 0,
     links: LinkOptions = LinkOptions(),
     writer: WriterOptions = WriterOptions(),
-    language_model: ModelOptions = ModelOptions(),
+    language_model: ChatModelOptions = ChatModelOptions(),
     index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:

@@ -98,6 +98,15 @@ def test_a_help_describes_at_most_twelve_options_and_names_all(path):
     assert fields >= set(getattr(COMMANDS[path].default_command, "essential", ()))
 
 
+def test_a_default_without_a_fraction_is_printed_as_a_whole_number():
+    assert "[default: 10]" in help_of("ctx1 serve", whole=True).split("--check SECONDS")[1].split("--")[0]
+
+
+@pytest.mark.parametrize("stage", ["tasks", "explore", "write", "verify", "distract", "extend"])
+def test_making_tasks_offers_no_option_of_the_token_policy(stage):
+    assert not {"tokenizer", "adapter"} & {option.field_info.name for option in options_of(f"ctx1 synth {stage}")}
+
+
 def test_the_whole_help_describes_every_option_under_headings(inside):
     process = inside("search", "--help-all")
     assert process.returncode == 0
