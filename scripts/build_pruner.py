@@ -121,12 +121,12 @@ def judged(messages: list[Message], share: float) -> tuple[Sequence[Passage], Go
         seen.append((passages, goal))
         return np.zeros(len(passages))
 
-    shipped, relevance.JUDGES["reader"] = relevance.JUDGES["reader"], judge
+    shipped, relevance.READER_JUDGES["careful"] = relevance.READER_JUDGES["careful"], judge
     try:
         total = sum(map(COUNTER.count, results_of(messages)))
-        ContextPruner(max(1, int(share * total)), prices=ALWAYS).prune(messages)
+        ContextPruner(max(1, int(share * total)), effort="careful", prices=ALWAYS).prune(messages)
     finally:
-        relevance.JUDGES["reader"] = shipped
+        relevance.READER_JUDGES["careful"] = shipped
     return seen[0] if seen else None
 
 

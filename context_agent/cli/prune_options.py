@@ -26,8 +26,11 @@ class PruneOptions:
     """Tokens of tool results to keep, or the share of them, e.g. 25%."""
     strategy: Literal["reader", "age", "random", "bm25", "embedding", "none"] = "reader"
     """How passages are judged."""
-    effort: Literal["fast", "careful", "thorough"] = "careful"
-    """How the strategy reader judges. fast judges by words alone. thorough compares whole passages and is slowest."""
+    effort: Literal["fast", "careful", "thorough"] = "thorough"
+    """How the strategy reader judges. fast compares words alone, and careful also compares short texts.
+
+    thorough compares whole passages. It keeps the most evidence, and is slowest.
+    """
     adapted: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.safetensors")] = None
     """Weights for the strategy reader, as `ctx1 train pruner` writes them."""
     turns: Annotated[float, NOT_NEGATIVE] = 10

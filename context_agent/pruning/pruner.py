@@ -36,7 +36,7 @@ from context_agent.pruning.passage_ids import RequestedIds, id_ranges
 from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruned_results import PrunedResults, ResultRecord, digest
-from context_agent.pruning.relevance import JUDGES, Judge, by_reading, by_words, custom, raised
+from context_agent.pruning.relevance import JUDGES, READER_JUDGES, Judge, by_reading, custom, raised
 from context_agent.pruning.report import Confirm, Pruned, PruneReport, RemovedPassage, RestoredPassage
 from context_agent.pruning.selection import FULL_STUBS, Candidate, StubCosts, copies, protected, refill, select
 from context_agent.pruning.words import Scores
@@ -58,8 +58,8 @@ COMPARED_STEPS = 3
 """The number of the agent's latest messages that passages are compared with, in addition to the task."""
 PREVIEW_CHARACTERS = 100
 """Characters of a removed passage that the report quotes."""
-STRATEGIES = (*JUDGES, "none")
-Effort = Literal["careful", "fast", "thorough"]
+STRATEGIES = ("reader", *JUDGES, "none")
+Effort = Literal["fast", "careful", "thorough"]
 PassageStrategy = Callable[[Sequence[Passage], str], Iterable[float]]
 """A function of passages and a task that returns a score for each passage. Passages with higher scores stay."""
 
@@ -75,9 +75,8 @@ class ContextPruner:
         strategy: `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
         effort: How the strategy `reader` judges. `fast` compares words and their meaning. `careful` also compares the
             sentence embeddings of short texts, and lets a cross-encoder read passages. `thorough` compares the
-            embeddings of whole passages instead, and cuts smaller passages if the budget is small. It keeps more
-            evidence in results of tools, and takes about three times as long as `careful` when a conversation is
-            pruned for the first time.
+            embeddings of whole passages instead, and cuts smaller passages if the budget is small. It keeps the most
+            evidence. When it prunes a conversation for the first time, it takes about three times as long as `careful`.
         adapted: A file of `ctx1 train pruner`. The strategy `reader` then uses the reader that was adapted with it.
         prices: Prices that decide whether a prune pays.
         counter: The token counter. Defaults to the counter for gpt-oss.
@@ -98,7 +97,7 @@ class ContextPruner:
         budget: float | str = DEFAULT_BUDGET,
         *,
         strategy: str | PassageStrategy = "reader",
-        effort: Effort = "careful",
+        effort: Effort = "thorough",
         adapted: str | os.PathLike[str] | None = None,
         prices: Prices | None = None,
         counter: TokenCounter | None = None,
@@ -240,9 +239,7 @@ def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathL
         return custom(strategy)
     if strategy not in STRATEGIES:
         raise ConfigError(f"unknown pruning strategy {strategy!r}. {suggestion(strategy, STRATEGIES)}")
-    if strategy == "reader" and effort != "careful":
-        return by_words if effort == "fast" else partial(by_reading, whole=True)
-    return JUDGES.get(strategy)
+    return READER_JUDGES[effort] if strategy == "reader" else JUDGES.get(strategy)
 
 
 class _Prune:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from reprlib import repr as brief
 from typing import Any
 
@@ -456,13 +456,19 @@ def _digest_number(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=6).digest())
 
 
+READER_JUDGES: dict[str, Judge] = {
+    "fast": by_words,
+    "careful": by_reading,
+    "thorough": partial(by_reading, whole=True),
+}
+"""The judges of the strategy `reader`, by effort."""
 JUDGES: dict[str, Judge] = {
-    "reader": by_reading,
     "age": by_age,
     "random": at_random,
     "bm25": by_bm25,
     "embedding": by_embedding,
 }
+"""The judges of the other strategies."""
 
 
 def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Judge:

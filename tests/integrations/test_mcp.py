@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable
@@ -15,12 +16,16 @@ from mcp import Client, MCPError
 from mcp.types import CallToolResult, TextContent
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, View
+from context_agent.cli.prune_options import PruneOptions
 from context_agent.errors import CorpusError, PolicyError
 from context_agent.integrations.mcp.results import MAX_READ_TOKENS, joined_text, read_result
 from context_agent.integrations.mcp.server import make_server, server_on
+from context_agent.integrations.mcp.tools import Tools
 from context_agent.integrations.server.live_index import LiveIndex
+from context_agent.integrations.server.schema import PruneRequest
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
+from context_agent.pruning import ContextPruner
 from context_agent.testing.actions import search
 from context_agent.types import Chunk
 from tests.support.conversations import rendered
@@ -389,3 +394,8 @@ async def test_many_calls_at_once_keep_to_the_slots(films: MemoryCorpus) -> None
     assert not any(answer.is_error for answer in answers)
     assert most == 2
     assert len({(answer.structured_content or {})["request_id"] for answer in answers}) == 10
+
+
+def test_the_default_effort_of_pruning_is_the_same_everywhere() -> None:
+    efforts = [inspect.signature(call).parameters["effort"].default for call in (ContextPruner, Tools.prune)]
+    assert {*efforts, PruneOptions().effort, PruneRequest(messages=[]).effort} == {"thorough"}

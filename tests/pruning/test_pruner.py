@@ -24,7 +24,7 @@ from context_agent.pruning.blocks import LARGEST, SMALL_BUDGET, SMALLEST
 from context_agent.pruning.passage_ids import LONGEST_RANGE
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import _shared_prefix as shared_prefix
-from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, Goal, by_reading, by_words
+from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, READER_JUDGES, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
 from tests.support.conversations import KINDS, Call, Turn, rendered
 from tests.support.long_conversation import ALWAYS, FILM, LONG, TASK, conversation, noise, noises, pruner, search
@@ -823,21 +823,23 @@ def test_a_passage_that_says_it_in_other_words_is_ranked_first() -> None:
     assert by_words(passages, Goal("Which physicians treated the disease?")).argmax() == 1
 
 
-def test_only_a_careful_pruner_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
+def test_each_effort_has_its_own_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
 
-    def reader(passages: Any, goal: Goal) -> Any:
-        read.append(len(passages))
-        return by_words(passages, goal)
+    def recorded(effort: str) -> Any:
+        def judge(passages: Any, goal: Goal) -> Any:
+            judged.append(effort)
+            return by_words(passages, goal)
 
-    monkeypatch.setitem(JUDGES, "reader", reader)
+        return judge
+
+    for effort in READER_JUDGES:
+        monkeypatch.setitem(READER_JUDGES, effort, recorded(effort))
     messages = rendered("openai", LONG)
-    assert pruner(effort="fast").prune(messages).report.outcome == "pruned"
-    assert read == []
-    assert pruner(effort="careful").prune(messages).report.outcome == "pruned"
-    assert len(read) == 1
+    for effort in READER_JUDGES:
+        assert pruner(effort=effort).prune(messages).report.outcome == "pruned"
     ContextPruner(300, prices=ALWAYS, counter=CharCounter()).prune(messages)
-    assert len(read) == 2, "careful is the default"
+    assert judged == ["fast", "careful", "thorough", "thorough"], "thorough is the default"
 
 
 PORTS = "\n".join(f"Port {row} of the harbor closes at {row % 24} o'clock, says notice {row}." for row in range(60))

@@ -152,8 +152,8 @@ class Tools:
         budget: Annotated[int, Field(ge=1, description="tokens of tool results to keep")] = DEFAULT_BUDGET,
         effort: Annotated[
             Literal["fast", "careful", "thorough"],
-            Field(description="fast: without reading; thorough: whole passages, slower"),
-        ] = "careful",
+            Field(description="fast: words alone; careful: short texts; thorough: whole passages, slower"),
+        ] = "thorough",
         restore: Annotated[
             list[str], Field(max_length=1_000, description="ids that stubs name, to bring back; nothing is pruned then")
         ] = [],  # noqa: B006 (it is never changed; the SDK shows it as the default)

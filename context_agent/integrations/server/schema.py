@@ -173,7 +173,7 @@ class PruneRequest(_Request):
         UnionMessage("It must be a number of tokens from 1 to 10,000,000, or a share, such as '25%'"),
     ] = Field(default=8_000, description="The tokens of tool results to keep, or their share, such as 25%.")
     strategy: Literal["reader", "age", "random", "bm25", "none"] = "reader"
-    effort: Literal["fast", "careful", "thorough"] = "careful"
+    effort: Literal["fast", "careful", "thorough"] = "thorough"
     turns: float = Field(default=10.0, ge=0, le=1e6, description="The expected number of further requests.")
     cached_price: float = Field(
         default=0.1,
