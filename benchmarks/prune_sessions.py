@@ -399,7 +399,7 @@ def _ids_at(messages: Sequence[Message], index: int) -> str:
 
 def _named(message: Message) -> list[int]:
     """Return the numbers of the passages that the stubs of a result name."""
-    content = message["content"]
+    content = message["content"].strip('"')  # the stub of a JSON result is a JSON string
     stubs = [content] if re.fullmatch(r"[p\d, -]+", content) else re.findall(r"\[[^\[\]]*\bp\d[^\[\]]*\]", content)
     ranges = (match for stub in stubs for match in re.findall(r"\bp(\d+)(?:-p(\d+))?", stub))
     return [number for first, last in ranges for number in range(int(first), int(last or first) + 1)]
