@@ -66,7 +66,11 @@ def read_conversation(file: Path) -> SavedConversation:
         values, torn = _records(file, lines)
         bundle = find_conversation(values)
     else:
-        bundle = find_conversation(_value(file, text))
+        value = _value(file, text)
+        bundle = find_conversation(value)
+        if bundle is None and isinstance(value, dict) and not {"role", "type"}.isdisjoint(value):
+            # A session of one line. Its only line looks like a JSON file with one object.
+            bundle, lines, by_line = find_conversation([value]), [text], True
     if bundle is None:
         raise DataError(
             f'{_name(file)} must be a list of messages, or an object that contains one, such as {{"messages": […]}}'

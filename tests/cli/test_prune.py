@@ -98,6 +98,17 @@ def test_a_session_with_a_message_per_line_stays_one(inside, tmp_path):
     assert len("".join(written)) < len(text)
 
 
+def test_a_session_may_have_a_single_line(inside, tmp_path):
+    message = {"role": "tool", "tool_call_id": "a", "content": "The weir has three gates."}
+    for line in (message, {"type": "user", "message": {"role": "user", "content": "Why?"}, "uuid": "u"}):
+        (tmp_path / "session.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
+        process = inside("prune", "session.jsonl", "--out", "new.jsonl")
+        assert process.returncode == 0, process.stderr
+        assert (tmp_path / "new.jsonl").read_text(encoding="utf-8") == f"{json.dumps(line)}\n"
+    (tmp_path / "object.json").write_text('{"kind": "weir"}', encoding="utf-8")
+    assert "must be a list of messages" in inside("prune", "object.json").stderr
+
+
 @pytest.mark.parametrize("torn", ['{"type": "assist', '{"type": "user", "message": {"role": "us', "\0\0\0"])
 def test_the_last_line_of_a_session_may_be_incomplete(inside, tmp_path, torn):
     text = "".join(f"{json.dumps(message)}\n" for message in rendered("openai", LONG))

@@ -26,15 +26,18 @@ _RESULTS = frozenset(["custom_tool_call_output", "function_call_output"])
 def is_session(rows: Sequence[object]) -> bool:
     """Return True if the first rows of a file show that the file is a session.
 
-    A row of Claude Code or Codex suffices. Otherwise all rows except the first must be parts of a session, and two
-    roles must occur. Codex wrote facts about the session into the first row.
+    A row of Claude Code or Codex suffices. Otherwise all rows except the first must be parts of a session. Two roles
+    must occur, or a message with several parts, which is no text. Codex wrote facts about the session into the first
+    row.
     """
     objects = [row for row in rows if isinstance(row, dict)]
     if any(_is_claude_code(row) or _is_codex(row) for row in objects):
         return True
-    roles = {row["role"] for row in objects if has_role(row)}
+    messages = [row for row in objects if has_role(row)]
+    roles = {message["role"] for message in messages}
+    is_told = len(roles) > 1 or any(isinstance(message["content"], list) for message in messages)
     is_part = (has_role(row) or _kind(row) in {*_CALLS, *_RESULTS, "reasoning"} for row in objects[1:])
-    return len(objects) == len(rows) and len(roles) > 1 and roles <= _ROLES and all(is_part)
+    return len(objects) == len(rows) and is_told and roles <= _ROLES and all(is_part)
 
 
 def read_session(reading: Reading, rows: Iterable[object]) -> Document:

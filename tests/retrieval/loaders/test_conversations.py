@@ -508,6 +508,7 @@ CODEX_SAID = [
             "Why?" * 24 + "W...",
             [("user", "Why?" * 50), ("assistant", "A weir.")],
         ),
+        (rows({"role": "user", "content": [{"type": "text", "text": "Why?"}]}), "Why?", [("user", "Why?")]),
     ],
 )
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson"])
