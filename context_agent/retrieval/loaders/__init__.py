@@ -97,7 +97,8 @@ def _read(
             reading = Reading(source.name, source.path, stream, options, report, found=found, users=users)
             for document in readers.get(source.extension, read_any)(reading):
                 count += 1
-                dated = replace(document, metadata=with_day(document.metadata))
+                metadata = with_day(document.metadata)
+                dated = document if metadata is document.metadata else replace(document, metadata=metadata)
                 yield with_storable_metadata(dated, reading.note_once)
     except MissingExtraError as error:
         problem, kind = str(error), kind_of(source.path)
@@ -139,19 +140,19 @@ class _Register:
     def admit(self, document: Document, source: SourceFile) -> Document | None:
         """Return the document under a unique id. If it repeats an earlier one, return None."""
         digest = _digest(document)
-        document = document if document.id else replace(document, id=digest[:8].hex())
-        if (document.id, digest) in self._contents:
+        identifier = document.id or digest[:8].hex()
+        if (identifier, digest) in self._contents:
             self._report.duplicates += 1
             return None
-        self._contents.add((document.id, digest))
-        fresh = self._fresh(document.id)
-        if fresh == document.id:
-            return document
+        self._contents.add((identifier, digest))
+        fresh = self._fresh(identifier)
+        if fresh == identifier:
+            return document if document.id else replace(document, id=identifier)
         if source.name not in self._renaming:  # tables often number their rows from 1, so all of them may repeat ids
             self._renaming.add(source.name)
             self._report.note(
                 source.name,
-                f"the id {document.id!r} belongs to another document, so this one is renamed to {fresh!r}. Other "
+                f"the id {identifier!r} belongs to another document, so this one is renamed to {fresh!r}. Other "
                 "repeated ids of this source are changed likewise.",
             )
         return replace(document, id=fresh)

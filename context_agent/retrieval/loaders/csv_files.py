@@ -44,7 +44,7 @@ def read_csv(reading: Reading) -> Iterator[Document]:
     """Yield the rows of a table below the row that names the columns.
 
     All values stay strings, and empty cells are left out. If no column is the text, the text of a row has a line for
-    each cell. Lines above the names of the columns become the title of the rows that have none.
+    each cell. Lines above the names of the columns become the beginning of each row's title.
     """
     csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
@@ -235,7 +235,12 @@ def _from_table(
                 pairs = zip(labels, map(str.strip, cells), strict=False)
                 row[TEXT_KEYS[0]] = "\n".join([label + cell for label, cell in pairs if cell])
             for document in from_row(reading, line, row):
-                yield replace(document, title=title) if title and not document.title else document
+                yield _titled(document, title) if title else document
+
+
+def _titled(document: Document, above: str) -> Document:
+    """Return the document of a row with the words above the header before its title."""
+    return replace(document, title=one_line(f"{above}: {document.title}" if document.title else above))
 
 
 def _header(table: _csv.Reader) -> list[str]:

@@ -11,7 +11,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self
 
 from context_agent._support.question_files import json_type
 from context_agent.errors import DataError
@@ -22,7 +24,11 @@ from context_agent.types import Document, MetadataValue
 
 ID_KEYS = ("id", "_id", "doc_id")
 TITLE_KEYS = ("title",)
+NAME_KEYS = ("name", "headline", "subject", "heading")
+"""The fields that name a row without a title. They stay metadata, by which users may filter."""
 TEXT_KEYS = ("text", "content", "body", "contents")
+LONGEST_ROW_NAME = 200
+"""The most characters of such a name. A longer text is not a name."""
 LONGEST_ID = 256
 """The most characters of an id. It is shown to the model with every chunk."""
 TEXT_PER_VALUE = 16
@@ -79,7 +85,7 @@ def json_lines(value: object) -> str:
 
 def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:
     """Return True if the row has a field of text that is not empty."""
-    keys = (options.text_key,) if options.text_key else _spelled(row, TEXT_KEYS)
+    keys = _Fields.of(tuple(row), options).text
     return any(isinstance(text := row.get(key), str) and bool(text.strip()) for key in keys)
 
 
@@ -103,12 +109,13 @@ def from_row(reading: Reading, number: int, row: object, *, by_field: bool = Fal
 
 def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     """Return the document of a row, with an empty id if the row has none. If it has no text, raise `DataError`."""
-    options = reading.options
-    text_key, text = _text(row, (options.text_key,) if options.text_key else _spelled(row, TEXT_KEYS))
-    id_key, identifier = _identifier(row, (options.id_key,) if options.id_key else _spelled(row, ID_KEYS))
-    title_key, title = _title(row, (options.title_key,) if options.title_key else _spelled(row, TITLE_KEYS))
-    if options.id_key and not identifier:
-        reading.note_once(f"rows without field {options.id_key!r} get a digest of their content as id")
+    fields = _Fields.of(tuple(row), reading.options)
+    text_key, text = _text(row, fields.text)
+    id_key, identifier = _identifier(row, fields.id)
+    title_key, title = _title(row, fields.title)
+    title = title or (_name(row, fields.name) if fields.name else "")
+    if not identifier and (named_id := reading.options.id_key):
+        reading.note_once(f"rows without field {named_id!r} get a digest of their content as id")
     metadata: dict[str, MetadataValue] = {}
     used = {key for key in (text_key, id_key, title_key) if key}
     room = LARGEST_METADATA
@@ -129,12 +136,33 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     return Document(identifier, storable(text), title, metadata)
 
 
-def _spelled(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys as the row spells them. Tables often write `Title` or `TEXT`."""
-    if not row.keys().isdisjoint(keys):
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The names of the fields that may hold the text, id, title and name of a row, as the row spells them."""
+
+    text: tuple[str, ...]
+    id: tuple[str, ...]
+    title: tuple[str, ...]
+    name: tuple[str, ...]
+
+    @classmethod
+    @lru_cache(maxsize=1)  # the rows of a table have the same fields
+    def of(cls, names: tuple[str, ...], options: LoadOptions) -> Self:
+        """Return the fields of a row with these names of fields."""
+        return cls(
+            (options.text_key,) if options.text_key else _spelled(names, TEXT_KEYS),
+            (options.id_key,) if options.id_key else _spelled(names, ID_KEYS),
+            (options.title_key,) if options.title_key else _spelled(names, TITLE_KEYS),
+            () if options.title_key else tuple(key for key in _spelled(names, NAME_KEYS) if key in names),
+        )
+
+
+def _spelled(names: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys as the names spell them. Tables often write `Title` or `TEXT`."""
+    if not set(keys).isdisjoint(names):
         return keys
-    names = {name.lower(): name for name in row}
-    return tuple(names.get(key, key) for key in keys)
+    by_lower = {name.lower(): name for name in names}
+    return tuple(by_lower.get(key, key) for key in keys)
 
 
 def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
@@ -180,6 +208,12 @@ def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
         if isinstance(value, str) and value.strip():
             return key, one_line(storable(value))
     return "", ""
+
+
+def _name(row: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return the first name of the row that is a short line. If there is none, return an empty string."""
+    names = (value.strip() for key in keys if isinstance(value := row.get(key), str))
+    return next((storable(name) for name in names if 0 < len(name) <= LONGEST_ROW_NAME and "\n" not in name), "")
 
 
 def _alternatives(keys: Iterable[str]) -> str:

@@ -355,25 +355,25 @@ def test_a_row_with_messages_is_a_conversation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "title"),
     [
-        ("Sales of mills\nname,note,price\nOsterby,old,4\nBrasko,new,6\n", "Sales of mills"),
-        ("Sales of mills\nDate,2024-05-01\n\nname,price\nOsterby,4\nBrasko,6\n", "Sales of mills, Date, 2024-05-01"),
-        ("Sales, in euro;;\n;;\nname;note;price\nOsterby;old, small;4,5\nBrasko;new;6\n", "Sales, in euro"),
-        ("Sales of mills\t\t\nname\tnote\tprice\nOsterby\told\t4\n", "Sales of mills"),
-        ('"Sales\nof mills"\n\nname|price\nOsterby|4\n', "Sales of mills"),
-        ("Account,12\nOwner,Ann\nname,note,price\nOsterby,old,4\nBrasko,new,6\n", "Account, 12, Owner, Ann"),
-        ("\n,,\nname,note,price\nOsterby,old,4\nBrasko,new,6\n", ""),
-        ("name,note\n\nOsterby,old\nBrasko,new\n", ""),
-        ("name,2023,,2024,\nOsterby,Q1,Q2,Q1,Q2\nBrasko,1,2,3,4\n", ""),
+        ("Sales of mills\nmill,note,price\nOsterby,old,4\nBrasko,new,6\n", "Sales of mills"),
+        ("Sales of mills\nDate,2024-05-01\n\nmill,price\nOsterby,4\nBrasko,6\n", "Sales of mills, Date, 2024-05-01"),
+        ("Sales, in euro;;\n;;\nmill;note;price\nOsterby;old, small;4,5\nBrasko;new;6\n", "Sales, in euro"),
+        ("Sales of mills\t\t\nmill\tnote\tprice\nOsterby\told\t4\n", "Sales of mills"),
+        ('"Sales\nof mills"\n\nmill|price\nOsterby|4\n', "Sales of mills"),
+        ("Account,12\nOwner,Ann\nmill,note,price\nOsterby,old,4\nBrasko,new,6\n", "Account, 12, Owner, Ann"),
+        ("\n,,\nmill,note,price\nOsterby,old,4\nBrasko,new,6\n", ""),
+        ("mill,note\n\nOsterby,old\nBrasko,new\n", ""),
+        ("mill,2023,,2024,\nOsterby,Q1,Q2,Q1,Q2\nBrasko,1,2,3,4\n", ""),
         (",note,price\nOsterby,old,4\nBrasko,new,6\n", ""),
-        ("name,note,price\nOsterby,,4\nBrasko,,6\nKade,,7\n", ""),
-        ("name\nOsterby\nBrasko\n", ""),
+        ("mill,note,price\nOsterby,,4\nBrasko,,6\nKade,,7\n", ""),
+        ("mill\nOsterby\nBrasko\n", ""),
     ],
 )
 def test_lines_above_the_header_of_a_table_are_its_title(tmp_path: Path, text: str, title: str) -> None:
     (tmp_path / "a.csv").write_text(text)
     documents, reasons = read(tmp_path)
     assert {document.title for document in documents} == {title}
-    assert documents[0].text.splitlines()[0] == ("column_1" if text.startswith(",") else "name") + ": Osterby"
+    assert documents[0].text.splitlines()[0] == ("column_1" if text.startswith(",") else "mill") + ": Osterby"
     assert all("all columns of a row are its text" in reason for reason in reasons)
 
 
@@ -435,7 +435,8 @@ def test_a_named_column_of_text_is_the_header_whatever_the_rows_have(tmp_path: P
 def test_the_column_of_text_may_be_named_below_a_title(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("Mills\nname,note\nOsterby,old\nBrasko,new\n")
     options = LoadOptions(text_key="note")
-    assert [(d.title, d.text) for d in load(tmp_path, options=options)] == [("Mills", "old"), ("Mills", "new")]
+    titles = [(document.title, document.text) for document in load(tmp_path, options=options)]
+    assert titles == [("Mills: Osterby", "old"), ("Mills: Brasko", "new")]
 
 
 def test_a_notice_counts_the_lines_above_the_header(tmp_path: Path) -> None:

@@ -95,3 +95,25 @@ def test_a_name_in_lower_case_comes_before_others(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("TEXT,content\nno,The mill stood.\n")
     (document,) = load(tmp_path)
     assert document.text == "The mill stood."
+
+
+@pytest.mark.parametrize(
+    ("row", "title"),
+    [
+        ({"name": "Osterby"}, "Osterby"),
+        ({"Name": " Osterby "}, "Osterby"),
+        ({"subject": "The weir", "name": 7}, "The weir"),
+        ({"headline": "The weir broke", "subject": "weirs"}, "The weir broke"),
+        ({"heading": "Gates"}, "Gates"),
+        ({"title": "The mill", "name": "Osterby"}, "The mill"),
+        ({"title": "", "name": "Osterby"}, "Osterby"),
+        ({"name": "One\ntwo"}, ""),
+        ({"name": "x" * 201}, ""),
+        ({"label": "spam"}, ""),
+    ],
+)
+def test_a_row_without_a_title_is_titled_by_its_name_which_stays_metadata(row: dict[str, object], title: str) -> None:
+    ((document,), _) = read({"text": "The mill stood.", **row})
+    assert document.title == title
+    assert {key: value for key, value in row.items() if value and key != "title"} == document.metadata
+    assert read({"text": "The mill stood.", **row}, title_key="other")[0][0].title == ""
