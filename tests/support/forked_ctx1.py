@@ -3,10 +3,14 @@
 The installed `ctx1` spends a second of the processor on imports. This script has the same arguments, environment,
 streams and exit code, and passes signals on. Four things need the installed one: killing `ctx1`, pressing Ctrl-C on a
 terminal, looking at its process, and reading what its workers print.
+
+`torchrun` starts each rank as `python -u -m context_agent.cli ARGUMENTS`, and the variable PYTHON_EXEC names another
+program than `python`. The script may be that program.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -25,7 +29,8 @@ os.environ.setdefault({variable!r}, {folder!r})
 from tests.support.forked_ctx1 import main
 main()
 """
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGABRT)
+AS_MODULE = ["-u", "-m", "context_agent.cli"]
 
 
 @cache
@@ -61,13 +66,16 @@ def main() -> None:
     """Run the command, and end as it ends."""
     from tests.support.forked_workers import ForkedContext
 
-    server = MODELS if sys.argv[1:2] == ["train"] else PROGRAMS
+    arguments = sys.argv[1:]
+    if arguments[: len(AS_MODULE)] == AS_MODULE:
+        del arguments[: len(AS_MODULE)]
+    server = MODELS if arguments[:1] == ["train"] else PROGRAMS
     attach(forkserver._forkserver, server)
     # The fork runs no script, and shares no memory that a tracker would release.
     del sys.modules["__main__"].__file__
     resource_tracker._resource_tracker._fd = os.open(os.devnull, os.O_WRONLY)
     streams = [_Stream(number) for number in range(3)]
-    process = ForkedContext().Process(target=_become, args=(streams, sys.argv[1:], server))
+    process = ForkedContext().Process(target=_become, args=(streams, arguments, server))
     process.start()
     for number in PASSED_ON:
         signal.signal(number, lambda number, _: os.kill(process.pid, number))
@@ -93,6 +101,8 @@ def _become(streams: list[int], arguments: list[str], server: str) -> None:
         for number, (mode, buffering) in enumerate((("r", -1), ("w", -1), ("w", 1)))
     )
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
     # Workers of the command are forks, too.
     attach(forkserver._forkserver, server)
     child_process.get_context = lambda _: ForkedContext()

@@ -17,6 +17,7 @@ pytest.importorskip("psutil")
 from context_agent._support.processes import environment
 from context_agent.testing import tiny_runs
 from context_agent.train.checkpoints import Checkpoints
+from tests.support.forked_ctx1 import forked_ctx1
 from tests.support.forked_programs import run_module
 
 ROOT = Path(__file__).parents[2]
@@ -93,12 +94,12 @@ def _tables(plain: dict[str, Any], prefix: str) -> list[str]:
 def launch(kind: str, folder: Path) -> CompletedProcess[str]:
     """`accelerate launch` with the file for several GPUs, on two processes that have none.
 
-    The launcher is a fork, and its two processes are not. Where they hang, the error says where in each process.
+    The launcher and its two processes are forks. If they hang, the error says where in each process.
     """
     file = write_toml(folder, kind)
     options = ("--config_file", str(CONFIGS / "multi_gpu.yaml"), "--num_processes", "2", "--main_process_port", "0")
     command = ("-m", "context_agent.cli", "train", kind, "--run", str(file), "--json")
-    variables = {"ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
+    variables = {"ACCELERATE_USE_CPU": "true", "PYTHON_EXEC": forked_ctx1(), "PYTHONFAULTHANDLER": "1"}
     with environment({"OMP_NUM_THREADS": "1", **variables}):
         return run_module("accelerate.commands.launch", *options, *command, folder=folder, at_timeout=_abort_ranks)
 
