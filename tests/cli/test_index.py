@@ -4,12 +4,12 @@ import json
 import re
 import signal
 import subprocess
-import sys
 
 import pytest
 
-from tests.support.ctx1_process import CTX1, PATIENCE, on_terminal
+from tests.support.ctx1_process import CTX1, on_terminal
 from tests.support.ctx1_process import run as run_process
+from tests.support.forked_programs import run_program
 
 
 def read_report(process):
@@ -117,8 +117,8 @@ def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, endin
     rows = (json.dumps({"id": f"r{n}", "text": f"Row number {n} is about the Lume."}) for n in range(700))
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     index = ("index", "rows.jsonl", "--path", "i", "--embedder", "static")
-    command = [sys.executable, "-c", INTERRUPTED, str(int(ending)), *index]
-    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    process = run_program(tmp_path / "interrupted.py", str(int(ending)), *index, folder=tmp_path)
     assert process.returncode == 130, process.stderr
     message = re.search(
         r"interrupted: ([\d,]+) new or changed documents stored\. To continue, run the same", process.stderr

@@ -11,7 +11,8 @@ import pytest
 
 from context_agent.cli import source_changes
 from context_agent.errors import DataError
-from tests.support.ctx1_process import CTX1, PATIENCE
+from tests.support.ctx1_process import PATIENCE
+from tests.support.forked_ctx1 import forked_ctx1
 
 SENTENCE = "The observatory on the hill keeps a log of every storm that passes over the harbour in winter."
 
@@ -236,7 +237,7 @@ def test_too_many_folders_to_watch_end_the_run_with_the_remedy(tmp_path, monkeyp
 
 def test_a_watched_folder_is_indexed_again_and_ctrl_c_ends_cleanly(tmp_path):
     write_files(tmp_path / "n", **{"a.md": "First."})
-    command = [CTX1, "index", "n", "--watch", "--path", "i", "--json"]
+    command = [forked_ctx1(), "index", "n", "--watch", "--path", "i", "--json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert json.loads(child.stdout.readline())["added"] == 1

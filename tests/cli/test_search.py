@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from context_agent import Document, index_documents
-from tests.support.ctx1_process import CTX1, on_terminal
+from tests.support.ctx1_process import CTX1, PATIENCE, on_terminal
 from tests.support.forked_ctx1 import forked_ctx1
 from tests.support.http_server import Response, http_server
 
@@ -235,7 +235,7 @@ def test_limits_still_give_a_ranking(inside, index, option):
 def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path, processes):
     row = json.dumps({"question": QUESTION}) + "\n"
     (tmp_path / "q.jsonl").write_text(row * 3000, encoding="utf-8")
-    command = [CTX1, "search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", processes]
+    command = [forked_ctx1(), "search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", processes]
     with (
         (tmp_path / "err").open("w") as errors,
         subprocess.Popen(
@@ -245,7 +245,7 @@ def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path, processes)
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         out = process.stdout.read()  # `communicate` would lose lines buffered with the first
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
     err = (tmp_path / "err").read_text(encoding="utf-8")
     assert process.returncode == 130
     assert "interrupted" in err
@@ -262,7 +262,7 @@ def test_a_reader_that_goes_away_is_no_stack_trace(index, tmp_path):
         process.stdout.readline()
         process.stdout.close()
         err = process.stderr.read()
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
     assert process.returncode == 1
     assert err == ""
 
@@ -323,6 +323,6 @@ def test_a_reader_of_live_turns_that_goes_away_is_no_stack_trace(tmp_path):
         child.stdout.readline()
         child.stdout.close()
         error_output = child.stderr.read()
-        child.wait(timeout=60)
+        child.wait(timeout=PATIENCE)
     assert child.returncode == 1
     assert "Traceback" not in error_output

@@ -20,7 +20,8 @@ from context_agent.cli.wrap import (
     _variables,
 )
 from context_agent.errors import ConfigError
-from tests.support.ctx1_process import CTX1, PATIENCE, run
+from tests.support.ctx1_process import PATIENCE, run
+from tests.support.forked_ctx1 import forked_ctx1
 from tests.support.proxied import proxy_conversation
 from tests.support.upstream import upstream
 from tests.support.wrapped_agent import AGENT, answer
@@ -91,7 +92,7 @@ def test_a_signal_reaches_the_agent_and_its_exit_code_comes_back(tmp_path):
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # Under nohup the agent inherits that it is ignored.
         cases.append((signal.SIGHUP, 128 + signal.SIGHUP))
     for sign, code in cases:
-        command = [CTX1, "wrap", *FAST, sys.executable, "--", "-c", script]
+        command = [forked_ctx1(), "wrap", *FAST, sys.executable, "--", "-c", script]
         with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"ready\n"
             process.send_signal(sign)
@@ -108,7 +109,7 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     assert "no conversation went through the proxy" in wrapped.stderr
     assert [path.name for path in home.rglob("*") if path.suffix not in {".pyc", ""}] == []
     port = int(wrapped.stdout.strip().removesuffix("/v1").rpartition(":")[2])
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while _listens(port):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -126,9 +127,11 @@ def test_unwrap_restores_the_environment_for_one_agent_and_for_the_shell(tmp_pat
         "import os, json; print(json.dumps([os.environ.get(name) for name in ('OPENAI_BASE_URL', 'CTX1_WRAPPED')]))"
     )
     mine = {"OPENAI_BASE_URL": "http://mine.example/v1's"}
-    wrapped = run("wrap", *FAST, CTX1, "--", "unwrap", sys.executable, "--", "-c", script, cwd=tmp_path, **mine)
+    wrapped = run(
+        "wrap", *FAST, forked_ctx1(), "--", "unwrap", sys.executable, "--", "-c", script, cwd=tmp_path, **mine
+    )
     assert json.loads(wrapped.stdout) == [mine["OPENAI_BASE_URL"], None], wrapped.stderr
-    shell = f'eval "$({CTX1} unwrap)"; {sys.executable} -c "{script}"'
+    shell = f'eval "$({forked_ctx1()} unwrap)"; {sys.executable} -c "{script}"'
     wrapped = run("wrap", *FAST, "sh", "--", "-c", shell, cwd=tmp_path, **mine)
     assert json.loads(wrapped.stdout) == [mine["OPENAI_BASE_URL"], None], wrapped.stderr
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class ForkedProgram:
 
     def _become(self, *streams: Path) -> None:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for descriptor, stream in enumerate(streams, start=1):
             os.dup2(os.open(stream, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
         if self.folder is not None:
@@ -83,9 +85,9 @@ class ForkedProgram:
         self.run(self.name)
 
 
-def run_program(path: Path, *arguments: str) -> CompletedProcess[str]:
+def run_program(path: Path, *arguments: str, folder: Path | None = None) -> CompletedProcess[str]:
     """Run `python PATH ARGUMENTS`."""
-    return ForkedProgram(_run_path, str(path), arguments).completed()
+    return ForkedProgram(_run_path, str(path), arguments, folder=folder).completed()
 
 
 def run_module(
