@@ -6,13 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-import anthropic
 import httpx
 import pytest
-from anthropic.types import Message
-from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 from pydantic import TypeAdapter
 
 from context_agent import SearchAgent, SearchResult
@@ -23,6 +20,9 @@ from context_agent.policies.chat import AnthropicPolicy
 from context_agent.policies.chat.scripted_server import ScriptedServer, fails, rank_seen, says
 from context_agent.pruning.view import ActionTaken
 from tests.support.chatting import QUESTION, corpus, search, serving
+
+if TYPE_CHECKING:
+    from anthropic.types import Message
 
 THOUGHT = {"type": "thinking", "thinking": "Search for comets first.", "signature": "c2lnbmVk"}
 SECRET = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
@@ -51,19 +51,22 @@ def ask(server: ScriptedServer, **options: Any) -> SearchResult:
 
 
 @cache
-def adapter(streamed: bool) -> TypeAdapter[Any]:
-    return TypeAdapter(MessageCreateParamsStreaming if streamed else MessageCreateParamsNonStreaming)
+def official_type(streamed: bool) -> tuple[TypeAdapter[Any], frozenset[str]]:
+    """Return a check of the values of a body by the client's type, and the names of its fields.
+
+    The client takes a second of the processor to import, so that only these tests import it.
+    """
+    from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
+
+    kind = MessageCreateParamsStreaming if streamed else MessageCreateParamsNonStreaming
+    return TypeAdapter(kind), frozenset(get_type_hints(kind))
 
 
 def checked(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The body, after a check that no field required by the client's type is missing and none is unknown."""
-    adapter(bool(body.get("stream"))).validate_python(body)
-    parameters = {
-        name
-        for base in (MessageCreateParamsNonStreaming, MessageCreateParamsStreaming)
-        for name in get_type_hints(base)
-    }
-    assert set(body) <= parameters
+    values, names = official_type(bool(body.get("stream")))
+    values.validate_python(body)
+    assert set(body) <= names
     return body
 
 
@@ -349,6 +352,8 @@ def test_it_is_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_official_client_reads_the_scripted_server(stream: bool) -> None:
+    import anthropic
+
     scripted = says("Now.", calls=[("search_corpus", {"query": "comets"})], blocks=[THOUGHT, SECRET], usage=USAGE)
     request: Any = {"model": "scripted", "max_tokens": 64, "messages": [{"role": "user", "content": QUESTION}]}
     with serving(scripted) as server, anthropic.Anthropic(base_url=server.url[:-3], api_key="k") as client:
