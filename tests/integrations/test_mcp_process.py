@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.ctx1_process import CTX1, ONE_THREAD, run
 from tests.support.film_question import QUESTION, TEXTS
+from tests.support.forked_ctx1 import forked_ctx1
 
 TOKEN = "a-token-for-tests"
 PATIENCE = 120
+FREED_SECONDS = 60
+"""The time in which a search must end after its client has hung up. By itself, it ends after 120 seconds."""
 
 
 NOISE = """
@@ -52,8 +55,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(index: Path, *options: str, **env: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Runs a server on a free port; yields its address and its process, which the block may end."""
-    command = [CTX1, "mcp", "--http", "--port", "0", "--path", str(index), "--json", *options]
+    """Start a fork that serves on a free port. Give its address and its process, which the block may end."""
+    command = [forked_ctx1(), "mcp", "--http", "--port", "0", "--path", str(index), "--json", *options]
     environment = {**os.environ, **ONE_THREAD, **env}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -65,7 +68,8 @@ def serving(index: Path, *options: str, **env: str) -> Iterator[tuple[str, subpr
             assert output, process.stderr.read()
             yield json.loads(output)["url"], process
         finally:
-            process.kill()
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
 
 
 async def retrieve(client: Client) -> list[str]:
@@ -151,7 +155,7 @@ def test_an_interrupt_ends_it_over_stdio_too(index: Path) -> None:
         process.stdin.flush()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(PATIENCE) == 130
         assert "Traceback" not in process.communicate()[1]
 
 
@@ -166,7 +170,7 @@ async def test_over_streamable_http(index: Path) -> None:
             answers = await asyncio.gather(retrieve(first_client), retrieve(second_client))
         assert answers == [["Rope", "Alfred Hitchcock"]] * 2
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 30) == 0
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 0
 
 
 async def test_the_token_is_asked_for(index: Path) -> None:
@@ -217,44 +221,47 @@ def test_an_allowed_host_may_be_spelled_as_clients_spell_it(index: Path) -> None
 async def test_a_client_over_http_that_hangs_up_frees_its_slot(index: Path) -> None:
     """When a client disconnects, its search ends and the only slot is free for the next caller."""
     options = ("--concurrency", "1", "--queue", "0", "--policy", "chat", "--model", "x", "--base-url")
-    with hanging() as base, serving(index, *options, base) as (url, _):
-        for mode in ("legacy", "auto"):
-            async with Client(url, mode=mode) as client:
-                running_call = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
-                await asyncio.sleep(1)
-                refusal = await client.call_tool("retrieve", {"question": QUESTION})
-                assert "1 searches are running" in str(refusal.content), mode
-                running_call.cancel()
-                await asyncio.gather(running_call, return_exceptions=True)
-            async with Client(url, mode=mode) as client, asyncio.timeout(20):
-                next_call = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
-                done, _ = await asyncio.wait([next_call], timeout=1)
-                assert not done, mode
-                next_call.cancel()
-                await asyncio.gather(next_call, return_exceptions=True)
-            await asyncio.sleep(0.5)
+    async with hanging() as (base, reached):
+        with serving(index, *options, base) as (url, _):
+            for mode in ("legacy", "auto"):
+                async with running_search(url, mode, reached) as client:
+                    refusal = await client.call_tool("retrieve", {"question": QUESTION})
+                    assert "1 searches are running" in str(refusal.content), mode
+                async with running_search(url, mode, reached):
+                    pass
 
 
-@contextmanager
-def hanging() -> Iterator[str]:
-    """A model server that never answers."""
-    import socket
-    import threading
+@asynccontextmanager
+async def running_search(url: str, mode: str, reached: asyncio.Event) -> AsyncIterator[Client]:
+    """Give a client whose search has reached the model. It hangs up at the end of the block.
 
-    connections: list[socket.socket] = []
+    The server refuses the search until the one before has ended.
+    """
+    async with Client(url, mode=mode) as client:
+        reached.clear()
+        async with asyncio.timeout(FREED_SECONDS):
+            while not reached.is_set():
+                call = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
+                waiting = asyncio.create_task(reached.wait())
+                await asyncio.wait([call, waiting], return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+        yield client
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
 
-    def accept() -> None:
-        while True:
-            try:
-                connections.append(listener.accept()[0])
-            except OSError:
-                return
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    for connection in connections:
-        connection.close()
+@asynccontextmanager
+async def hanging() -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """Start a model server that never answers. Give its address, and an event that each connection sets."""
+    reached = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", reached
 
 
 @pytest.mark.parametrize(

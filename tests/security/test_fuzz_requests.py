@@ -107,7 +107,7 @@ def mcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `ctx1 mcp` as a process."""
     folder = tmp_path_factory.mktemp("fuzz") / "index"
     index_documents(DOCUMENTS, path=folder)
-    with serving(folder, "mcp", "--http") as (url, _):
+    with serving(folder, "mcp", "--http") as url:
         yield url
 
 

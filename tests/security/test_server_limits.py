@@ -29,7 +29,7 @@ from context_agent.integrations.server.logs import SERVER_LOGGER
 from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.streams import MAX_BUFFERED_EVENTS, with_heartbeat
 from context_agent.retrieval.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
-from tests.support.served_index import CALL, DOCUMENTS, address_of, called, serving
+from tests.support.served_index import CALL, DOCUMENTS, address_of, called, serving, serving_process
 from tests.support.servers import Running, one_search, running
 
 QUESTION = {"question": "Which comet grows a tail?"}
@@ -151,7 +151,7 @@ def test_frameworks_filters_are_bounded_in_depth() -> None:
 
 def test_serve_answers_400_to_filters_that_crashed_it(index: Path) -> None:
     deep = b'{"question": "x", "where": ' + b'{"$and":[' * 100_000 + b"]}" * 100_000 + b"}"
-    with serving(index, "serve", "--max-body", "2000000") as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+    with serving(index, "serve", "--max-body", "2000000") as url, httpx.Client(base_url=url, timeout=60) as client:
         for count in (2_000, 12_000):
             where = {"$or": [{"year": number} for number in range(count)]}
             refused = client.post("/v1/retrieve", json={**QUESTION, "where": where})
@@ -164,7 +164,7 @@ def test_serve_answers_400_to_filters_that_crashed_it(index: Path) -> None:
 
 
 def test_mcp_refuses_filters_that_crashed_it(index: Path) -> None:
-    with serving(index, "mcp", "--http") as (url, _):
+    with serving(index, "mcp", "--http") as url:
         for tool, arguments in (
             ("retrieve", {"question": "Which comet?"}),
             ("search", {"query": "comet"}),
@@ -232,11 +232,11 @@ def test_a_connection_that_is_answered_is_never_evicted() -> None:
 def test_slow_connections_leave_descriptors_and_room_for_good_clients(index: Path) -> None:
     """600 clients that never finish a header, and a process that may have 400 files open."""
     limit = 400
-    with serving(index, "serve", descriptors=limit) as (url, pid), ExitStack() as slow:
+    with serving_process(index, "serve", descriptors=limit) as (url, pid), ExitStack() as slow:
         for _ in range(600):
             with suppress(OSError):
                 slow.enter_context(connect(url, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "))
-        with httpx.Client(base_url=url, timeout=10) as client:
+        with httpx.Client(base_url=url, timeout=60) as client:
             for _ in range(3):
                 assert client.post("/v1/retrieve", json=QUESTION).status_code == 200
             assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < limit
@@ -246,7 +246,7 @@ def test_slow_connections_leave_descriptors_and_room_for_good_clients(index: Pat
 
 
 def test_mcp_has_the_same_bound_on_connections(index: Path) -> None:
-    with serving(index, "mcp", "--http", "--max-connections", "30") as (url, pid), ExitStack() as slow:
+    with serving_process(index, "mcp", "--http", "--max-connections", "30") as (url, pid), ExitStack() as slow:
         before = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         for _ in range(150):
             with suppress(OSError):
@@ -380,7 +380,7 @@ def test_initialize_opens_no_session(index: Path) -> None:
         "method": "initialize",
         "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
     }
-    with serving(index, "mcp", "--http") as (url, pid), httpx.Client(headers=CALL, timeout=60) as client:
+    with serving_process(index, "mcp", "--http") as (url, pid), httpx.Client(headers=CALL, timeout=60) as client:
         for _ in range(100):
             answer = client.post(url, json=body)
             assert answer.status_code == 200
