@@ -33,7 +33,7 @@ FLAGS = (
 )
 AXE = Path(__file__).parent.parent / ".cache" / "axe-core-4.11.0" / "axe.min.js"
 """Where scripts/browser puts axe-core (Deque, MPL-2.0), which checks pages for accessibility."""
-PATIENCE = 20
+PATIENCE = 120
 """Seconds that a page may take on a busy machine before its test gives up."""
 SETTLED = "document.getAnimations().every(one => one.playState != 'running' || one.effect.getTiming().iterations > 9)"
 """No animation runs but those that repeat until something has loaded."""

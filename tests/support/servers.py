@@ -19,6 +19,9 @@ from context_agent.integrations.server.service import LimitedService, Service
 from context_agent.integrations.server.settings import Settings
 from context_agent.testing.actions import search
 
+PATIENCE = 120.0
+"""Seconds that a server may take on a busy machine before its test fails."""
+
 
 @dataclass
 class Running:
@@ -41,9 +44,9 @@ class Running:
 
     def expect(self, line: str, value: float) -> None:
         """Waits until the sample has that value: a request is counted just after its last byte is sent."""
-        self.until(lambda: self.metric(line) == value, seconds=5)
+        self.until(lambda: self.metric(line) == value)
 
-    def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Waits until the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -69,12 +72,12 @@ def listening(service: LimitedService, app_of: Callable[[Any], Any], **options: 
 
     thread = threading.Thread(target=target)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(PATIENCE)
     try:
         yield socket_url(listener)
     finally:
         servers[0].should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

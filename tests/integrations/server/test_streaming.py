@@ -97,7 +97,7 @@ def test_a_failure_is_the_last_event(serve: Serve) -> None:
 
 def check_cancelled(server: Running, folder: Path) -> None:
     """Checks that the slot is soon free and that the trajectory was cancelled."""
-    server.until(lambda: server.service.admission.running == 0, seconds=5)
+    server.until(lambda: server.service.admission.running == 0)
     (path,) = folder.glob("*.jsonl")
     end = read(path).end
     assert end is not None
@@ -125,7 +125,7 @@ def test_a_client_that_hangs_up_in_the_queue_leaves_it(serve: Serve) -> None:
             for _ in range(2):
                 with pytest.raises(httpx.ReadTimeout):
                     client.post(f"{server.url}/v1/retrieve", json={"question": "comets?"})
-        server.until(lambda: server.service.admission.waiting == 0 and server.service.admission.running == 0, seconds=5)
+        server.until(lambda: server.service.admission.waiting == 0 and server.service.admission.running == 0)
         assert server.ask().status_code == 200
 
 
