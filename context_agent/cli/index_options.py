@@ -37,9 +37,10 @@ INDEX_FOLDER = Path(".ctx1")
 
 
 def _metadata_filter(_: Any, tokens: Sequence[Token]) -> Any:
-    """Return the filter as a dictionary. A VALUE that is a number, `true` or `false` has that type.
+    """Return the filter as a dictionary.
 
-    In quotes it is text.
+    A VALUE that is a number, `true` or `false` matches values of that type, and the same text, because the cells of a
+    CSV file are text. In quotes it matches text alone.
 
     Raises:
         ValueError: If the text is neither KEY=VALUE nor JSON, or if no index could use the filter.
@@ -68,11 +69,14 @@ def _equality(text: str) -> Any:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f'a filter must be KEY=VALUE, or JSON like {{"year": {{"$gte": 2020}}}}; got {text!r}')
+    key, value = key.strip(), value.strip()
     try:
         parsed = parse_json(value)
     except ValueError:
-        parsed = value.strip()
-    return {key.strip(): parsed if isinstance(parsed, str | int | float) else value.strip()}
+        parsed = value
+    if isinstance(parsed, str):
+        return {key: parsed}
+    return {"$or": [{key: parsed}, {key: value}]} if isinstance(parsed, int | float) else {key: value}
 
 
 WhereOption = Annotated[

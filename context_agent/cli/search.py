@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from context_agent.agent import SearchAgent
     from context_agent.retrieval.corpus import Corpus
     from context_agent.retrieval.filters import Where
+    from context_agent.types import MetadataValue
 
 
 FILTER_EXAMPLES = 20
@@ -108,10 +109,18 @@ def _note_empty_filter(corpus: Corpus, where: Where) -> None:
     if corpus.grep(".", limit=1, where=where):
         return
     passages = [hit.chunk for hit in corpus.grep(".", limit=FILTER_EXAMPLES)]
-    entries = {key: str(value) for passage in passages for key, value in passage.metadata.items()}
-    examples = (f"{key}={value[:MAX_FILTER_VALUE]}" for key, value in sorted(entries.items()))
+    entries = {key: value for passage in passages for key, value in passage.metadata.items()}
+    examples = (f"{key}={_as_filter(value)}" for key, value in sorted(entries.items()))
     known = f"Passages have, for example: {', '.join(examples)}." if entries else "Passages have no metadata."
-    output.note(output.one_line(f"no passage matches --where {json.dumps(where)}. {known}"))
+    output.note(output.one_line(f"no passage matches the filter of --where. {known}"))
+
+
+def _as_filter(value: MetadataValue) -> str:
+    """Return a value of metadata as a filter takes it. A text that looks like a number is in quotes."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    text = value[:MAX_FILTER_VALUE]
+    return json.dumps(text) if text.replace(".", "", 1).isdecimal() else text
 
 
 def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:

@@ -140,10 +140,10 @@ def _text(trained: TrainedBridge, questions: int, out: Path) -> str:
         for name, recall in trained.recall.items()
     ]
     if trained.kept:
-        few = f"New networks need {MIN_QUESTIONS} questions with gold, and there are {questions}"
+        few = f"New networks need {MIN_QUESTIONS} questions with gold; got {questions}"
         reason = few if questions < MIN_QUESTIONS else "The new networks do not rank better"
         adapted = "the confidence" if trained.scorer.head is None else "the reader and the confidence"
-        lines.append(f"{reason}: the current networks are kept. The training adapted {adapted}.")
+        lines.append(f"{reason}. The current networks are kept, and the training adapted {adapted}.")
     return "\n".join([*lines, f"weights {trained.scorer.digest} written to {out}"])
 
 

@@ -165,10 +165,23 @@ def test_a_filter_limits_what_is_searched(inside, dated, tmp_path, where, ids):
 def test_a_filter_that_matches_nothing_is_named_with_the_metadata_that_there_are(inside, dated):
     process = inside("search", "tons", "--where", "yaer=2020", "--path", dated)
     assert process.returncode == 0
-    assert 'no passage matches --where {"yaer": 2020}' in process.stderr
+    assert "no passage matches the filter of --where" in process.stderr
     assert re.search(r"kind=report, year=20\d\d", process.stderr)
     found = inside("search", "tons", "--where", "year=2020", "--path", dated)
     assert "--where" not in found.stderr
+
+
+def test_a_number_in_a_filter_matches_the_text_of_a_csv_cell(inside, tmp_path):
+    (tmp_path / "works.csv").write_text("id,text,year\nw1,A stone weir.,1991\nw2,A stone mill.,1993\n")
+    assert inside("index", "works.csv", "--path", "works", "--embedder", "static").returncode == 0
+
+    def found(where):
+        return inside("search", "stone", "--where", where, "--path", "works", "--quiet")
+
+    assert found("year=1991").stdout.split() == ["w1"]
+    assert found('year="1991"').stdout.split() == ["w1"]
+    nothing = found('{"year": {"$gte": 1990}}')
+    assert re.search(r'Passages have, for example: year="199\d"', nothing.stderr)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_text_compares_the_weights_and_says_why_the_networks_are_kept(tmp_pa
     few, many = (_text(trained, questions, tmp_path / "own.safetensors") for questions in (24, 60))
     for text in (few, many):
         assert f"{figure} with the current weights, {figure} with the new ones" in text
-    assert "need 60 questions with gold, and there are 24" in few
+    assert "need 60 questions with gold; got 24" in few
     assert "do not rank better" in many
 
 
