@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree as ET
 
-from context_agent.retrieval.loaders.markup import Tag, page_text, tags, unescaped
+from context_agent.retrieval.loaders.html_tags import Tag, tags, unescaped
+from context_agent.retrieval.loaders.markup import page_text
 
 LEAST_WORDS = 40
 """The minimum number of words in a section. A shorter one is added to the section around it, or before it."""

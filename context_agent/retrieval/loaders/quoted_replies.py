@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from context_agent.retrieval.loaders.markup import tags
+from context_agent.retrieval.loaders.html_tags import tags
 
 _QUOTE_FOLLOWS = re.compile(r"\s*+>")
 _ATTRIBUTION = re.compile(

@@ -60,13 +60,16 @@ def read_rst(reading: Reading) -> Iterator[Document]:
 
 
 def read_html(reading: Reading) -> Iterator[Document]:
-    """Yield the page's text, titled by `<title>` or the first `<h1>`. The bookmarks of a browser are sections."""
+    """Yield the page's text without its navigation, titled by `<title>` or the first `<h1>`.
+
+    The bookmarks of a browser are sections.
+    """
     data = content(reading)
     page = unix_lines(decoded(reading, data, declared_charset(data)).text)
     if page[: len(BOOKMARKS)].lower() == BOOKMARKS:
         yield read_bookmarks(reading, page)
         return
-    title, text = page_text(page)
+    title, text = page_text(page, navigation=False)
     yield document(reading, text, title)
 
 

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import unix_lines
-from context_agent.retrieval.loaders.markup import unescaped
+from context_agent.retrieval.loaders.html_tags import unescaped
 from context_agent.retrieval.loaders.reading import Reading, content, decoded
 from context_agent.retrieval.loaders.turns import Turn, conversation
 from context_agent.types import Document
