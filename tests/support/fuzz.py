@@ -17,6 +17,7 @@ import io
 import json
 import logging
 import lzma
+import math
 import multiprocessing
 import re
 import resource
@@ -75,14 +76,17 @@ NUMBERS = st.integers(0, 2**31)
 
 
 @cache
-def corpus() -> Sequence[tuple[str, bytes]]:
-    """Hostile files by name."""
+def corpus() -> Mapping[str, Sequence[tuple[str, bytes]]]:
+    """Return hostile files with their names, by kind. The kind of `a.txt` is `txt`."""
     from context_agent.testing.hostile_code import hostile_code
     from context_agent.testing.hostile_files import hostile_files
 
     files = [(file.name, file.data) for size in CORPUS_SIZES for file in hostile_files(size)]
     files += [(name, data) for size in CODE_SIZES for name, data, _ in hostile_code(size)]
-    return files
+    by_kind: dict[str, list[tuple[str, bytes]]] = {}
+    for name, data in files:
+        by_kind.setdefault(name.partition(".")[2], []).append((name, data))
+    return by_kind
 
 
 def changed(draw: st.DrawFn, data: bytes, pieces: st.SearchStrategy[bytes]) -> bytes:
@@ -124,15 +128,20 @@ def changed_package(draw: st.DrawFn, data: bytes, pieces: st.SearchStrategy[byte
 
 @st.composite
 def sources(draw: st.DrawFn) -> Input:
-    """Files of one folder: a hostile one as it is or changed, and sometimes rules beside it."""
-    name, data = draw(st.sampled_from(corpus()))
-    pieces = st.sampled_from(TOKENS) | st.binary(max_size=12) | st.just(draw(st.sampled_from(corpus()))[1][:5_000])
+    """Files of one folder: a hostile one as it is or changed, and sometimes rules beside it.
+
+    All kinds are equally likely, however many files they have.
+    """
+    kinds = st.sampled_from(list(corpus()))
+    files_of_any_kind = kinds.flatmap(lambda kind: st.sampled_from(corpus()[kind]))
+    name, data = draw(files_of_any_kind)
+    pieces = st.sampled_from(TOKENS) | st.binary(max_size=12) | st.just(draw(files_of_any_kind)[1][:5_000])
     for _ in range(draw(st.integers(0, 3))):
         packed = data.startswith(b"PK") and draw(st.booleans())
         data = changed_package(draw, data, pieces) if packed else changed(draw, data, pieces)
     kind = name.partition(".")[2]
     if draw(st.integers(0, 9)) == 0:
-        kind = draw(st.sampled_from(corpus()))[0].partition(".")[2]
+        kind = draw(kinds)
     if draw(st.integers(0, 19)) == 0:
         name, compress = draw(st.sampled_from([("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)]))
         kind, data = draw(st.sampled_from(["jsonl", kind])) + f".{name}", compress(data)
@@ -498,15 +507,18 @@ class Tally:
     """What a surface's inputs came to so far."""
 
     inputs: int = 0
+    kinds: set[str] = field(default_factory=set)
+    """The kinds of the files. The kind of `source.txt` is `txt`."""
     outcomes: dict[str, int] = field(default_factory=dict)
     slowest: float = 0.0
     largest: float = 0.0
     faults: dict[str, str] = field(default_factory=dict)
     """The folder of each input that broke a bound, and how."""
 
-    def add(self, verdict: Verdict) -> None:
-        """Count a verdict."""
+    def add(self, files: Input, verdict: Verdict) -> None:
+        """Count an input."""
         self.inputs += 1
+        self.kinds.update(name.partition(".")[2] for name in files)
         self.outcomes[verdict.outcome] = self.outcomes.get(verdict.outcome, 0) + 1
         self.slowest, self.largest = max(self.slowest, verdict.seconds), max(self.largest, verdict.megabytes)
 
@@ -519,11 +531,20 @@ class Tally:
 
 @dataclass(frozen=True)
 class Run:
-    """Inputs for so many seconds; those with a fault are saved in folders under `save`."""
+    """Tries inputs until the time or the number of batches is reached.
 
-    seconds: float
+    Attributes:
+        seed: The same seed gives the same inputs in the same order.
+        save: The folder for inputs with a fault. Each gets a folder of its own.
+        seconds: The time for all surfaces together.
+        batches: The number of batches of each surface.
+        surfaces: What is attacked.
+    """
+
     seed: int
     save: Path
+    seconds: float = math.inf
+    batches: float = math.inf
     surfaces: Sequence[str] = tuple(SURFACES)
 
     def tallies(self) -> dict[str, Tally]:
@@ -533,9 +554,10 @@ class Run:
         workers = {name: Worker(name) for name in self.surfaces}
         try:
             for number, name in enumerate(cycle(self.surfaces)):
-                if time.monotonic() > ends:
+                batch = number // len(self.surfaces)
+                if batch >= self.batches or time.monotonic() > ends:
                     break
-                self._try_batch(workers[name], tallies[name], number // len(self.surfaces), ends)
+                self._try_batch(workers[name], tallies[name], batch, ends)
         finally:
             for worker in workers.values():
                 worker.close()
@@ -548,7 +570,7 @@ class Run:
             if time.monotonic() > ends:
                 return
             verdict = worker.attempt(files)
-            tally.add(verdict)
+            tally.add(files, verdict)
             if verdict.fault:
                 folder = self.save / f"{worker.surface}-{self.seed}-{tally.inputs}"
                 folder.mkdir(parents=True, exist_ok=True)
@@ -588,7 +610,8 @@ def main() -> int:
         verdict = replay(options.replay)
         print(f"{verdict.outcome or verdict.fault}: {verdict.seconds:.2f} s, {verdict.megabytes:.0f} MB")
         return 1 if verdict.fault else 0
-    tallies = Run(options.minutes * 60, options.seed, options.save, options.surface or tuple(SURFACES)).tallies()
+    surfaces = options.surface or tuple(SURFACES)
+    tallies = Run(options.seed, options.save, options.minutes * 60, surfaces=surfaces).tallies()
     print(f"seed {options.seed}, {options.minutes:g} minutes")
     print("| surface | inputs | slowest | most memory | faults | outcomes |\n|---|---|---|---|---|---|")
     for surface, tally in tallies.items():
