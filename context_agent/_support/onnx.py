@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from context_agent._support.processes import available_cores
+from context_agent._support.telemetry import disable_onnxruntime_telemetry
 from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError
 from context_agent.text.normalization import well_formed
@@ -153,6 +154,7 @@ class OnnxModel:
         return self._tried(session, tokenizer, inputs, metadata)
 
     def _session(self) -> Any:
+        disable_onnxruntime_telemetry()
         from onnxruntime import InferenceSession, SessionOptions
 
         options = SessionOptions()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -152,6 +153,31 @@ def test_a_model_crosses_to_another_process(model: OnnxModel) -> None:
         "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+MODEL_RUN = """
+from context_agent._support.onnx import OnnxModel
+from context_agent._support.shipped_models import MINILM_FILE, MINILM_FORMAT, TOKENIZER_FILE
+
+OnnxModel(MINILM_FILE, TOKENIZER_FILE, format=MINILM_FORMAT).encode(["river"])
+"""
+CHROMA_RUN = """
+from context_agent.retrieval.embedders.chroma import ChromaEmbedder
+
+ChromaEmbedder.default()
+from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2
+
+ONNXMiniLM_L6_V2()
+"""
+
+
+@pytest.mark.parametrize("code", [MODEL_RUN, CHROMA_RUN])
+def test_onnxruntime_keeps_no_id_of_the_machine_and_no_reports(code: str, tmp_path: Path) -> None:
+    # onnxruntime itself sends nothing if `CI` is set.
+    names = [name for name in os.environ if name == "CI" or name.startswith(("ORT_", "XDG_", "GITHUB_"))]
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env={**environment, "HOME": str(tmp_path)})
+    assert [path for path in tmp_path.rglob("*") if "onnxruntime" in path.name] == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from context_agent._support.telemetry import disable_onnxruntime_telemetry
 from context_agent.errors import ConfigError, EmbedderError
 from context_agent.retrieval.embedders import CHROMA_DEFAULT, Vectors, embed_filled, unit_rows
 
@@ -45,6 +46,7 @@ class ChromaEmbedder:
 
         The model is downloaded at first use.
         """
+        disable_onnxruntime_telemetry()
         from chromadb.utils.embedding_functions import DefaultEmbeddingFunction
 
         return cls(DefaultEmbeddingFunction(), name=CHROMA_DEFAULT)
@@ -121,6 +123,7 @@ class ChromaEmbedder:
 
 
 def _offline_default() -> Any:
+    disable_onnxruntime_telemetry()
     from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2
 
     class OfflineDefault(ONNXMiniLM_L6_V2):
