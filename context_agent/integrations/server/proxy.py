@@ -239,7 +239,8 @@ class Proxy(LimitedService):
         caller = caller_of(request.headers, request.scope["query_string"])
         pruned = await asyncio.to_thread(prune, body, field, caller)
         record: RequestRecord = request.state.record
-        record.notes["prune"] = pruned.counts
+        # The texts of the warnings may quote the body.
+        record.notes["prune"] = {**pruned.counts, **({"warnings": n} if (n := len(pruned.warnings)) else {})}
         status = 0
         try:
             answer = await self._send(request, pruned.body, recoded=pruned.body is not body)

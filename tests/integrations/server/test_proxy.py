@@ -339,6 +339,20 @@ def test_the_log_names_the_paths_of_conversations_alone(caplog: pytest.LogCaptur
     assert logged == [CHAT, "/v1/messages", "/v1/responses", "other"]
 
 
+def test_the_log_counts_the_warnings_without_their_texts(caplog: pytest.LogCaptureFixture) -> None:
+    unread = [
+        *conversation(1),
+        {"role": "assistant", "content": "I look."},
+        {"role": "user", "content": "Observation: a"},
+    ]
+    with caplog.at_level(logging.INFO, SERVER_LOGGER.name), upstream() as server, proxy_client(server.url) as client:
+        answers = [client.post(CHAT, json={"messages": messages}) for messages in (unread, conversation(1))]
+    logged = [record.fields["prune"] for record in caplog.records if "prune" in getattr(record, "fields", {})]
+    assert [counts.get("warnings") for counts in logged] == [1, None]
+    reports = [json.loads(answer.headers["X-Context-Pruned"]) for answer in answers]
+    assert ["Observation:" in str(report) for report in reports] == [True, False]
+
+
 def test_the_official_client() -> None:
     with ScriptedServer([says("Twelve hours.")] * 2, key=KEY) as server, proxy_client(server.url) as client:
         official_client = openai.OpenAI(base_url=str(client.base_url.join("/v1")), api_key=KEY, max_retries=0)
