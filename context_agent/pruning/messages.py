@@ -55,10 +55,14 @@ class Transcript:
 
     def __post_init__(self) -> None:
         contents: list[MessageContent] = []
-        follows_agent = False
+        follows_agent = answers_call = is_agent = False
         for index, message in enumerate(checked_messages(self.messages)):
-            contents.append(content := read_content(message, index, follows_agent=follows_agent))
-            follows_agent = content.role == "assistant" or (follows_agent and content.role == "tool")
+            content = read_content(message, index, follows_agent=follows_agent, answers_call=answers_call)
+            contents.append(content)
+            was_agent, is_agent = is_agent, content.role == "assistant"
+            is_same_turn = content.role == "tool" or (is_agent and was_agent)
+            answers_call = content.writes_calls or (answers_call and is_same_turn)
+            follows_agent = is_agent or (follows_agent and content.role == "tool")
         pairing = paired(contents, _last_turn(contents))
         object.__setattr__(self, "contents", _without_compacted(pairing.contents))
         object.__setattr__(self, "faults", pairing.faults)

@@ -67,7 +67,9 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int, str], MessageCo
 """The formats that the fields of a message or of its parts show. The first that fits reads the message."""
 
 
-def read_content(message: Any, index: int, *, follows_agent: bool = False) -> MessageContent:
+def read_content(
+    message: Any, index: int, *, follows_agent: bool = False, answers_call: bool = False
+) -> MessageContent:
     """Return the content of one message.
 
     Args:
@@ -75,6 +77,7 @@ def read_content(message: Any, index: int, *, follows_agent: bool = False) -> Me
         index: The index of the message in the conversation.
         follows_agent: True if the message follows one of the agent. Then the text of a user message may contain marked
             tool results.
+        answers_call: True if the text of the agent's message contains calls. Then a result needs no closing mark.
 
     Returns:
         The content. If the message is passed through, the role is `unknown`. If the value is not a message, it is
@@ -85,7 +88,7 @@ def read_content(message: Any, index: int, *, follows_agent: bool = False) -> Me
     if is_session_record(message):
         return MessageContent("unknown")
     path, inner = unwrapped(message)
-    content = _read(inner, index, follows_agent=follows_agent)
+    content = _read(inner, index, follows_agent=follows_agent, answers_call=answers_call)
     return _under(path, content) if path else content
 
 
@@ -96,7 +99,7 @@ def _under(path: Path, content: MessageContent) -> MessageContent:
     return replace(content, results=results, arguments=arguments)
 
 
-def _read(message: Any, index: int, *, follows_agent: bool) -> MessageContent:
+def _read(message: Any, index: int, *, follows_agent: bool, answers_call: bool) -> MessageContent:
     kind = text_field(message, "type")
     role = next(filter(None, (text_field(message, name) for name in ("role", "_role"))), "")
     role = role or text_field(get_field(message, "author"), "role")
@@ -115,7 +118,7 @@ def _read(message: Any, index: int, *, follows_agent: bool) -> MessageContent:
     family: MessageKind | None = "langchain" if is_langchain else _FAMILIES.get(kind)
     if author == "tool":
         return read_tool_message(message, index, family)
-    return read_authored(message, index, author, family, follows_agent=follows_agent)
+    return read_authored(message, index, author, family, follows_agent=follows_agent, answers_call=answers_call)
 
 
 def _without_role(message: Any, kind: str, index: int) -> MessageContent | None:

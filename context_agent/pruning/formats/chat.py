@@ -47,12 +47,18 @@ def _section_text(path: Path, text: str, section: Section) -> ResultText:
 
 
 def read_authored(
-    message: Any, index: int, role: str, kind: MessageKind | None, *, follows_agent: bool = False
+    message: Any,
+    index: int,
+    role: str,
+    kind: MessageKind | None,
+    *,
+    follows_agent: bool = False,
+    answers_call: bool = False,
 ) -> MessageContent:
     """Return the content of a system, user or assistant message.
 
     Anthropic's user messages contain the tool results. A user message after one of the agent may contain results as
-    text, between marks.
+    text, between marks. If it answers calls in the text of the agent, it needs no closing mark.
     """
     reading = ContentCollector(index, kind)
     content = get_field(message, "content")
@@ -92,12 +98,12 @@ def read_authored(
                 reading.is_compaction = True
         elif name not in OPAQUE_PARTS and not name.endswith("_tool_result"):
             reading.unknown.append(name)
-    _add_marked_results(reading, texts)
+    _add_marked_results(reading, texts, answers_call=answers_call)
     _add_calls(reading, message)
     return reading.authored(role)
 
 
-def _add_marked_results(reading: ContentCollector, texts: Sequence[tuple[Path, str]]) -> None:
+def _add_marked_results(reading: ContentCollector, texts: Sequence[tuple[Path, str]], *, answers_call: bool) -> None:
     """Add the results in the texts of a user message. The other texts are words of the user."""
     is_announced = False
     for number, (path, text) in enumerate(texts):
@@ -109,7 +115,7 @@ def _add_marked_results(reading: ContentCollector, texts: Sequence[tuple[Path, s
         is_announced = announces_result(text) and is_of_tool(following)
         if is_announced:
             continue
-        sections = marked_sections(text)
+        sections = marked_sections(text, answers_call=answers_call)
         if not sections:
             reading.unmarked = reading.unmarked or unmarked_beginning(text)
         reading.add_own_results("", [_section_text(path, text, section) for section in sections], flagged=False)

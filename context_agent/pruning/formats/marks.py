@@ -1,7 +1,7 @@
 """Marks in the text of a message: of tool results, of calls, and of blocks that a coding agent adds.
 
-Agents without tool messages send a result as a text of the user. Only a result with a mark at both ends is read. The
-text outside the marks may be the user's own.
+Agents without tool messages send a result as a text of the user. A result with a mark at both ends is read, and one
+after `Observation:` if it answers a call. The text outside the marks may be the user's own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ _UNMARKED = re.compile(
     re.I,
 )
 _LONGEST_BEGINNING = 1_000
-_CALL = re.compile(r"<tool_call>|<function_calls>|<function=\w|^[ \t]{0,3}Action:[ \t]?\S", re.M)
+_CALL = re.compile(r"<tool_call>|<function_calls>|<function=\w|^[ \t]{0,3}Action:\s{0,2}\S|^Calling tools:\n\[", re.M)
+_OBSERVED = re.compile(r"observation:|(?:Call id: [^\n]{0,200}\n)?(?=Error:\n)", re.I)
+"""The beginning of a result that has no closing mark, or of an error in smolagents."""
+_RETRY = "\nNow let's retry: take care not to repeat previous errors!"
+"""The end of an error in smolagents, also of one about an answer without a call."""
+_NEXT_TASK = "\nNew task:\n"
+"""The beginning of what the user writes after a result in smolagents, in the same message."""
 _ADDED_CONTEXT = re.compile(
     r"(?:# AGENTS\.md instructions for [^\n]{1,1000}\n\s{0,9})?"
     r"<(system-reminder|environment_context|environment_details|session_context|user_instructions|INSTRUCTIONS)>"
@@ -38,13 +44,24 @@ Claude Code, Cline, Codex and Gemini CLI use these names. The blocks can be a hu
 _USER_MARKS = ("<feedback>", "<answer>", "<user_message>", "<task>")
 
 
-def marked_sections(text: str) -> list[Section]:
+def marked_sections(text: str, *, answers_call: bool = False) -> list[Section]:
     """Return the sections of a text between the marks of tool results.
 
     If the text does not begin with a mark, there are none. A message of mini-swe-agent begins with the exit code of a
     command, and ends with its output.
+
+    Args:
+        text: The text.
+        answers_call: True if the text of the agent's message contains calls. Then everything after `Observation:` is a
+            result, up to a new task of the user.
     """
     start = len(text) - len(text.lstrip())
+    if (observed := _OBSERVED.match(text, start)) and (answers_call or _RETRY in text):
+        end = text.rfind(_NEXT_TASK, observed.end())
+        inner = text[observed.end() : end if end >= 0 else len(text)]
+        first = observed.end() + len(inner) - len(inner.lstrip())
+        last = observed.end() + len(inner.rstrip())
+        return [Section(0, first, last)] if first < last else []
     if text.startswith(_EXIT_CODE, start):
         pattern = _OUTPUT_OPENING if text.rstrip().endswith(_OUTPUT_ENDS) else None
     else:
@@ -111,7 +128,8 @@ def text_outside(text: str, sections: Sequence[Section]) -> str:
     """Return the words outside the sections. The marks and the exit code of a command do not count as words."""
     if text.lstrip().startswith(_EXIT_CODE):
         return ""
-    starts = [0, *(section.end for section in sections)]
+    observed = _OBSERVED.match(text, len(text) - len(text.lstrip()))
+    starts = [observed.end() if observed else 0, *(section.end for section in sections)]
     ends = [*(section.start for section in sections), len(text)]
     parts = (_MARK.sub("", text[start:end]).strip() for start, end in zip(starts, ends, strict=True))
     return "\n".join(filter(None, parts))

@@ -86,6 +86,59 @@ def test_a_result_without_complete_marks_stays_and_is_named_once(content: Any) -
     assert "tool message" in warning
 
 
+def calling(*contents: Any, call: str = "Calling tools:\n[{'id': 'call_1'}]") -> list[dict[str, Any]]:
+    """A task, and then each content as the answer to a call in the text of the agent."""
+    messages = talk(*contents)
+    for message in messages[1::2]:
+        message["content"] = f"I look.\n{call}"
+    return messages
+
+
+@pytest.mark.parametrize("call", ["Calling tools:\n[{'id': 'call_1'}]", "Action: search[tides]", "Action:\n{}"])
+@pytest.mark.parametrize("mark", ["Observation:\n", "Observation: ", "OBSERVATION:\n"])
+def test_after_a_call_in_the_text_an_observation_needs_no_closing_mark(call: str, mark: str) -> None:
+    messages = calling(f"{mark}{LONG}", "done", call=call)
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert pruned.report.outcome == "pruned"
+    assert pruned.report.warnings == ()
+    assert pruned.messages[2]["content"].startswith(mark)
+    assert 2 * len(pruned.messages[2]["content"]) < len(messages[2]["content"])
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+    assert Transcript(messages[:3]).task == TASK
+
+
+def test_a_new_task_after_an_observation_stays() -> None:
+    task = f"Now find the year of the film.\n{LONG}"
+    messages = calling(f"Observation:\nA page.\nNew task:\n{LONG}\nNew task:\n{task}", "done")
+    assert Transcript(messages[:3]).task == f"New task:\n{task}"
+    pruned = pruner().prune(messages)
+    text = pruned.messages[2]["content"]
+    assert text.startswith("Observation:\nA page.\nNew task:\n")
+    assert text.endswith(f"\nNew task:\n{task}")
+    assert len(text) < len(messages[2]["content"])
+    asked = f"Observation:\nA page.\nNew task:\nrestore: {pruned.report.removed[0].id}"
+    assert pruner().prune([*messages, *calling(asked, "done")[1:]]).report.restored == ()
+
+
+@pytest.mark.parametrize("call", ["Calling tools:\n[{'id': 'call_1'}]", "I am done."])
+@pytest.mark.parametrize("beginning", ["Call id: call_1\nError:\n", "Error:\n"])
+def test_an_error_of_smolagents_is_not_the_task(call: str, beginning: str) -> None:
+    error = f"{beginning}No tool has this name.\nNow let's retry: take care not to repeat previous errors!"
+    transcript = Transcript(calling(error, call=call))
+    assert transcript.task == TASK
+    assert [result.is_error for result in transcript.results] == [True]
+
+
+def test_a_call_of_an_earlier_turn_makes_no_result_of_what_the_user_says() -> None:
+    messages = [*calling("Observation: a page."), *talk(f"Observation: {LONG}", "done")[1:]]
+    pruned = pruner(50).prune(messages)
+    assert pruned.messages == messages
+    (warning,) = pruned.report.warnings
+    assert "message 4" in warning
+
+
 @pytest.mark.parametrize(
     "content",
     [
