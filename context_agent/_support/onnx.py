@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -265,9 +266,16 @@ _GRAPHS = _OpenGraphs()
 
 
 def _parallel(row: Callable[..., Rows], *columns: Sequence[Sequence[int]]) -> list[Rows]:
-    """Return the row of each item, in order. A single item is computed in this thread."""
-    compute = map if len(columns[0]) == 1 else _workers().map
-    return list(compute(row, *columns))
+    """Return the row of each item, in order. A single item is computed in this thread.
+
+    The longest items come first. So the threads end at almost the same time.
+    """
+    if len(columns[0]) == 1:
+        return [row(*(column[0] for column in columns))]
+    sizes = [sum(map(len, item)) for item in zip(*columns, strict=True)]
+    order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
+    rows = _workers().map(row, *([column[place] for place in order] for column in columns))
+    return [computed for _, computed in sorted(zip(order, rows, strict=True), key=itemgetter(0))]
 
 
 _MOST_DIGITS = 6

@@ -7,7 +7,7 @@ vectors of the pieces are the last states of all-MiniLM-L6-v2, which was not tra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +29,16 @@ def late_interaction(query: str, texts: Sequence[str], *, longest: int = 254) ->
     Returns:
         One number for each text, shape (n_texts,). If the query is empty, all are 0.
     """
-    model = shipped_minilm()
-    pieces = _unit_rows(model.encode_pieces([query], longest)[0])[1:-1]
-    scores = np.zeros(len(texts), dtype=np.float32)
+    states = map(_unit_rows, _states([query, *texts], longest))
+    pieces = next(states)[1:-1]
     if not len(pieces):
-        return scores
+        return np.zeros(len(texts), dtype=np.float32)
+    return np.array([(pieces @ own.T).max(axis=1).mean() for own in states], dtype=np.float32)
+
+
+def _states(texts: Sequence[str], longest: int) -> Iterator[NDArray[np.float32]]:
     for start in range(0, len(texts), BLOCK):
-        states = model.encode_pieces(texts[start : start + BLOCK], longest)
-        scores[start : start + BLOCK] = [(pieces @ _unit_rows(own).T).max(axis=1).mean() for own in states]
-    return scores
+        yield from shipped_minilm().encode_pieces(texts[start : start + BLOCK], longest)
 
 
 def _unit_rows(states: NDArray[np.float32]) -> NDArray[np.float32]:
