@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -388,15 +389,37 @@ class Trees:
 
     def __call__(self, rows: Floats) -> Floats:
         """Return the score of each row, shape (n_rows,). The rows have shape (n_rows, n_inputs)."""
-        n, trees = len(rows), np.arange(len(self.feature))
-        node = np.zeros((n, len(trees)), dtype=np.int64)
+        column, threshold, left, right, value = self._flat
+        # Each input is there twice. Missing ones are NaN, which goes right, and then a number that goes left. So one
+        # comparison is enough.
+        inputs = np.stack([rows, np.where(np.isnan(rows), np.float32(-np.inf), rows)], axis=2).ravel()
+        first = 2 * rows.shape[1] * np.arange(len(rows))[:, None]
+        node = np.repeat(self._roots[None], len(rows), axis=0)
         for _ in range(self.depth):
-            inputs = np.take_along_axis(rows, self.feature[trees, node].astype(np.int64), axis=1)
-            goes_left = np.where(
-                np.isnan(inputs), self.missing_left[trees, node] > 0, inputs <= self.threshold[trees, node]
-            )
-            node = np.where(goes_left, self.left[trees, node], self.right[trees, node])
-        return np.asarray(self.value[trees, node].sum(axis=1), dtype=np.float32)
+            goes_left = inputs.take(first + column.take(node)) <= threshold.take(node)
+            node = np.where(goes_left, left.take(node), right.take(node))
+        return np.asarray(value.take(node).sum(axis=1), dtype=np.float32)
+
+    @cached_property
+    def _roots(self) -> NDArray[np.intp]:
+        """The number of each tree's first node, if the nodes of all trees are counted, shape (n_trees,)."""
+        trees, nodes = self.feature.shape
+        return nodes * np.arange(trees)
+
+    @cached_property
+    def _flat(self) -> tuple[NDArray[np.intp], Floats, NDArray[np.intp], NDArray[np.intp], Floats]:
+        """The columns, thresholds, children and values of all trees' nodes, each of shape (n_trees * n_nodes,).
+
+        A node's column is the place of its input among the inputs that are there twice.
+        """
+        first = self._roots[:, None]
+        return (
+            (2 * self.feature.astype(np.intp) + (self.missing_left > 0)).ravel(),
+            self.threshold.ravel(),
+            (self.left + first).ravel(),
+            (self.right + first).ravel(),
+            self.value.ravel(),
+        )
 
     def tensors(self) -> dict[str, NDArray[np.generic]]:
         """Return the arrays by name, as they are stored."""
