@@ -131,6 +131,8 @@ class BridgeActor:
         self._numbers: dict[int, tuple[int, int]] = {}
         """The number of the search, and of the hits that it showed before, by the index of a call of the last turn."""
         self._searches = self._turns = self._pages = self._readings = 0
+        self._typical = 0, TYPICAL_TOKENS
+        """The number of candidates, and the tokens of their typical chunk."""
         self._scores = np.zeros(0, dtype=np.float32)
         """The scores of the candidates, by row of the notes."""
         self._ending = False
@@ -411,11 +413,19 @@ class BridgeActor:
 
     def expected_size(self, view: View, call: ToolCall) -> tuple[int, int]:
         """Return the tokens and chunks that a search will probably show."""
-        sizes = [candidate.tokens for candidate in self.notes.candidates]
-        typical = int(np.quantile(sizes, 0.7)) if sizes else TYPICAL_TOKENS
+        typical = self._typical_tokens()
         limit = int(call.arguments["limit"]) if isinstance(call.arguments, dict) else 1
         tokens = min(view.budget.per_call, limit * typical)
         return tokens, max(1, tokens // typical)
+
+    def _typical_tokens(self) -> int:
+        """Return the tokens of a typical chunk. They are computed again if there are new candidates."""
+        known, typical = self._typical
+        if known < len(self.notes):
+            sizes = [candidate.tokens for candidate in self.notes.candidates]
+            typical = int(np.quantile(sizes, 0.7))
+            self._typical = len(sizes), typical
+        return typical
 
     def _id_tokens(self) -> int:
         longest = max((len(candidate.id) for candidate in self.notes.candidates[-20:]), default=20)

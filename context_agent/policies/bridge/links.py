@@ -129,9 +129,10 @@ def link(
     the number of links.
     """
     title = child.padded_title
-    spellings = zip((title, *child.short_titles), (1.0, *SHORTENED), strict=False) if title else ()
-    matches = ((parent.padded.find(spelling), strength) for spelling, strength in spellings)
-    start, strength = next(((start, strength) for start, strength in matches if start >= 0), (-1, 0.0))
+    start, strength = parent.padded.find(title) if title else -1, 1.0
+    for spelling, shortened in zip(child.short_titles, SHORTENED, strict=False):
+        if start < 0:
+            start, strength = parent.padded.find(spelling), shortened
     if start < 0:
         return NO_LINK
     before = parent.padded[max(0, start - CONTEXT_CHARACTERS) : start + 1].split()[-NEIGHBOR_WORDS:]
@@ -143,8 +144,8 @@ def link(
 
 def _shared(name_words: dict[str, float], target: AnalyzedPassage) -> float:
     """Return the scaled weight of the rarest words that both passages have."""
-    weights = sorted((weight for word, weight in name_words.items() if word in target.vocabulary), reverse=True)
-    return sum(weights[:_SHARED]) / 20
+    shared = name_words.keys() & target.vocabulary
+    return sum(sorted(map(name_words.__getitem__, shared), reverse=True)[:_SHARED]) / 20
 
 
 def _own(scores: Floats, order: NDArrayInt) -> dict[str, Floats]:
