@@ -126,7 +126,7 @@ def _runs(text: str) -> Iterator[tuple[int, str]]:
             pending = []
         elif run and low in _CONNECTORS and len(pending) < _MAX_CONNECTORS:
             pending.append((piece, start, False))
-        else:
+        elif run:
             yield from _closed(run, text)
             run, pending = [], []
         opening = piece in '.?!:;"“”('

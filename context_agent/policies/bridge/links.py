@@ -339,19 +339,27 @@ class Expansion:
             weights.learn([word for mention in names for word in mention.name.split()])
             names = [mention for mention in names if not weights.names_nothing(mention.name.split())]
             lookups = [Lookup(mention.name, mention.surface, row) for mention in names]
-            self._by_row[row] = lookups, [self._fixed(row, mention) for mention in names]
+            self._by_row[row] = lookups, self._fixed(row, names)
         return self._by_row[row]
 
-    def _fixed(self, row: int, mention: Mention) -> list[float]:
-        """Return the features in `FIXED`. The start of a mention is negative if the mention is a title."""
+    def _fixed(self, row: int, names: Sequence[Mention]) -> list[list[float]]:
+        """Return the features in `FIXED` of each name in a candidate."""
+        question, passage = self._notes.question, self._notes.candidates[row].passage
+        weighted = zip(question.weight.tolist(), question.keys, strict=True)
+        uncovered = sum(weight for weight, key in weighted if key not in passage.keys)
+        covered = float(question.coverage(passage) @ question.weight)
+        return [self._fixed_of(row, mention, uncovered, covered) for mention in names]
+
+    def _fixed_of(self, row: int, mention: Mention, uncovered: float, covered: float) -> list[float]:
+        """Return the features in `FIXED`. The start of a mention is negative if the mention is a title.
+
+        `uncovered` and `covered` are the weights of the question's terms that the candidate lacks and covers.
+        """
         notes, passage = self._notes, self._notes.candidates[row].passage
         question, weights = notes.question, notes.weights.learn(())
         name = mention.name.split()
-        coverage = question.coverage(passage)
         relation, after = _context(notes, passage, mention)
         compares, who, _, _, role, kin, *_ = question.cues
-        weighted = zip(question.weight.tolist(), question.keys, strict=True)
-        uncovered = sum(weight for weight, key in weighted if key not in passage.keys)
         capitals = [part[:1].isupper() for part in mention.surface.split()]
         return [
             max(mention.start, 0) / (len(passage.text) + 1),
@@ -366,7 +374,7 @@ class Expansion:
             uncovered,
             *(compares, who, role, kin),
             bool(passage.padded_title) and passage.padded_title in question.padded,
-            float(coverage @ question.weight),
+            covered,
             len(passage.mentions),
             0 <= mention.start < passage.first_sentence,
             after,

@@ -254,19 +254,18 @@ def families(titles: Sequence[str]) -> list[str]:
     Titles of one family, such as versions of a page, differ in numbers, dates and codes with digits. Other titles form
     a family if they have several words and differ in one of them.
     """
-    patterns = [_pattern(title) for title in titles]
-    distinct = Counter(pattern for _, pattern in dict(zip(titles, patterns, strict=True)).items())
-    related = Counter(
-        mask for title in set(titles) if distinct[_pattern(title)] < _LEAST_FAMILY for mask in _masks(_pattern(title))
-    )
-    names = []
-    for title, pattern in zip(titles, patterns, strict=True):
-        best = max(_masks(pattern), key=lambda mask: related[mask], default="")
+    patterns = {title: _pattern(title) for title in titles}
+    distinct = Counter(patterns.values())
+    masks = {pattern: _masks(pattern) for pattern, count in distinct.items() if count < _LEAST_FAMILY}
+    related = Counter(mask for pattern in patterns.values() for mask in masks.get(pattern, ()))
+    names = {}
+    for title, pattern in patterns.items():
+        best = max(masks.get(pattern, ()), key=related.__getitem__, default="")
         if distinct[pattern] >= _LEAST_FAMILY:
-            names.append(pattern)
+            names[title] = pattern
         else:
-            names.append(best if related[best] >= _LEAST_FAMILY else title)
-    return names
+            names[title] = best if related[best] >= _LEAST_FAMILY else title
+    return [names[title] for title in titles]
 
 
 def _pattern(title: str) -> str:

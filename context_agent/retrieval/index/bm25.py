@@ -229,7 +229,9 @@ class Bm25Index:
         If it has no letter or digit, no text counts.
         """
         with self.reading():
-            return np.array([self._frequency(term) for term in terms], dtype=np.int64)
+            # Tantivy's own number counts what was deleted until it merges the segment.
+            is_exact = self._searcher.doc_freq("every", _EVERY_TEXT) == self.count()
+            return np.array([self._frequency(term, is_exact) for term in terms], dtype=np.int64)
 
     def _cut(self, text: str) -> str:
         """Return the text for tantivy. In scripts without spaces, blanks are put between the terms."""
@@ -305,14 +307,14 @@ class Bm25Index:
         """Return the inverse document frequency, as tantivy computes it."""
         return math.log1p((max(0, self.count() - frequency) + 0.5) / (frequency + 0.5))
 
-    def _frequency(self, term: str) -> int:
+    def _frequency(self, term: str, is_exact: bool) -> int:
+        """Return the number of texts with a term. `is_exact` is true if tantivy's own numbers count no deleted text."""
         from tantivy import Occur, Query
 
         terms = self._terms(term)
         if not terms:
             return self.count() if any(map(str.isalnum, term)) else 0
-        # Tantivy's own number counts what was deleted until it merges the segment.
-        if len(terms) == 1 and self._searcher.doc_freq("every", _EVERY_TEXT) == self.count():
+        if len(terms) == 1 and is_exact:
             return min(self._sum(terms[0]), self.count())
         every_term = [(Occur.Must, Query.term_set_query(self._schema, "text", list(forms))) for forms in terms]
         return int(self._searcher.search(Query.boolean_query(every_term), 1, count=True).count)  # type: ignore[attr-defined]
