@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from tokenizers.models import WordLevel
 from context_agent._support import onnx
 from context_agent._support.onnx import OnnxModel
 from context_agent._support.shipped_models import MINILM_FILE, MINILM_FORMAT, READER_FILE, READER_FORMAT, TOKENIZER_FILE
+from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError
 
 CONTENT = MINILM_FILE.read_bytes()
@@ -127,6 +129,19 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(model: OnnxModel, monkeypat
     np.testing.assert_array_equal(rows[-3:], rows[:3])
     pairs = model.encode_pairs([("river", text) for text in texts[:3]])
     np.testing.assert_array_equal(model.encode_pairs([("river", texts[1])])[0], pairs[1])
+
+
+def test_the_longest_texts_are_computed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx, "_workers", lambda: ThreadPool(1, name="one"))
+    computed: list[int] = []
+
+    def row(first: Sequence[int], second: Sequence[int]) -> onnx.Rows:
+        computed.append(len(first) + len(second))
+        return np.array(first, dtype=np.float32)
+
+    rows = onnx._parallel(row, [[1], [2, 2], [3]], [[0], [0, 0, 0], [0, 0]])
+    assert computed == [5, 3, 2]
+    assert [first[0] for first in rows] == [1, 2, 3]
 
 
 def test_no_texts_give_no_rows(model: OnnxModel) -> None:

@@ -403,7 +403,7 @@ class Trees:
     def _roots(self) -> NDArray[np.intp]:
         """The number of each tree's first node, if the nodes of all trees are counted, shape (n_trees,)."""
         trees, nodes = self.feature.shape
-        return nodes * np.arange(trees)
+        return np.arange(0, trees * nodes, nodes)
 
     @cached_property
     def _flat(self) -> tuple[NDArray[np.intp], Floats, NDArray[np.intp], NDArray[np.intp], Floats]:
