@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import struct
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -267,6 +268,46 @@ def test_a_database_that_computes_is_refused(folder: Path, name: str) -> None:
     for use in (ask, index):
         error = bounded(use, folder).require(memory=100_000_000, seconds=10).error
         assert isinstance(error, CorpusCorruptError)
+
+
+MAGIC = bytes.fromhex("d9d505f920a163d7")
+
+
+def interrupt_a_transaction(folder: Path, super_journal: Path) -> None:
+    """Leave a journal that restores the first page of the database, and that names a super-journal."""
+    data = (folder / "chroma.sqlite3").read_bytes()
+    size = int.from_bytes(data[16:18], "big")
+    nonce, page, name = 7, data[:size], str(super_journal).encode()
+    header = MAGIC + struct.pack(">5I", 1, nonce, len(data) // size, 512, size)
+    record = struct.pack(">I", 1) + page + struct.pack(">I", nonce + sum(page[size - 200 : 0 : -200]))
+    lock_page = (1 << 30) // size + 1
+    end = struct.pack(">I", lock_page) + name + struct.pack(">2I", len(name), sum(name)) + MAGIC
+    (folder / "chroma.sqlite3-journal").write_bytes(header.ljust(512, b"\0") + record + end)
+
+
+@pytest.mark.parametrize("use", [ask, index])
+def test_a_journal_that_names_another_file_deletes_nothing(
+    folder: Path, tmp_path: Path, use: Callable[[Path], object]
+) -> None:
+    shutil.rmtree(folder / "ctx1")  # a reader then reads the database itself
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    interrupt_a_transaction(folder, victim)
+    with pytest.raises(CorpusCorruptError, match=f"{folder}/chroma.sqlite3-journal names another file"):
+        use(folder)
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["chroma.sqlite3", "vectors", "vectors/length.bin"])
+def test_chroma_writes_through_no_link(folder: Path, tmp_path: Path, name: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(tmp_path / "victim")
+    (tmp_path / "victim").touch()
+    with pytest.raises(CorpusCorruptError, match=f"{path} is a link"):
+        index(folder)
+    assert (tmp_path / "victim").read_bytes() == b""
 
 
 @pytest.mark.parametrize("name", ["ctx1", "ctx1/writer.lock", "ctx1/*/snapshot.lock"])

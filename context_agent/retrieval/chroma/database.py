@@ -9,10 +9,11 @@ private copies.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,14 @@ from context_agent.retrieval.index.publication import StoredCollection, valid_id
 
 DATABASE_FILE = "chroma.sqlite3"
 """The file that marks a Chroma folder."""
+JOURNAL_FILE = f"{DATABASE_FILE}-journal"
+"""The file of a transaction that is not complete."""
 BUSY_SECONDS = 30.0
 """The time that a reader waits for a locked database."""
 MAX_VALUE_BYTES = 10_000_000
 """The maximum size of a value that is read from the database."""
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""The bytes with which a journal of SQLite begins. It also ends with them if it names a super-journal."""
 _COMPARED_LETTERS = 500
 """The characters of a metadata value that are compared when the keys of a collection are chosen."""
 _TABLES = (
@@ -177,6 +182,26 @@ def _last_pending(database: sqlite3.Connection, collection: str, sequence: int) 
     """Return the number of the last log entry, if it is after this one. Otherwise, return 0."""
     query = "select max(seq_id) from embeddings_queue where seq_id > ? and topic like ?"
     return int(database.execute(query, (sequence, f"%/{collection}")).fetchone()[0] or 0)
+
+
+def require_own_journal(folder: Path, copy: Path | None = None) -> None:
+    """Raise `CorpusCorruptError` if the journal of the database names a super-journal.
+
+    SQLite deletes the file of this name when it rolls back, wherever the file is. Only transactions over several
+    databases have super-journals, and Chroma has one database.
+
+    Args:
+        folder: The folder of the index, for the error.
+        copy: The folder with the journal, if it is a copy.
+    """
+    journal = folder / JOURNAL_FILE
+    with suppress(FileNotFoundError), ((copy or folder) / JOURNAL_FILE).open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(_JOURNAL_MAGIC)))
+        if file.read() == _JOURNAL_MAGIC:
+            raise CorpusCorruptError(
+                f"{journal} names another file, which SQLite would delete, and Chroma makes no such journals. Restore "
+                "the folder from a backup, or delete it and index the documents again."
+            )
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from context_agent.retrieval.chroma.location import (
     Location,
     make_folder,
     own_folder,
+    require_own_files,
     without_links,
 )
 from context_agent.retrieval.chroma.repair import UNFINISHED_MARK, remember_vectors, repair_vectors, undo_unfinished
@@ -146,6 +147,7 @@ def index_documents(
         chroma_errors(location),
     ):
         if location.path is not None:
+            require_own_files(location.path)
             undo_unfinished(location.path)
         stored = _stored_embedder(location, collection) if embedder is None else None
         if embedder is None:

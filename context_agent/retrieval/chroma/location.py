@@ -93,6 +93,12 @@ def _require_files(folder: Path) -> None:
         raise CorpusCorruptError(f"{error}. Then index the documents again.") from error
 
 
+def require_own_files(folder: Path) -> None:
+    """Raise `CorpusCorruptError` if a file or a folder of the index is a link, through which Chroma would write."""
+    for path in (*folder.iterdir(), *_files(folder)):
+        without_links(folder, *path.relative_to(folder).parts)
+
+
 def _files(folder: Path) -> Iterator[Path]:
     """Yield the files of Chroma's database and vectors, and those of this package.
 

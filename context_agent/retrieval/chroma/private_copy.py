@@ -14,9 +14,11 @@ from context_agent.errors import CorpusCorruptError, CorpusError
 from context_agent.retrieval.chroma.database import (
     BUSY_SECONDS,
     DATABASE_FILE,
+    JOURNAL_FILE,
     UnreadableError,
     last_sequence,
     open_database,
+    require_own_journal,
     segment_id,
     vector_files,
 )
@@ -26,7 +28,7 @@ _COPY_PREFIX = "copy-"
 _MAX_ATTEMPTS = 8
 _MAX_EQUAL_ATTEMPTS = 5
 """The number of attempts if no program changes the files. The pauses between them take 1.5 seconds."""
-_COPIED_FILES = (DATABASE_FILE, f"{DATABASE_FILE}-journal", f"{DATABASE_FILE}-wal")
+_COPIED_FILES = (DATABASE_FILE, JOURNAL_FILE, f"{DATABASE_FILE}-wal")
 
 
 @contextmanager
@@ -129,6 +131,7 @@ def _copy_files(folder: Path, target: Path) -> None:
                 shutil.copy2(folder / name, target / name)
         after = _stamps(folder)
         if all(before.get(name) == after.get(name) for name in _COPIED_FILES):
+            require_own_journal(folder, target)
             with closing(sqlite3.connect(target / DATABASE_FILE)) as database:
                 database.execute("pragma journal_mode = delete")
                 database.execute("select count(*) from collections")

@@ -28,7 +28,13 @@ from context_agent._support.small_files import read_json
 from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval.chroma.client import connect, find
 from context_agent.retrieval.chroma.collection import PAGE_RECORDS, CollectionRecords
-from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE_FILE, read_collection, vector_folder
+from context_agent.retrieval.chroma.database import (
+    BUSY_SECONDS,
+    DATABASE_FILE,
+    read_collection,
+    require_own_journal,
+    vector_folder,
+)
 from context_agent.retrieval.chroma.location import Location, own_folder
 from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, vectors_are_intact
@@ -53,9 +59,13 @@ def undo_unfinished(path: Path) -> None:
     """Roll back the transaction of a killed writer. A folder without a readable database stays as it is.
 
     Opening the database for writing rolls it back. Until then, `read_collection` raises `UnreadableError`.
+
+    Raises:
+        CorpusCorruptError: If the journal of the transaction names another file.
     """
     if not (path / DATABASE_FILE).exists():
         return
+    require_own_journal(path)
     with (
         suppress(sqlite3.DatabaseError),
         closing(sqlite3.connect(path / DATABASE_FILE, timeout=BUSY_SECONDS)) as database,
