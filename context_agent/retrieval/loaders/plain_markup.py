@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Mapping
 from pathlib import PurePath
 
+from context_agent.retrieval.loaders.manual_pages import is_manual_page, manual_text, manual_title
+
 TITLE_SEARCH_CHARACTERS = 16_384
 """The number of characters at the beginning of a file in which its title is searched."""
 LONGEST_ESCAPED_TITLE = 1_000
@@ -56,36 +58,18 @@ _ACCENT = re.compile(
 _LETTER = re.compile(r"\{\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])\}|\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])(?:\{\}|[ ](?=[a-z]))")
 _CAPITAL = re.compile(r"(?<![\\a-zA-Z\]}])\{([A-Z]{1,20})\}(?=[a-z])")
 _UNICODE = re.compile(r"(?:\\u[0-9a-fA-F]{4})++")
-_MANUAL_FONT = re.compile(r"\\f(?:\[[^\]\n]{0,20}\]|\([^\n]{2}|[^\n])")
-_MANUAL_ESCAPES = {
-    r"\-": "-", r"\(oq": "‘", r"\(cq": "’", r"\(lq": "“", r"\(rq": "”", r"\(aq": "'", r"\(dq": '"', r"\(em": "—",
-    r"\(en": "–", r"\(bu": "•", r"\(co": "©", r"\&": "", r"\:": "", r"\|": "", r"\^": "", r"\ ": " ", r"\~": " ",
-    r"\e": "\\",
-}  # fmt: skip
-_MANUAL_ESCAPE = re.compile(r"\\(?:\([a-zA-Z]{2}|[-&:|^ ~e])")
-_MANUAL_SECTION = re.compile(r"^\.S[Hh][ \t][^\n]*\n", re.MULTILINE)
-_MANUAL_NAME = re.compile(
-    r"(?:\.(?:\\\"[^\n]*+|PP)?\n)*+"
-    r"(?:([^.\n][^\n]*+)|\.Nm ([^\s,]++)[^\n]*+\n(?:\.Nm [^\n]*+\n)*+\.Nd ([^\n]++))"
-)
-"""The name of a program and what it does, in the first section of its manual page, whose heading may be in any
-language."""
-MANUAL_PAGE = re.compile(r"^\.(?:TH|Dd) ", re.MULTILINE)
-"""The first macro of a manual page."""
-MANUAL_WITHIN = 16_384
-"""The number of characters at the beginning of a manual page in which its first macro stands, below a license."""
 
 
 def readable_text(path: str, text: str) -> str:
-    """Return the text of a file with the letters that its escapes stand for."""
+    """Return the text of a file with the letters that its escapes stand for, and of a manual page without macros."""
     extension = PurePath(path).suffix.lower()
     if extension in _LATEX:
         text = _LETTER.sub(_letter, _ACCENT.sub(_accented, text))
         return _CAPITAL.sub(r"\1", text) if extension == ".bib" else text
     if extension == ".properties":
         return _UNICODE.sub(_unescaped, text)
-    if MANUAL_PAGE.search(text, 0, MANUAL_WITHIN):
-        return _MANUAL_ESCAPE.sub(lambda escape: _MANUAL_ESCAPES.get(escape[0], escape[0]), _MANUAL_FONT.sub("", text))
+    if is_manual_page(text) and (printed := manual_text(text)).strip():
+        return printed
     return text
 
 
@@ -93,12 +77,11 @@ def stated_title(path: str, text: str) -> str:
     """Return the title that a file in markup states. If it states none, return an empty string."""
     extension, head = PurePath(path).suffix.lower(), text[:TITLE_SEARCH_CHARACTERS]
     if extension in {".tex", ".ltx"}:
+        head = readable_text(path, head)
         found = next((found for pattern in _LATEX_TITLES if (found := pattern.search(head))), None)
         return latex_argument(head[found.end() :][:LONGEST_ESCAPED_TITLE]) if found else ""
-    if page := MANUAL_PAGE.search(head):
-        section = _MANUAL_SECTION.search(text, page.end(), page.end() + TITLE_SEARCH_CHARACTERS)
-        name = _MANUAL_NAME.match(text, section.end()) if section else None
-        return "" if name is None else name[1].strip() if name[1] else f"{name[2]} - {name[3].strip()}"
+    if is_manual_page(text):
+        return manual_title(text)
     patterns = _TITLES.get(extension, ())
     return next((found[1].strip() for pattern in patterns if (found := pattern.search(head)) and found[1].strip()), "")
 

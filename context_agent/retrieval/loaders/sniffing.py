@@ -13,7 +13,8 @@ from pathlib import PurePath
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import LARGEST_CONTROL_SHARE, unix_lines, utf_encoding
-from context_agent.retrieval.loaders.plain_markup import MANUAL_PAGE, MANUAL_WITHIN, readable_text, stated_title
+from context_agent.retrieval.loaders.manual_pages import is_manual_page
+from context_agent.retrieval.loaders.plain_markup import readable_text, stated_title
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.types import Document
 
@@ -128,8 +129,9 @@ def read_other_text(reading: Reading) -> Iterator[Document]:
     except DataError as error:
         raise LeftOutError(str(error)) from error
     check_written(reading, text)
-    text = readable_text(reading.path, unix_lines(text))
-    yield document(reading, text, stated_title(reading.path, text) or PurePath(reading.path).name)
+    text = unix_lines(text)
+    title = stated_title(reading.path, text) or PurePath(reading.path).name
+    yield document(reading, readable_text(reading.path, text), title)
 
 
 def is_generated(path: str, text: str) -> bool:
@@ -141,7 +143,7 @@ def is_generated(path: str, text: str) -> bool:
         return True
     if name.endswith(".map") and _SOURCE_MAP.match(text):
         return True
-    if PurePath(name).stem.lower() in _CHANGELOGS or MANUAL_PAGE.search(text, 0, MANUAL_WITHIN):
+    if PurePath(name).stem.lower() in _CHANGELOGS or is_manual_page(text):
         return False
     lines = text[:MARK_WITHIN].lower().splitlines()
     return any(_has_mark(" ".join(lines[at : at + 2])) for at in range(len(lines)))

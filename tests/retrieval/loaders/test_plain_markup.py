@@ -71,7 +71,7 @@ def test_letters_that_are_written_as_escapes_are_read(tmp_path: Path, name: str,
 
 def test_the_fonts_of_a_manual_page_are_not_part_of_its_words(tmp_path: Path) -> None:
     document = only(tmp_path / "gate.1", MANUAL)
-    assert document.text.endswith("gate - open a gate\n.SH DESCRIPTION\nThe sluice gate is “old”.\n")
+    assert document.text.endswith("gate - open a gate\n\n## DESCRIPTION\n\nThe sluice gate is “old”.\n")
 
 
 @pytest.mark.parametrize("name", ["a.qmd", "a.Rmd", "a.mdx"])
