@@ -70,7 +70,7 @@ def serve(
         port: Port; 0 for any free port.
         workers: Number of processes that share the address and the index. Every limit applies to each of them.
         max_body: Maximum size of a request.
-        cache: With --url: folder for the local BM25 index.
+        cache: Folder for the local BM25 index, with --url or if the folder of --path is not writable.
         served_as: Name of the agent as a chat model.
     """
     from context_agent.integrations.server.process import bind_socket, socket_url

@@ -129,9 +129,15 @@ def call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
     """Return a Unix socket for each worker, in a new folder that the stack removes.
 
     Raises:
-        ConfigError: If the folder's path is too long for a socket.
+        ConfigError: If no folder for temporary files is writable, or if its path is too long for a socket.
     """
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix="ctx1-")))
+    try:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="ctx1-")))
+    except OSError as error:
+        raise ConfigError(
+            "--workers needs a folder for the sockets of the workers, and no folder for temporary files is writable "
+            f"({error.strerror or error}). Set TMPDIR to a folder that is writable."
+        ) from error
     listeners = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(count)]
     for number, listener in enumerate(listeners):
         try:

@@ -219,6 +219,12 @@ def test_a_folder_whose_path_is_too_long_for_sockets(
         call_listeners(2, stack)
 
 
+def test_without_a_folder_for_temporary_files_no_worker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with ExitStack() as stack, pytest.raises(ConfigError, match="Set TMPDIR to a folder that is writable"):
+        call_listeners(2, stack)
+
+
 def test_a_system_without_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("socket.AF_UNIX")
     with pytest.raises(ConfigError, match="--workers needs Linux or macOS"):

@@ -486,3 +486,14 @@ def test_the_index_is_an_ordinary_chroma_collection(folder: Path) -> None:
     assert people(1, start=8)[0].text in century
     assert people(1, start=1)[0].text not in century
     client.close()  # type: ignore[attr-defined]
+
+
+def test_without_a_home_folder_the_error_names_the_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chromadb.PersistentClient(tmp_path / "index").create_collection("documents", embedding_function=None).add(
+        ids=["a"], documents=["The Lume flows past Brasko."], embeddings=[[1.0, 0.0]]
+    )
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(ConfigError, match="Set XDG_CACHE_HOME or HOME to a folder"):
+        reopen(tmp_path / "index", embedder="none")
