@@ -106,6 +106,18 @@ def language_of(text: str, majority: str) -> str:
     return _shown(text[:READ_CHARACTERS], majority, judged=JUDGED_CHARACTERS) or majority
 
 
+def code_of_language(text: str) -> str:
+    """Return the code of the language of a text, also of a language without an analyzer.
+
+    If the text shows no language clearly, return an empty string.
+    """
+    words = _WORD.findall(text.lower())
+    if sum(map(len, words)) < FEWEST_LETTERS:
+        return ""
+    code, probability = _identifier().classify(well_formed(" ".join(words)))
+    return code if probability >= LEAST_PROBABILITY else ""
+
+
 def languages_shown(text: str) -> frozenset[str]:
     """Return the codes of the languages whose markers occur in the text."""
     return frozenset(_LANGUAGE_OF_MARKER[word] for word in _LANGUAGE_OF_MARKER.keys() & _WORD.findall(text.lower()))

@@ -7,10 +7,12 @@
 3. UTF-8, or ISO-2022-JP if its escape sequences occur
 4. the encoding that the file declares
 5. UTF-8 with a few damaged characters, which are replaced
-6. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
+6. an encoding of another language, such as Windows-1251 for Russian, if charset-normalizer recognizes it and if the
+   text is in that language
+7. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
 
 Other bytes with a NUL, or with many control characters, are not text. UTF-8 may have a few NULs, as
-logs that were cut while a program wrote to them do, and as GNU's info files do. Text in a legacy encoding of
+logs that were cut while a program wrote to them do, and as GNU's info files do. Other text in a legacy encoding of
 another script raises an error, because it would be read as gibberish.
 """
 
@@ -24,6 +26,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from context_agent.errors import DataError
+from context_agent.text.identification import code_of_language
 
 BLOCK_BYTES = 2**20
 """The number of bytes read at a time."""
@@ -70,6 +73,28 @@ _SUPERSETS = {
 The WHATWG Encoding Standard, sections 4.2 and 4.3, names them, and browsers read pages so. The quotation marks of
 Windows would otherwise become control characters.
 """
+_LANGUAGES = {
+    "cp1250": "cs hr hu pl ro sk sl",
+    "iso8859_2": "cs hr hu pl ro sk sl",
+    "cp1251": "bg mk ru sr uk",
+    "koi8_r": "ru",
+    "koi8_u": "uk",
+    "cp1253": "el",
+    "cp1254": "tr",
+    "cp1255": "he",
+    "cp1256": "ar fa ur",
+    "cp1257": "et lt lv",
+    "cp932": "ja",
+    "euc_jp": "ja",
+    "gb18030": "zh",
+    "big5": "zh",
+    "cp949": "ko",
+}
+"""The languages in which text in an encoding must be, because charset-normalizer also takes French for Windows-1250."""
+GUESSED_BYTES, GUESSED_CHARACTERS = 32_768, 10_000
+"""The number of first bytes from which an encoding is guessed, and of first characters whose language is identified."""
+FEWEST_GUESSED = 20
+"""The fewest bytes above ASCII from which an encoding is guessed."""
 WESTERN_NOTE = (
     "the text was read as Windows-1252, because it is not UTF-8. If it is in another encoding, pass its --encoding."
 )
@@ -86,13 +111,14 @@ class Decoded:
     note: str = ""
 
 
-def decode(data: bytes, encoding: str | None = None, declared: str | None = None) -> Decoded:
+def decode(data: bytes, encoding: str | None = None, declared: str | None = None, *, guess: bool = True) -> Decoded:
     """Return the text of `data`.
 
     Args:
         data: The bytes.
         encoding: The encoding that the caller names.
         declared: The encoding that a page declares. It is used if the page is not UTF-8.
+        guess: False to guess no encoding but Windows-1252.
 
     Raises:
         DataError: If the bytes are not text.
@@ -110,7 +136,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
     except UnicodeDecodeError:
         if nuls:
             raise DataError(NUL_REASON) from None
-        decoded = _declared(data, declared) or _damaged(data) or _western(data)
+        decoded = _declared(data, declared) or _damaged(data) or (_guessed(data) if guess else None) or _western(data)
     sample = decoded.text[:BLOCK_BYTES]
     if len(_CONTROL_CHARACTERS.findall(sample)) > len(sample) * LARGEST_CONTROL_SHARE:
         raise DataError("the file is full of control characters, so it is not text")
@@ -207,6 +233,25 @@ def _damaged(data: bytes) -> Decoded | None:
     broken = text.count("\ufffd")
     intact = sum(not letter.isascii() for letter in text) - broken
     return Decoded(text, "utf-8", f"{broken} damaged characters were replaced") if intact > 4 * broken else None
+
+
+def _guessed(data: bytes) -> Decoded | None:
+    """Return the text in the encoding of its language. If it is not recognized, return None."""
+    sample = data[:GUESSED_BYTES]
+    if len(sample) - len(sample.translate(None, _HIGH_BYTES)) < FEWEST_GUESSED:
+        return None
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(sample, cp_isolation=["cp1252", *_LANGUAGES], preemptive_behaviour=False).best()
+    languages = _LANGUAGES.get(best.encoding, "").split() if best else []
+    text = decoded_as(data, best.encoding) if best and languages else None
+    if best is None or text is None:
+        return None
+    if code_of_language(text[:GUESSED_CHARACTERS]) not in languages:
+        return None
+    name = codecs.lookup(best.encoding).name
+    note = f"the text was read as {name}, because it is not UTF-8. If it is in another encoding, pass its --encoding."
+    return Decoded(text, name, note)
 
 
 def _western(data: bytes) -> Decoded:

@@ -133,7 +133,7 @@ def _decoded_anew(reading: Reading, line: str) -> str:
     """Return a line that is not UTF-8 as other text is read. If it is not in the named encoding, raise `DataError`."""
     if reading.options.encoding:
         raise DataError(f"the line is not valid {reading.options.encoding}. Pass another --encoding.")
-    return decoded(reading, line.encode("utf-8", "surrogateescape")).text
+    return decoded(reading, line.encode("utf-8", "surrogateescape"), guess=False).text  # a line is too short
 
 
 def _row(reading: Reading, number: int, line: str) -> Any:

@@ -22,8 +22,8 @@ class LoadOptions:
         text_key: The field of the text. Defaults to the first of `text`, `content`, `body` and `contents` that is not
             empty.
         encoding: The encoding of all text sources. By default, each source is read in the encoding of its byte order
-            mark, in UTF-16 without a mark, in UTF-8, in the encoding that it declares, or in Windows-1252 if that is
-            plausible.
+            mark, in UTF-16 without a mark, in UTF-8, in the encoding that it declares, in an encoding of its language,
+            or in Windows-1252 if that is plausible.
         delimiter: The delimiter of CSV files. Defaults to the comma, semicolon, tab or bar that is most frequent in the
             header.
         max_mb: The limit of a line, a row, or a file that is one document, in megabytes (2**20 bytes).

@@ -139,9 +139,9 @@ def content(reading: Reading) -> bytes:
     return data
 
 
-def decoded(reading: Reading, data: bytes, declared: str | None = None) -> Decoded:
+def decoded(reading: Reading, data: bytes, declared: str | None = None, *, guess: bool = True) -> Decoded:
     """Return the bytes as text, with a notice if the encoding was guessed. If they are not text, raise `DataError`."""
-    text = decode(data, reading.options.encoding, declared or declared_encoding(data))
+    text = decode(data, reading.options.encoding, declared or declared_encoding(data), guess=guess)
     if text.note:
         reading.note_once(text.note)
     return text
