@@ -45,7 +45,7 @@ from prune_rivals import clear_tool_uses, results_of
 
 from context_agent.eval.statistics import Figure
 from context_agent.pruning import ContextPruner, Prices
-from context_agent.pruning.passage_ids import id_ranges
+from context_agent.pruning.stubs import id_ranges
 
 SERVICES = "ledger,gateway,catalog,courier,beacon,harvest,mosaic,quarry,sentinel,tally".split(",")
 STAGES = ("development", "staging", "production")

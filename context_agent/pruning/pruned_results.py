@@ -14,8 +14,8 @@ from sys import getsizeof
 from typing import Any
 
 from context_agent.pruning.contents import Path, ResultText
-from context_agent.pruning.passage_ids import id_ranges
 from context_agent.pruning.passages import Passage, cut, without
+from context_agent.pruning.stubs import brief_stub, full_stub
 from context_agent.pruning.terminal import has_escapes
 from context_agent.tokens import TokenCounter
 
@@ -128,8 +128,7 @@ class ResultRecord:
             return self.text
         if self.short and len(ids) == len(self.passages):
             return self.short
-        stub = partial(self._brief_stub if is_brief or self.is_brief else self._stub, ids)
-        return without(self.text, self.passages, ids, stub)
+        return without(self.text, self.passages, ids, partial(self._stub, ids, is_brief or self.is_brief))
 
     def shortened(self, text: str) -> str:
         """Return `text` in the form in which it can replace this one.
@@ -152,14 +151,9 @@ class ResultRecord:
         part = {"type": source.text_type, "text": text} if source.text_type else {"text": text}
         return path, source.image if text == source.text else part
 
-    @staticmethod
-    def _brief_stub(ids: Mapping[int, str], run: Sequence[int]) -> str:
-        return f"[{id_ranges([ids[index] for index in run])} pruned]"
-
-    def _stub(self, ids: Mapping[int, str], run: Sequence[int]) -> str:
-        tokens = sum(self.passages[index].tokens for index in run)
-        noun = "passage" if len(run) == 1 else "passages"
-        return f"[{len(run)} {noun} pruned, {tokens:,} tokens; restore: {id_ranges([ids[index] for index in run])}]"
+    def _stub(self, ids: Mapping[int, str], is_brief: bool, run: Sequence[int]) -> str:
+        names = [ids[index] for index in run]
+        return brief_stub(names) if is_brief else full_stub(names, sum(self.passages[index].tokens for index in run))
 
 
 def _text_bytes(value: Any) -> int:

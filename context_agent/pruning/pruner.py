@@ -12,7 +12,6 @@ a text like any other.
 from __future__ import annotations
 
 import os
-import re
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -32,19 +31,15 @@ from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import MessageContent, Path, ResultText
 from context_agent.pruning.goal import Goal
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.passage_ids import RequestedIds, id_ranges
 from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruned_results import PrunedResults, ResultRecord, digest
 from context_agent.pruning.relevance import JUDGES, READER_JUDGES, Judge, by_reading, custom, raised
 from context_agent.pruning.report import Confirm, Pruned, PruneReport, RemovedPassage, RestoredPassage
 from context_agent.pruning.selection import FULL_STUBS, Candidate, StubCosts, copies, protected, refill, select
+from context_agent.pruning.stubs import RequestedIds, brief_stub, full_stub, id_ranges, looks_like_stub
 from context_agent.pruning.words import Scores
 from context_agent.tokens import HarmonyCounter, TokenCounter
-
-_LOOKS_LIKE_STUB = re.compile(
-    r"\[\d+ (?:passage|result)s? pruned, [\d,]+ tokens; restore: p\d|\[p\d[\dp, -]{0,99} pruned\]"
-)
 
 MAX_STUB_SHARE = 0.25
 """The share of the limit above which the tokens of stubs and empty frames make the pruner write brief stubs."""
@@ -575,14 +570,14 @@ class _Prune:
                 else:
                     groups.append([row])
         for group in groups:
-            names = id_ranges([name for row in group for name in removed[row].values()])
+            names = [name for row in group for name in removed[row].values()]
             if len(group) > 1:
                 tokens = sum(passage.tokens for row in group for passage in self._records[row].passages)
-                first = f"[{len(group)} results pruned, {tokens:,} tokens; restore: {names}]"
+                first = full_stub(names, tokens, results=len(group))
             elif group[0] and self._records[group[0] - 1].short:
                 continue
             else:
-                first = f"[{names} pruned]"
+                first = brief_stub(names)
             texts[group[0]] = self._records[group[0]].shortened(first)
         return texts
 
@@ -643,7 +638,7 @@ class _Prune:
         imitations = (
             f"message {result.message} has a text that looks like a stub; it is treated as text"
             for result, record in zip(self._results, self._records, strict=True)
-            if _LOOKS_LIKE_STUB.search(record.text)
+            if looks_like_stub(record.text)
         )
         return (*self._transcript.notices, *imitations)
 

@@ -21,10 +21,10 @@ from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import LARGEST, SMALL_BUDGET, SMALLEST
-from context_agent.pruning.passage_ids import LONGEST_RANGE
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import _shared_prefix as shared_prefix
 from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, READER_JUDGES, Goal, by_reading, by_words
+from context_agent.pruning.stubs import LONGEST_RANGE
 from context_agent.tokens import CharCounter
 from tests.support.conversations import KINDS, Call, Turn, rendered
 from tests.support.long_conversation import ALWAYS, FILM, LONG, TASK, conversation, noise, noises, pruner, search

@@ -1,4 +1,4 @@
-"""The ids of removed passages, as stubs name them and as messages ask to restore them."""
+"""The texts that mark removed passages, and the requests to restore the passages that they name."""
 
 from __future__ import annotations
 
@@ -8,8 +8,27 @@ from collections.abc import Iterable, Iterator, Sequence
 
 _REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}\b(?:-p\d{1,9}\b)?(?:, ?p\d{1,9}\b(?:-p\d{1,9}\b)?)*+)", re.I)
 _ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
+_LOOKS_LIKE_STUB = re.compile(
+    r"\[\d+ (?:passage|result)s? pruned, [\d,]+ tokens; restore: p\d|\[p\d[\dp, -]{0,99} pruned\]"
+)
 LONGEST_RANGE = 100_000
 """The most ids of one range that count. New ids lie beyond the requested ones, and must not get too long to request."""
+
+
+def full_stub(ids: Sequence[str], tokens: int, *, results: int = 0) -> str:
+    """Return a stub with the number of removed passages, or of the removed results if `results` is not 0."""
+    count, noun = (results, "result") if results else (len(ids), "passage")
+    return f"[{count} {noun}{'' if count == 1 else 's'} pruned, {tokens:,} tokens; restore: {id_ranges(ids)}]"
+
+
+def brief_stub(ids: Sequence[str]) -> str:
+    """Return a stub that contains only the ids."""
+    return f"[{id_ranges(ids)} pruned]"
+
+
+def looks_like_stub(text: str) -> bool:
+    """Return True if a text contains what looks like a stub."""
+    return _LOOKS_LIKE_STUB.search(text) is not None
 
 
 class RequestedIds:
