@@ -16,6 +16,11 @@ MAX_FIELD_NAME = 80
 """The most characters of each part of a field's name. Names in a mapping come from outside too."""
 
 
+def is_number(value: Any) -> bool:
+    """Return True if the value is an integer or a float. A boolean is not a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def validate_plain(adapter: TypeAdapter[Validated], data: Mapping[str, Any]) -> Validated:
     """Convert decoded TOML or JSON to a value without changing the type of any part.
 

@@ -25,6 +25,7 @@ from cyclopts import Parameter, Token
 
 from context_agent._support.small_files import read_toml
 from context_agent._support.suggest import suggestion
+from context_agent._support.validation import is_number
 from context_agent.cli.agent_options import unused_options
 from context_agent.cli.help import commands_of
 from context_agent.cli.invocation import TOP_LEVEL
@@ -158,7 +159,7 @@ def _check_type(key: str, value: Any, argument: Argument, path: Path) -> None:
         raise ConfigError(f"{path}: {key} must be one value, not a list; got {value!r}")
     for item in value if isinstance(value, list) else [value]:
         if type(item) not in types:
-            quoted = f' To pass it as text, write {key} = "{item}".' if str in types and _is_number(item) else ""
+            quoted = f' To pass it as text, write {key} = "{item}".' if str in types and is_number(item) else ""
             expected = " or ".join(_TYPE_NAMES[kind] for kind in types if kind is not int or float not in types)
             raise ConfigError(f"{path}: {key} must be {expected}; got {_toml(item)}{'.' if quoted else ''}{quoted}")
 
@@ -181,10 +182,6 @@ def _members(hint: Any) -> Iterator[Any]:
     else:
         for part in inner:
             yield from _members(part)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _toml(value: Any) -> str:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.validation import is_number
 from context_agent.errors import ConfigError
 
 Where = dict[str, Any]
@@ -188,13 +189,13 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
         listed = _listed(value)
         return lambda metadata: key in metadata and _identity(metadata[key]) in listed
     if name in _ORDER_OPERATORS:
-        if not _is_number(value):
+        if not is_number(value):
             raise ConfigError(
                 f"{name} must compare with a number; got {brief(value)}. Write numbers without quotes. For dates, "
                 "compare `day`, such as 20251031."
             )
         compare = _ORDER_OPERATORS[name]
-        return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
+        return lambda metadata: is_number(metadata.get(key)) and compare(metadata[key], value)
     if name not in ("$eq", "$contains"):
         operators = ", ".join(("$eq", "$in", "$contains", *_NEGATED_OPERATORS, *_ORDER_OPERATORS))
         raise ConfigError(f"unknown operator {name!r} in a metadata filter. Use one of {operators}.")
@@ -225,10 +226,6 @@ def _identity(value: Any) -> tuple[str, Any]:
 
 def _contains(values: Any, value: Any) -> bool:
     return isinstance(values, list | tuple) and any(type(item) is type(value) and item == value for item in values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:

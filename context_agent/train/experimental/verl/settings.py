@@ -15,6 +15,7 @@ from math import ceil, isclose
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.validation import is_number
 from context_agent.errors import ConfigError
 from context_agent.train.advantages import Baseline
 from context_agent.train.config import Loss, RunConfig
@@ -151,7 +152,7 @@ def disagreements(run: RunConfig, config: Mapping[str, Any]) -> list[str]:
     differences = []
     for key, expected in binding_verl_settings(run).items():
         actual = _lookup(config, key)
-        same = isclose(actual, expected) if _is_number(actual) and _is_number(expected) else actual == expected
+        same = isclose(actual, expected) if is_number(actual) and is_number(expected) else actual == expected
         if not same:
             differences.append(f"{key} is {actual!r}, and the run requires {expected!r}")
     return differences
@@ -267,7 +268,3 @@ def _lookup(config: Any, key: str) -> Any:
     for part in key.split("."):
         config = config.get(part) if hasattr(config, "get") else None
     return config
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
