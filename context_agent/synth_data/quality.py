@@ -18,7 +18,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.attempts import PassAtN
 from context_agent.synth_data.difficulty import label_difficulty
 from context_agent.synth_data.duplicates import MIN_SIMILARITY, find_duplicates
-from context_agent.synth_data.row_files import encode_row
+from context_agent.synth_data.json_files import encode_row
 from context_agent.synth_data.stages import (
     DroppedRow,
     KeptRows,

@@ -23,7 +23,7 @@ from context_agent._support.suggest import differing_settings
 from context_agent._support.worker_pool import CallParent, WorkerPool
 from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.row_files import write_rows
+from context_agent.synth_data.json_files import write_rows
 
 T = TypeVar("T")
 SCHEMA = 1

@@ -15,7 +15,7 @@ from typing import Any, cast
 from context_agent._support.question_files import Source, load_rows, question_of
 from context_agent.errors import DataError
 from context_agent.eval.gold import normalized
-from context_agent.synth_data.row_files import write_rows
+from context_agent.synth_data.json_files import write_rows
 from context_agent.types import Question
 
 

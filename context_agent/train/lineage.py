@@ -49,7 +49,7 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
         )
     if not found.is_adapter:
         return replace(run, model=replace(run.model, name=str(found.folder), revision=None, tiny=None, adapter=None))
-    if base_name(run.model.name) != found.about.base:
+    if base_model_name(run.model.name) != found.about.base:
         raise ConfigError(
             f"the adapters in {found.folder} were trained on {found.about.base!r}, but this run has model.name = "
             f"{run.model.name!r}. Set model.name = {found.about.base!r}, or use adapters of this run's model."
@@ -57,7 +57,7 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
     return replace(run, model=replace(run.model, adapter=str(found.folder)))
 
 
-def base_name(name: str) -> str:
+def base_model_name(name: str) -> str:
     """Return the name of the base model as adapters record it. For a folder, it is the absolute path."""
     return str(Path(name).resolve()) if name and Path(name).is_dir() else name
 

@@ -15,7 +15,7 @@ from context_agent._support.small_files import read_json
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
 from context_agent.train.config import Notify, RunConfig
-from context_agent.train.lineage import base_name
+from context_agent.train.lineage import base_model_name
 
 try:
     import torch
@@ -139,7 +139,7 @@ def _description(run: RunConfig) -> PolicyDescription:
     """
     model, episodes = run.model, run.episodes
     return PolicyDescription(
-        base=base_name(model.name),
+        base=base_model_name(model.name),
         revision=model.revision,
         renderer=model.renderer.value,
         reasoning_effort=model.reasoning_effort,

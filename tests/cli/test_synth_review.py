@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from context_agent.synth_data.row_files import encode_row
+from context_agent.synth_data.json_files import encode_row
 from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.support.demo_corpus import passages
 from tests.support.tasks import task

@@ -13,7 +13,7 @@ from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent._support.private_files import open_private, private_folder
 from context_agent.eval.records import open_run
 from context_agent.integrations.feedback import FeedbackLog, judgment
-from context_agent.synth_data.row_files import write_rows
+from context_agent.synth_data.json_files import write_rows
 from context_agent.testing.actions import search
 from tests.support.sample_records import made_records
 

@@ -298,7 +298,7 @@ def prune_conversations() -> Iterator[Attack]:
 
     from context_agent.errors import ContextAgentError
     from context_agent.integrations.conversation_pruners import ConversationPruners
-    from context_agent.integrations.server.conversations import prune_conversation
+    from context_agent.integrations.server.prune_requests import prune_conversation
     from context_agent.integrations.server.pruned_bodies import BodyPruner
     from context_agent.integrations.server.schema import PruneRequest
     from context_agent.pruning.pruner import ContextPruner

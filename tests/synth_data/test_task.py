@@ -6,7 +6,7 @@ import pytest
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
-from context_agent.synth_data.row_files import write_json
+from context_agent.synth_data.json_files import write_json
 from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.support.tasks import FULL, task
 

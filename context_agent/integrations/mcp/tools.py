@@ -31,9 +31,9 @@ from context_agent.integrations.mcp.results import (
     retrieve_result,
 )
 from context_agent.integrations.server.answers import ServedAnswer
-from context_agent.integrations.server.conversations import prune_conversation
 from context_agent.integrations.server.errors import Problem, problem_of
 from context_agent.integrations.server.logs import REQUEST_ID, log, request_id
+from context_agent.integrations.server.prune_requests import prune_conversation
 from context_agent.integrations.server.schema import MAX_MESSAGES, PruneAnswer, PruneRequest
 from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
 from context_agent.pruning.pruner import DEFAULT_BUDGET

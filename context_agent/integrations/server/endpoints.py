@@ -20,7 +20,6 @@ from context_agent.integrations.conversation_pruners import (
 from context_agent.integrations.feedback import FeedbackLog, Judgment, judgment
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.integrations.server.completions import Completion, question_of
-from context_agent.integrations.server.conversations import prune_conversation
 from context_agent.integrations.server.disconnects import unless_gone
 from context_agent.integrations.server.episodes import episode_data
 from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
@@ -30,6 +29,7 @@ from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import CONTENT_TYPE, labeled_by_worker
 from context_agent.integrations.server.middleware import CLIENT_CLOSED, CLIENT_GONE, RequestRecord
 from context_agent.integrations.server.peers import WorkerPeers
+from context_agent.integrations.server.prune_requests import prune_conversation
 from context_agent.integrations.server.schema import (
     AgentDescription,
     ChatRequest,

@@ -25,7 +25,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data import stages
 from context_agent.synth_data.demonstrations.experts import Expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters, ExpertEpisode
-from context_agent.synth_data.row_files import encode_row
+from context_agent.synth_data.json_files import encode_row
 from context_agent.synth_data.stages import DropRow, KeptRows
 from context_agent.synth_data.task import Task, task_of
 from context_agent.types import Question

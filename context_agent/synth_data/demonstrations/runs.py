@@ -26,7 +26,7 @@ from context_agent.synth_data.demonstrations.experts import Expert
 from context_agent.synth_data.demonstrations.filters import ExpertEpisode, FilterVerdict, filter_episodes
 from context_agent.synth_data.demonstrations.player import DemonstrationSettings, EpisodePlayer, episode_rows, file_name
 from context_agent.synth_data.demonstrations.report import DemonstrationReport
-from context_agent.synth_data.row_files import write_json, write_rows
+from context_agent.synth_data.json_files import write_json, write_rows
 from context_agent.synth_data.task import Task, write_tasks
 
 STAGE = "trajectories"

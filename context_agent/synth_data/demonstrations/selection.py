@@ -14,7 +14,7 @@ from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError
 from context_agent.synth_data.demonstrations.runs import DROPPED, EPISODES, INDEX, KEPT, REPORT
-from context_agent.synth_data.row_files import write_json, write_rows
+from context_agent.synth_data.json_files import write_json, write_rows
 
 
 @dataclass(frozen=True, slots=True)

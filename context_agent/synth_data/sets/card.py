@@ -20,8 +20,8 @@ from context_agent._support.small_files import parse_json, read_json
 from context_agent.errors import DataError
 from context_agent.synth_data.attempts import ATTEMPTS_LABEL
 from context_agent.synth_data.difficulty import DIFFICULTY_LABEL
+from context_agent.synth_data.json_files import write_json
 from context_agent.synth_data.judgments import REVIEW_LABEL
-from context_agent.synth_data.row_files import write_json
 from context_agent.synth_data.sets.folder import CARD, REPORT, load_splits
 from context_agent.synth_data.stages import dropped_path, journal_path
 from context_agent.synth_data.task import Task

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.row_files import write_json, write_rows
+from context_agent.synth_data.json_files import write_json, write_rows
 from context_agent.synth_data.sets.folder import CARD, CORPUS, queries_path, write_corpus
 from context_agent.synth_data.stages import ProgressCallback
 from context_agent.synth_data.world.closed_world import ClosedWorld

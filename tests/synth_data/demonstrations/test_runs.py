@@ -20,7 +20,7 @@ import pytest
 
 from context_agent import Action, Document, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.eval.rerun import Cause
+from context_agent.eval.replay_check import Cause
 from context_agent.harness.profile import default
 from context_agent.harness.trajectory_file import read
 from context_agent.policies import rank_view

@@ -7,9 +7,9 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import DataError
+from context_agent.synth_data.json_files import encode_row
 from context_agent.synth_data.judgments import load_judgments
 from context_agent.synth_data.review import document_text, draw_sample, segments, tasks_on_page
-from context_agent.synth_data.row_files import encode_row
 from context_agent.synth_data.task import Support
 from context_agent.types import Chunk
 from context_agent.web.review import review_page

@@ -19,7 +19,7 @@ import numpy as np
 from context_agent.errors import DataError
 from context_agent.eval.probabilities import roc_auc, shared_ranks
 from context_agent.synth_data.agreement import IntervalEstimate, cohen_kappa, equal_share, estimate
-from context_agent.synth_data.row_files import write_json
+from context_agent.synth_data.json_files import write_json
 from context_agent.train.experimental.judge.calibration_check import SCHEMA
 from context_agent.train.experimental.judge.judge import YES_SCORE, JudgeVerdict, RankingJudge, absence_reasons
 from context_agent.train.experimental.judge.labeled_rankings import LabeledRanking
