@@ -209,8 +209,8 @@ def require_sound_data(
         name = prepared.benchmark.name
         if prepared.missing and not allow_missing_gold:
             problems.append(
-                f"{name}: {prepared.missing}. Index the complete corpus, or pass --allow-missing-gold to count them as "
-                "not found."
+                f"{name}: {prepared.missing}. Write ids as `ctx1 search --quiet` prints them, index the complete "
+                "corpus, or pass --allow-missing-gold to count these ids as not found."
             )
         if prepared.leaks and not allow_leaks:
             problems.append(f"{name}: {prepared.leaks}. Correct the splits, or pass --allow-leaks to run anyway.")

@@ -191,12 +191,10 @@ class MissingGold:
         return tuple(dict.fromkeys(gold_id for ids in self.questions.values() for gold_id in ids))
 
     def __str__(self) -> str:
-        """Return one sentence that says how much is missing, for how many questions, and lists the first ids."""
+        """Return one sentence that says how much is missing, and lists the first ids."""
         count = sum(map(len, self.questions.values()))
-        return (
-            f"{count} of {self.total} gold items, of {len(self.questions)} questions, are not in the index: "
-            f"{listed(self.ids)}"
-        )
+        verb = "is" if count == 1 else "are"
+        return f"{count} of {self.total} gold ids {verb} not in the index: {listed(self.ids)}"
 
 
 @dataclass(frozen=True, slots=True)

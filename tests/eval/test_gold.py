@@ -129,7 +129,7 @@ def test_missing_gold_lists_ids_by_question_and_counts_them() -> None:
     missing = missing_gold(corpus(), questions)
     assert missing.questions == {"1": ("x",), "2": ("x", "y")}
     assert missing.ids == ("x", "y")
-    assert str(missing) == "3 of 5 gold items, of 2 questions, are not in the index: x, y"
+    assert str(missing) == "3 of 5 gold ids are not in the index: x, y"
 
 
 def test_a_fact_is_missing_when_none_of_its_chunks_is_there() -> None:

@@ -66,7 +66,7 @@ def test_documents_beside_an_index_are_refused() -> None:
 
 
 def test_gold_that_is_not_in_the_index_is_refused(questions: str) -> None:
-    with pytest.raises(DataError, match=r"1 of 3 gold items, of 1 questions, are not in the index: nowhere"):
+    with pytest.raises(DataError, match=r"1 of 3 gold ids is not in the index: nowhere"):
         collect_ids(DataConfig(questions=(questions,), path="x"))
 
 

@@ -205,8 +205,8 @@ def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
     """Return the benchmark without the questions that cannot be scored. If none is left, raise `DataError`."""
     graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
     if not graded:
-        count, problems = len(benchmark.questions), benchmark.problems
-        why = f"none of its {count} questions has gold or an answer" if count else "it has no questions"
+        problems = benchmark.problems
+        why = "none of its questions has gold or an answer" if benchmark.questions else "it has no questions"
         first = f" The first of {len(problems)} unreadable rows: {problems[0]}" if problems else ""
         raise DataError(f"{benchmark.name} in {source} cannot be scored, because {why}. Add `gold` or `answer`.{first}")
     return replace(benchmark, questions=graded, ungraded=len(benchmark.questions) - len(graded))
