@@ -3,7 +3,7 @@
     python examples/prune_anthropic_agent.py                 plays a script, offline
     python examples/prune_anthropic_agent.py --model NAME    asks Claude; the key is read from ANTHROPIC_API_KEY
 
-This script needs Anthropic's client (`pip install anthropic`).
+This script needs Anthropic's client (`pip install "anthropic>=2,<3"`).
 """
 
 from __future__ import annotations
