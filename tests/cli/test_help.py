@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from functools import cache
 from io import StringIO
 
 import pytest
@@ -25,14 +26,18 @@ GROUPS_AND_COMMANDS = dict(walk(cli, "ctx1"))
 COMMANDS = {path: command for path, command in GROUPS_AND_COMMANDS.items() if command.default_command}
 
 
+@cache
 def help_of(path, *, whole=False, width=LINE):
+    """The help of a command. Several tests read it, and each call takes a twentieth of a second."""
     console = Console(file=StringIO(), width=width)
     cli.help_formatter = TwoColumns(cli, whole=whole)
     cli.help_print(path.split()[1:], console=console)
     return console.file.getvalue()
 
 
+@cache
 def arguments_of(path):
+    """The arguments of a command, which no test changes."""
     return COMMANDS[path].assemble_argument_collection(parse_docstring=True)
 
 
