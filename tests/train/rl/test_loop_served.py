@@ -23,6 +23,8 @@ from context_agent.testing import tiny_runs
 from context_agent.train.agents import build_agent
 from context_agent.train.toy.environment import make_environment
 from tests.support.adapter_server import AdapterServer, Fault, serving
+from tests.support.fork_servers import MODELS
+from tests.support.forked_workers import fork_workers
 
 pytest.importorskip("trl")
 
@@ -81,7 +83,7 @@ def test_each_step_is_sampled_by_the_weights_it_begins_with(
 
 
 def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
-    student: Path, tmp_path: Path, server: AdapterServer
+    student: Path, tmp_path: Path, server: AdapterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from context_agent.train.models import load_renderer
     from context_agent.train.rl.rollout_pool import RolloutSetup, play_in_pool
@@ -98,6 +100,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
     engine.model, engine.version = "policy-0", "0"
     with build_agent(run, world.corpus, engine, load_renderer(run)[1], temperature=1.0) as agent:
         local = asyncio.run(play_episodes(agent, requests, 4))
+    fork_workers(monkeypatch, MODELS)
     with WorkerPool(RolloutSetup(run), ThisMachine(), processes=2, concurrency=4) as pool:
         pooled = play_in_pool(pool, engine, requests)
         engine.model, engine.version = "policy-2", "2"

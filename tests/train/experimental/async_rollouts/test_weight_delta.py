@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import shutil
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -215,12 +216,11 @@ def test_a_small_step_of_every_weight_costs_its_low_bytes(tmp_path: Path) -> Non
     assert pair.equal()
 
 
-def test_the_receiver_can_be_sent_to_another_process(tmp_path: Path) -> None:
+def test_the_receiver_can_be_sent_to_another_process(tmp_path: Path, forked: ForkServerContext) -> None:
     pair = Pair(tmp_path)
-    context = multiprocessing.get_context("spawn")
-    receiving, sending = context.Pipe(duplex=False)
+    receiving, sending = forked.Pipe(duplex=False)
     pair.put("1")
-    process = context.Process(target=_receive, args=(pair.receiver, sending))
+    process = forked.Process(target=_receive, args=(pair.receiver, sending))
     process.start()
     version, weights = receiving.recv()
     process.join(30)
