@@ -47,15 +47,13 @@ def test_every_hostile_file_is_read_in_full_and_cut() -> None:
 )
 def test_time_is_in_proportion_to_size(name: str) -> None:
     def seconds(size: int) -> float:
-        data, times = content(name, size), []
-        for _ in range(3):
-            start = time.process_time()
-            read(name, data)
-            times.append(time.process_time() - start)
-        return min(times)
+        data, start = content(name, size), time.process_time()
+        read(name, data)
+        return time.process_time() - start
 
     read(name, content(name, 1_000))
-    assert seconds(64_000) < 8 * seconds(16_000) + 0.05
+    bound = 8 * min(seconds(16_000) for _ in range(3)) + 0.05
+    assert any(seconds(64_000) < bound for _ in range(3))
 
 
 @pytest.mark.parametrize("name", ["comparisons.ts", "macros.rs", "quotes.ts"])

@@ -121,13 +121,14 @@ def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) 
     ],
 )
 def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name: str, size: int) -> None:
-    def seconds(of: int) -> float:
-        file = hostile(name, of)
-        costs = [cost(tmp_path, file, max_seconds=10) for _ in range(2)]
-        assert [measured.failure for measured in costs] == ["", ""]
-        return min(measured.seconds for measured in costs)
+    def seconds(file: HostileFile) -> float:
+        measured = cost(tmp_path, file, max_seconds=10)
+        assert measured.failure == ""
+        return measured.seconds
 
-    assert seconds(4 * size) <= 8 * seconds(size) + 0.2
+    small, large = hostile(name, size), hostile(name, 4 * size)
+    bound = 8 * min(seconds(small) for _ in range(2)) + 0.2
+    assert any(seconds(large) <= bound for _ in range(2))
 
 
 def test_what_a_file_yields_is_bounded_by_its_own_size(tmp_path: Path) -> None:
@@ -200,10 +201,10 @@ def test_a_part_beyond_the_depth_is_left_out_with_a_notice() -> None:
 
 def test_depth_does_not_multiply_the_time(tmp_path: Path) -> None:
     def seconds(depth: int) -> float:
-        file = HostileFile("a.eml", nested(depth, 100_000), "depth")
-        return min(cost(tmp_path, file).seconds for _ in range(2))
+        return cost(tmp_path, HostileFile("a.eml", nested(depth, 100_000), "depth")).seconds
 
-    assert seconds(80) <= 3 * seconds(5) + 0.1
+    bound = 3 * min(seconds(5) for _ in range(2)) + 0.1
+    assert any(seconds(80) <= bound for _ in range(2))
 
 
 def test_of_too_many_parts_the_first_are_read() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 LEAST_SECONDS = 0.02
 """What is faster counts as this, so that noise on a busy machine is not mistaken for growth."""
+MOST_GROWTH = 9
+"""Between 4, where four times the input takes four times as long, and 16, where it is quadratic."""
 REPEATS = 3
 
 
@@ -31,12 +33,15 @@ def no_collections() -> Iterator[None]:
 def growth(call: Callable[[Any], object], make: Callable[[int], Any], size: int) -> float:
     """Return how much longer a call takes on four times the input: 4 where the cost is linear, 16 where quadratic."""
     call(make(100))
-    small, large = (seconds(call, make(length)) for length in (size, 4 * size))
-    return large / small
+    small = seconds(call, make(size))
+    return seconds(call, make(4 * size), enough=MOST_GROWTH * small) / small
 
 
-def seconds(call: Callable[[Any], object], value: Any) -> float:
-    """Return the processor time of a call, the least of several, at least `LEAST_SECONDS`."""
+def seconds(call: Callable[[Any], object], value: Any, *, enough: float = LEAST_SECONDS) -> float:
+    """Return the processor time of a call, the least of several, at least `LEAST_SECONDS`.
+
+    A call that takes less than `enough` is not repeated.
+    """
     times = []
     for _ in range(REPEATS):
         with no_collections():
@@ -44,10 +49,6 @@ def seconds(call: Callable[[Any], object], value: Any) -> float:
             call(value)
             times.append(time.process_time() - start)
         # A slow call is measured well enough by one run.
-        if times[-1] > 1:
+        if times[-1] < enough or times[-1] > 1:
             break
     return max(LEAST_SECONDS, min(times))
-
-
-MOST_GROWTH = 9
-"""Between 4, where four times the input takes four times as long, and 16, where it is quadratic."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import unicodedata
 
 import pytest
@@ -13,7 +14,7 @@ from context_agent.eval.gold import normalized, words
 from context_agent.text.normalization import MAX_MARKS, normal_form, without_marks, without_silent
 from context_agent.text.scripts import segmented
 from context_agent.text.words import fold
-from tests.support.growth import growth, seconds
+from tests.support.growth import REPEATS, growth, seconds
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
@@ -38,6 +39,22 @@ def test_marks_in_a_row_take_linear_time(form: str, marks: str) -> None:
 def test_what_reads_texts_takes_linear_time(read: object) -> None:
     assert callable(read)
     assert growth(read, lambda size: "東a" + "\u0301\u0316" * size, 2_000) < 9
+
+
+@pytest.mark.parametrize(("power", "expected"), [(1, 4), (2, 16)])
+def test_timing_repeats_a_call_that_seems_slow(monkeypatch: pytest.MonkeyPatch, power: int, expected: int) -> None:
+    now = 0.0
+    sizes: list[int] = []
+
+    def call(size: int) -> None:
+        nonlocal now
+        sizes.append(size)
+        # The first call with a size takes three times as long, as on a busy machine.
+        now += 0.02 * (size / 200) ** power * (3 if sizes.count(size) == 1 else 1)
+
+    monkeypatch.setattr(time, "process_time", lambda: now)
+    assert growth(call, lambda size: size, 200) == pytest.approx(expected)
+    assert sizes.count(800) == (2 if power == 1 else REPEATS)
 
 
 def test_timing_leaves_garbage_collection_as_it_was() -> None:
