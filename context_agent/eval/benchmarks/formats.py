@@ -155,10 +155,10 @@ def beir(tables: SourceTables) -> BenchmarkContent:
         pass
 
     def question(row: SourceRow) -> Question:
-        scores = judgments.get(str(row["_id"]), {})
-        return Question(
-            str(row["_id"]), row["text"], gold=tuple(sorted(scores, key=lambda gold_id: (-scores[gold_id], gold_id)))
-        )
+        identifier = str(row["_id"] if "_id" in row else row["id"])
+        scores = judgments.get(identifier, {})
+        text = row["text"] if "text" in row else row["query"] if "query" in row else row["question"]
+        return Question(identifier, text, gold=tuple(sorted(scores, key=lambda gold_id: (-scores[gold_id], gold_id))))
 
     questions = tuple(converted for converted in converted(tables, "queries", question) if converted.gold)
     return BenchmarkContent(_documents(tables, _plain), questions)

@@ -5,6 +5,8 @@ in the published format. A folder in the native format can be requested too. Thi
 
     corpus.jsonl[.gz]       one {"id", "title", "text"} per line
     queries.<split>.jsonl   one {"id", "question", "answer", "gold": [document ids], "type", "hops"} per line
+
+Other folders may have the files of BEIR, or tables and judgments in the format of TREC.
 """
 
 from __future__ import annotations
@@ -18,16 +20,20 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import formats
 from context_agent.eval.benchmarks.registry import (
     CORPUS_FILES,
+    TABLE_FILES,
     LocalBenchmark,
     PublicBenchmark,
     benchmark_names,
     find_benchmark,
+    judged_folder,
 )
 from context_agent.eval.benchmarks.source_tables import tables_from_folder, tables_from_hub
 from context_agent.retrieval.loaders import LoadReport, load
 from context_agent.types import Document, Question
 
 QUERIES_FILE = "queries.{split}.jsonl"
+DEFAULT_SPLITS = ("dev", "validation", "val", "test")
+"""The splits that are measured if the user names none. The first one that the folder has is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +70,8 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
 
     Args:
         request: A name, `NAME=FOLDER`, or a folder in the native format.
-        split: The split. Defaults to the set's first split. For a folder in the native format it defaults to `dev`, or
-            to `test` if only that exists.
+        split: The split. Defaults to the set's first split. For a folder in the native format it defaults to `dev`,
+            `validation`, `val` or `test`, the first one that exists. For a folder of BEIR, it defaults to `test`.
         data: The folder that contains the local sets.
 
     Raises:
@@ -84,12 +90,28 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
     path = Path(folder if has_folder else request)
     if not path.is_dir():
         raise ConfigError(_unknown(name, path, bool(has_folder)))
-    return load_native(name if has_folder else path.resolve().name, path, split, entry)
+    own_name = name if has_folder else path.resolve().name
+    if not _is_native(path) and (splits := _judged_splits(path)):
+        return _load_public(judged_folder(own_name, splits), split, path)
+    return load_native(own_name, path, split, entry)
+
+
+def _judged_splits(folder: Path) -> list[str]:
+    """Return the splits with judgments of a folder in the format of BEIR or TREC, the test split first.
+
+    Judgments in a single file are those of the split `test`.
+    """
+    if not any((folder / name).is_file() for name in TABLE_FILES["queries"]):
+        return []
+    names = (path.name for pattern in ("qrels/*", "qrels.*") for path in folder.glob(pattern))
+    found = (name.removesuffix(".gz").removeprefix("qrels.") for name in names)
+    splits = {stem if (stem := name.rpartition(".")[0]) else "test" for name in found if name.endswith(("tsv", "txt"))}
+    return sorted(splits, key=lambda split: (split != "test", split != "dev", split))
 
 
 def _is_native(folder: Path) -> bool:
     """Return True if the folder has questions and a corpus in the native format, whatever set they were made from."""
-    queries = any(folder.glob(QUERIES_FILE.format(split="*")))
+    queries = bool(_native_splits(folder))
     return queries and any((folder / name).is_file() for name in CORPUS_FILES)
 
 
@@ -99,28 +121,26 @@ def load_native(name: str, folder: Path, split: str | None = None, entry: LocalB
     Args:
         name: The name of the set.
         folder: The folder.
-        split: The split. Defaults to `dev`, or to `test` if only that exists.
+        split: The split. Defaults to `dev`, `validation`, `val` or `test`, the first one that exists.
         entry: The named set that the folder belongs to, if any.
 
     Raises:
         DataError: If files are missing, or if no question can be scored.
     """
-    splits = sorted(path.name.split(".")[1] for path in folder.glob(QUERIES_FILE.format(split="*")))
-    split = split or next((default for default in ("dev", "test") if default in splits), "dev")
+    splits = _native_splits(folder)
+    split = split or next((default for default in DEFAULT_SPLITS if default in splits), "dev")
     corpus = next((folder / name for name in CORPUS_FILES if (folder / name).is_file()), None)
-    queries = folder / QUERIES_FILE.format(split=split)
-    if corpus is None or not queries.is_file():
-        missing = queries.name if corpus else " or ".join(CORPUS_FILES)
-        raise DataError(f"the folder {folder} of {name} has no {missing}. {_available(splits)}")
-    train = folder / QUERIES_FILE.format(split="train")
-    return load_own(
-        [corpus],
-        queries,
-        name=name,
-        split=split,
-        train=train if split != "train" and train.is_file() else None,
-        entry=entry,
-    )
+    if corpus is None or split not in splits:
+        missing = QUERIES_FILE.format(split=split) if corpus else " or ".join(CORPUS_FILES)
+        raise DataError(f"the folder {folder} of {name} has no {missing}. {_available(list(splits))}")
+    train = splits.get("train") if split != "train" else None
+    return load_own([corpus], splits[split], name=name, split=split, train=train, entry=entry)
+
+
+def _native_splits(folder: Path) -> dict[str, Path]:
+    """Return the files of questions in the native format by their splits. They may be packed with gzip."""
+    patterns = (QUERIES_FILE.format(split="*") + packing for packing in (".gz", ""))
+    return {path.name.split(".")[1]: path for pattern in patterns for path in sorted(folder.glob(pattern))}
 
 
 def load_own(

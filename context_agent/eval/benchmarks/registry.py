@@ -5,12 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from context_agent.eval.benchmarks import conversations, formats
 from context_agent.eval.benchmarks.source_tables import HubTable
 
+_PACKINGS = ("", ".gz")
+TABLE_FILES = {
+    "corpus": tuple(f"{name}{end}" for name in ("corpus.jsonl", "corpus.tsv", "collection.tsv") for end in _PACKINGS),
+    "queries": tuple(f"{name}{end}" for name in ("queries.jsonl", "queries.tsv") for end in _PACKINGS),
+    "qrels": tuple(
+        f"{name}.{kind}{end}"
+        for name in ("qrels/{split}", "qrels.{split}", "qrels")
+        for kind in ("tsv", "txt")
+        for end in _PACKINGS
+    ),
+}
+"""The names of the files of a folder in the format of BEIR or TREC, by role."""
 CORPUS_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
 """The names of a corpus in the native format."""
 
@@ -264,14 +276,23 @@ def _beir(name: str) -> PublicBenchmark:
         "https://github.com/beir-cellar/beir",
         formats.beir,
         {split: "validation" if split == "dev" else split, "train": "train"},
-        {
-            "corpus": ("corpus.jsonl", "corpus.jsonl.gz"),
-            "queries": ("queries.jsonl", "queries.jsonl.gz"),
-            "qrels": ("qrels/{split}.tsv",),
-        },
+        TABLE_FILES,
         {
             "corpus": HubTable(f"BeIR/{dataset}", "corpus", "corpus"),
             "queries": HubTable(f"BeIR/{dataset}", "queries", "queries"),
             "qrels": HubTable(f"BeIR/{dataset}-qrels"),
         },
+    )
+
+
+def judged_folder(name: str, splits: Iterable[str]) -> PublicBenchmark:
+    """Return the set of a user's folder in the format of BEIR or TREC."""
+    return PublicBenchmark(
+        name,
+        "a folder of the user, with judgments",
+        "not stated",
+        "",
+        formats.beir,
+        {split: split for split in splits},
+        TABLE_FILES,
     )

@@ -11,6 +11,8 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -20,6 +22,14 @@ from context_agent.errors import DataError, MissingExtraError
 SourceRow = Mapping[str, Any]
 LocatedRow = tuple[str, SourceRow]
 """A row, with its location for messages (`file:line`) before it."""
+JUDGMENT_FIELDS = ("query-id", "corpus-id", "score")
+_NAMES: Mapping[str, Mapping[int, tuple[str, ...]]] = {
+    "queries": {2: ("_id", "text")},
+    "corpus": {2: ("_id", "text"), 3: ("_id", "title", "text")},
+}
+"""The columns of a table without a header, by its role and the number of its columns."""
+_HEADER_NAMES = frozenset(["_id", "answer", "content", "id", "prompt", "query", "question", "text", "title", "url"])
+"""Names of columns that show that the first line of a table is its header."""
 MAX_FIELD_SIZE = 2**28
 """The most characters in a field of a CSV or TSV file."""
 
@@ -96,7 +106,7 @@ def tables_from_folder(
         if path is None:
             names = " or ".join(map(filled, files[role]))
             raise DataError(f"the folder {folder} of {name} has no {role} file. Add {names}.")
-        return read_rows(path, problems)
+        return read_rows(path, problems, role)
 
     return SourceTables(name, rows, frozenset(role for role in files if find(role) is not None))
 
@@ -127,12 +137,14 @@ def tables_from_hub(name: str, hubs: Mapping[str, HubTable], split: str) -> Sour
     return SourceTables(name, rows, frozenset(hubs))
 
 
-def read_rows(path: Path, problems: list[str]) -> Iterator[LocatedRow]:
+def read_rows(path: Path, problems: list[str], role: str = "") -> Iterator[LocatedRow]:
     """Yield the rows of a `.jsonl`, `.json` (a list), `.tsv`, `.csv` or `.parquet` file. Text formats may be gzipped.
 
     Args:
         path: The file.
         problems: A list to which skipped rows are added, each with its location and the reason.
+        role: The role of the rows. Judgments (`qrels`) may also be a `.txt` file in the format of TREC, and a table of
+            documents or questions needs no header.
 
     Raises:
         DataError: If the file cannot be read.
@@ -142,13 +154,18 @@ def read_rows(path: Path, problems: list[str]) -> Iterator[LocatedRow]:
         if suffix == "parquet":
             yield from _parquet(path)
             return
-        if suffix not in _READERS:
+        reader = _READERS.get(suffix)
+        if role == "qrels" and suffix in {"tsv", "txt"}:
+            reader = _judgments
+        elif reader is _tabbed:
+            reader = partial(_tabbed, names=_NAMES.get(role, {}))
+        if reader is None:
             formats = ", ".join([*_READERS, "parquet"])
             raise DataError(f"{path} has the unknown file format {suffix!r}. Convert it to one of {formats}.")
         is_packed = path.suffix == ".gz"
         limit = MAX_EXPANSION * max(path.stat().st_size, 5_000) if is_packed else None
         with gzip.open(path) if is_packed else path.open("rb") as stream:
-            yield from _READERS[suffix](path, cast("IO[bytes]", stream), limit, problems)
+            yield from reader(path, cast("IO[bytes]", stream), limit, problems)
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}). Convert the file to UTF-8.") from error
     except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
@@ -182,11 +199,31 @@ def _json(path: Path, stream: IO[bytes], limit: int | None, problems: list[str])
         yield from _mapping(f"{path}[{number}]", row, problems)
 
 
-def _tabbed(path: Path, stream: IO[bytes], limit: int | None, problems: list[str]) -> Iterator[LocatedRow]:
+def _judgments(path: Path, stream: IO[bytes], limit: int | None, problems: list[str]) -> Iterator[LocatedRow]:
+    """Yield the judgments of a table of BEIR, which has three columns, or of TREC, whose second of four is unused."""
+    for number, raw in enumerate(read_lines(stream, total=limit), 1):
+        line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
+        fields = line.split("\t") if "\t" in line else line.split()
+        if not fields or (number == 1 and fields[-1].strip().isalpha()):  # a header
+            continue
+        if len(fields) not in (3, 4):
+            problems.append(f"{path}:{number}: a judgment has 3 or 4 columns; got {len(fields)}")
+            continue
+        yield f"{path}:{number}", dict(zip(JUDGMENT_FIELDS, (fields[0], *fields[-2:]), strict=True))
+
+
+def _tabbed(
+    path: Path, stream: IO[bytes], limit: int | None, problems: list[str], *, names: Mapping[int, tuple[str, ...]]
+) -> Iterator[LocatedRow]:
+    """Yield the rows of a table. If its first line names no column, its columns have the names for their number."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_SIZE))
     numbered = enumerate(read_lines(stream, total=limit))
     lines = (line.decode("utf-8-sig" if number == 0 else "utf-8") for number, line in numbered)
-    table = csv.DictReader(lines, delimiter="," if ".csv" in path.name else "\t")
+    delimiter = "," if ".csv" in path.name else "\t"
+    first = next(lines, "")
+    cells = [cell.strip().strip('"').lower() for cell in first.split(delimiter)]
+    header = names.get(len(cells)) if _HEADER_NAMES.isdisjoint(cells) else None
+    table = csv.DictReader(chain([first], lines), header, delimiter=delimiter)
     for row in table:
         if None in row:
             problems.append(f"{path}:{table.line_num}: the row has more fields than the header")
@@ -217,7 +254,7 @@ def _mapping(location: str, row: object, problems: list[str]) -> Iterator[Locate
         problems.append(f"{location}: the row must be an object; got {type(row).__name__}")
 
 
-_READERS: dict[str, Callable[[Path, IO[bytes], int | None, list[str]], Iterator[LocatedRow]]] = {
+_READERS: dict[str, Callable[..., Iterator[LocatedRow]]] = {
     "jsonl": _jsonl,
     "json": _json,
     "tsv": _tabbed,

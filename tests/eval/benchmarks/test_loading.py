@@ -262,10 +262,63 @@ def test_beir_takes_the_questions_of_the_split_and_judgments_above_zero(tmp_path
     assert benchmark.name == "beir/scifact"
 
 
+JUDGED = [
+    ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\t0\t1\nq1\t1\t2\n"),
+    ("qrels/test.tsv", "q1\t0\t1\nq1\t1\t2\n"),
+    ("qrels/test.txt", "q1 0 0 1\nq1 0 1 2\n"),
+    ("qrels.test.tsv", "q1\t0\t0\t1\r\nq1\t0\t1\t2\r\nq1\t0\t2\t0\r\n"),
+    ("qrels.txt", "q1 Q0 0 1\n\nq1 Q0 1 2\nq9\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "rows"), JUDGED)
+@pytest.mark.parametrize("packed", [False, True])
+def test_judgments_of_beir_and_trec_make_a_folder_of_any_name_a_benchmark(
+    tmp_path: Path, name: str, rows: str, packed: bool
+) -> None:
+    folder = write_beir(tmp_path / "mills")
+    for split in ("test", "train"):
+        (folder / "qrels" / f"{split}.tsv").unlink()
+    data = rows.encode()
+    (folder / f"{name}{'.gz' if packed else ''}").write_bytes(gzip.compress(data) if packed else data)
+    for request in (str(folder), f"mine={folder}", f"beir/scifact={folder}"):
+        benchmark = load_benchmark(request, data=NOWHERE)
+        assert [(row.id, row.gold) for row in benchmark.questions] == [("q1", ("1", "0"))]
+        assert (benchmark.split, len(benchmark.documents)) == ("test", len(PEOPLE))
+        assert [problem.partition(": ")[2] for problem in benchmark.problems] == (
+            ["a judgment has 3 or 4 columns; got 1"] if "q9" in rows else []
+        )
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_tables_of_documents_and_questions_need_no_header(tmp_path: Path, header: bool) -> None:
+    folder = write_beir(tmp_path / "mills")
+    for file in ("corpus.jsonl", "queries.jsonl"):
+        (folder / file).unlink()
+    (folder / "corpus.tsv").write_text("_id\ttitle\ttext\n" * header + "0\tMill\tIt stood.\n1\tWeir\tIt broke.\n")
+    (folder / "queries.tsv").write_text("id\tquery\n" * header + "q1\tWhat broke?\n")
+    benchmark = load_benchmark(str(folder), data=NOWHERE)
+    assert [(row.question, row.gold) for row in benchmark.questions] == [("What broke?", ("1", "0"))]
+    assert [(document.title, document.text) for document in benchmark.documents] == [
+        ("Mill", "It stood."),
+        ("Weir", "It broke."),
+    ]
+    assert benchmark.problems == ()
+
+
+def test_questions_in_the_native_format_may_be_packed_and_have_another_split(tmp_path: Path) -> None:
+    folder = native_folder(tmp_path)
+    packed = gzip.compress((folder / "queries.dev.jsonl").read_bytes())
+    (folder / "queries.validation.jsonl.gz").write_bytes(packed)
+    (folder / "queries.dev.jsonl").unlink()
+    benchmark = load_benchmark(str(folder), data=NOWHERE)
+    assert (benchmark.split, len(benchmark.questions), len(benchmark.train)) == ("validation", 4, 4)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "s")
     (folder / "corpus.jsonl").unlink()
-    with pytest.raises(DataError, match=r"has no corpus file. Add corpus.jsonl or corpus.jsonl.gz"):
+    with pytest.raises(DataError, match=r"has no corpus file. Add corpus.jsonl or corpus.jsonl.gz or"):
         load_benchmark(f"beir/scifact={folder}", data=NOWHERE)
 
 
