@@ -8,12 +8,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cyclopts import App
 
 import context_agent
 from context_agent.cli.app import cli
@@ -199,19 +199,28 @@ def test_every_command_that_a_page_shows_has_the_options_that_follow_it(page: st
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
     unknown = []
     for line in re.findall(r"\bctx1 ([a-z][^`\n#|]*)", text):
-        command, words = command_of(line.split(" -- ")[0].split())
-        arguments = command.assemble_argument_collection() if command.default_command else ()
-        options = {"--help", "--help-all", *(name for argument in arguments for name in argument.names)}
-        unknown += [(command.name, word) for word in words if re.match(r"--[a-z-]+$", word) and word not in options]
+        path, words = command_of(line.split(" -- ")[0].split())
+        options = [word for word in words if re.match(r"--[a-z-]+$", word)]
+        unknown += [(path, option) for option in options if option not in options_of(path)]
     assert unknown == []
 
 
-def command_of(words: list[str]) -> tuple[App, list[str]]:
-    """Return the command that the words begin with, and the words behind its name."""
+def command_of(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the names of the command that the words begin with, and the words behind them."""
+    command, count = cli, 0
+    while count < len(words) and words[count] in (commands := commands_of(command)):
+        command, count = commands[words[count]], count + 1
+    return tuple(words[:count]), words[count:]
+
+
+@cache
+def options_of(path: tuple[str, ...]) -> frozenset[str]:
+    """Return the options of a command. Many lines of the pages have the same one."""
     command = cli
-    while words and words[0] in (commands := commands_of(command)):
-        command, words = commands[words[0]], words[1:]
-    return command, words
+    for name in path:
+        command = commands_of(command)[name]
+    arguments = command.assemble_argument_collection() if command.default_command else ()
+    return frozenset({"--help", "--help-all", *(name for argument in arguments for name in argument.names)})
 
 
 def resolves(name: str) -> bool:
