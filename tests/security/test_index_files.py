@@ -270,6 +270,33 @@ def test_a_database_that_computes_is_refused(folder: Path, name: str) -> None:
         assert isinstance(error, CorpusCorruptError)
 
 
+def link_pages(folder: Path, table: str, depth: int = 9) -> None:
+    """Give a table of Chroma's database endless rows: each child of a page is the same next page, for some levels."""
+    file = folder / "chroma.sqlite3"
+    with closing(sqlite3.connect(file)) as database:
+        (root,) = database.execute("select rootpage from sqlite_master where name = ?", (table,)).fetchone()
+    data = file.read_bytes()
+    size = int.from_bytes(data[16:18], "big")
+    count, start = len(data) // size, (root - 1) * size
+
+    def inner(child: int) -> bytes:
+        cells = size // 8
+        places = (size - 5 * number for number in range(1, cells + 1))
+        head = struct.pack(f">BHHHBI{cells}H", 5, 0, cells, size - 5 * cells, 0, child, *places)
+        return head.ljust(size - 5 * cells, b"\0") + struct.pack(">IB", child, 1) * cells
+
+    pages = [*(inner(count + level + 2) for level in range(depth)), data[start : start + size]]
+    data = data[:28] + struct.pack(">I", count + len(pages)) + data[32:]
+    file.write_bytes(data[:start] + inner(count + 1) + data[start + size :] + b"".join(pages))
+
+
+@pytest.mark.parametrize(("table", "use"), [("collections", ask), ("collections", index), ("segments", index)])
+def test_a_database_of_endless_rows_is_refused(folder: Path, table: str, use: Callable[[Path], object]) -> None:
+    link_pages(folder, table)
+    error = bounded(use, folder).require(memory=100_000_000, seconds=10).error
+    assert isinstance(error, CorpusCorruptError)
+
+
 MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 

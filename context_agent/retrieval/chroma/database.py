@@ -32,6 +32,11 @@ MAX_VALUE_BYTES = 10_000_000
 """The maximum size of a value that is read from the database."""
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 """The bytes with which a journal of SQLite begins. It also ends with them if it names a super-journal."""
+_STEPS_PER_BYTE, _SPARE_STEPS, _STEPS_AT_ONCE = 20, 2_000_000, 100_000
+"""The steps of SQLite that reading may take for each byte of the database, and those of a small database.
+
+Pages that refer to each other have endless rows. A row takes fewer steps than it has bytes.
+"""
 _COMPARED_LETTERS = 500
 """The characters of a metadata value that are compared when the keys of a collection are chosen."""
 _TABLES = (
@@ -229,6 +234,8 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         # Never `immutable=1`: it would ignore a writer's locks and its journal.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=timeout)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+            steps = iter(range(0, _SPARE_STEPS + _STEPS_PER_BYTE * file.stat().st_size, _STEPS_AT_ONCE))
+            database.set_progress_handler(lambda: next(steps, None) is None, _STEPS_AT_ONCE)
             _require_tables(database, file)
             _require_begun(database, folder)
             yield database
@@ -236,10 +243,28 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         name = str(getattr(error, "sqlite_errorname", ""))
         if name in _UNREADABLE or name.startswith(("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_CANTOPEN")):
             raise UnreadableError(f"{file} cannot be read at the moment ({error}). Try again later.") from error
-        raise CorpusCorruptError(
-            f"Chroma's database {file} cannot be read ({error}). Restore it from a backup, or delete it and index the "
-            "documents again."
-        ) from error
+        reason = "its pages have more rows than its size allows" if name == "SQLITE_INTERRUPT" else error
+        raise _damaged(file, reason) from error
+
+
+def require_sound(folder: Path, copy: Path | None = None) -> None:
+    """Raise `CorpusCorruptError` if pages of the database are damaged. Chroma would read endless rows from them.
+
+    Args:
+        folder: The folder of the index, for the error.
+        copy: The folder with the database, if it is a copy.
+    """
+    with open_database(copy or folder, BUSY_SECONDS) as database:
+        result = database.execute("pragma quick_check(1)").fetchone()[0]
+    if result != "ok":
+        raise _damaged(folder / DATABASE_FILE, result.replace("\n", " "))
+
+
+def _damaged(file: Path, reason: object) -> CorpusCorruptError:
+    return CorpusCorruptError(
+        f"Chroma's database {file} cannot be read ({reason}). Restore it from a backup, or delete it and index the "
+        "documents again."
+    )
 
 
 def _require_tables(database: sqlite3.Connection, file: Path) -> None:

@@ -19,6 +19,7 @@ from context_agent.retrieval.chroma.database import (
     last_sequence,
     open_database,
     require_own_journal,
+    require_sound,
     segment_id,
     vector_files,
 )
@@ -76,6 +77,7 @@ def _copied(folder: Path, collection: str, target: Path) -> bool:
     """Copy the files. Return True if the database and the vector index are from the same moment."""
     before = _stamps(folder)
     _copy_database(folder, target)
+    require_sound(folder, target)
     with open_database(target, 0) as copy:
         segment = segment_id(copy, collection, "VECTOR")
         saved = last_sequence(copy, segment)

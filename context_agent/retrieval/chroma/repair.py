@@ -33,6 +33,7 @@ from context_agent.retrieval.chroma.database import (
     DATABASE_FILE,
     read_collection,
     require_own_journal,
+    require_sound,
     vector_folder,
 )
 from context_agent.retrieval.chroma.location import Location, own_folder
@@ -78,6 +79,9 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
 
     The caller must hold the writer's lock, and call `undo_unfinished` first. The vectors are read only if the files are
     inconsistent, or if the last run did not end successfully.
+
+    Raises:
+        CorpusCorruptError: If the database is damaged. It is checked unless the vectors are those of the last run.
     """
     path = location.path
     if path is None or not (path / DATABASE_FILE).exists():
@@ -85,9 +89,13 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
     try:
         stored, files = read_collection(path, name), vector_folder(path, name)
     except CorpusNotFoundError:
+        require_sound(path)
         return
     root = own_folder(location, stored.id, cache)
-    damaged = files is not None and not (_unchanged(files, root) or vectors_are_intact(files))
+    is_known = files is not None and _unchanged(files, root)
+    if not is_known:
+        require_sound(path)
+    damaged = files is not None and not (is_known or vectors_are_intact(files))
     manifest = parse_manifest(name, stored.metadata.get(MANIFEST_KEY))
     if manifest is None or not (damaged or (root / UNFINISHED_MARK).exists()):
         return
