@@ -325,6 +325,21 @@ def test_a_journal_that_names_another_file_deletes_nothing(
     assert victim.read_text() == "precious"
 
 
+@pytest.mark.parametrize("use", [ask, index])
+@pytest.mark.parametrize("name", ["{victim}", "../../../../../victim"])
+def test_a_list_that_names_a_file_outside_the_index_deletes_nothing(
+    folder: Path, tmp_path: Path, name: str, use: Callable[[Path], object]
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    listed = file_in(folder, ".managed.json")
+    assert (listed.parent / "../../../../../victim").resolve() == victim
+    listed.write_text(json.dumps([*json.loads(listed.read_bytes()), name.format(victim=victim)]))
+    with pytest.raises(CorpusCorruptError, match=r"\.managed\.json names a file outside the folder"):
+        use(folder)
+    assert victim.read_text() == "precious"
+
+
 @pytest.mark.parametrize("name", ["chroma.sqlite3", "vectors", "vectors/length.bin"])
 def test_chroma_writes_through_no_link(folder: Path, tmp_path: Path, name: str) -> None:
     path = folder / name

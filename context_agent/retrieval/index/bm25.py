@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.small_files import read_bytes, read_json
+from context_agent._support.small_files import read_json
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.filters import Where
 from context_agent.retrieval.index.analysis import TOKENIZER_NAME, analyzer, term_splitter, word_forms, word_splitter
@@ -62,6 +62,7 @@ TITLE_WEIGHT = 2
 """The number of times that the title is indexed with the text."""
 MAX_LIST_BYTES = 1_000_000
 """The maximum size of tantivy's lists of its files and segments."""
+_FILE_LIST = ".managed.json"
 MAX_SEGMENTS = 1_000
 """The maximum number of segments in an index that is opened."""
 _WRITER_HEAP_BYTES = 32_000_000
@@ -360,14 +361,18 @@ def _open(schema: Schema, path: Path | None, create: bool) -> Index:
     if create:
         path.mkdir(parents=True, exist_ok=True)
     with CorpusCorruptError.reading(path):
-        if not create:
+        if not create or (path / _FILE_LIST).exists():
             _check_files(path)
         return Index(schema, path=str(path)) if create else Index.open(str(path))
 
 
 def _check_files(path: Path) -> None:
-    """If tantivy's lists of files are too large, or name a segment twice, raise `ValueError`."""
-    read_bytes(path / ".managed.json", MAX_LIST_BYTES)
+    """If tantivy's lists of files are too large, name a segment twice or lead out of the folder, raise `ValueError`.
+
+    When tantivy commits, it deletes the listed files that it no longer needs.
+    """
+    if any(Path(name).name != name for name in read_json(path / _FILE_LIST, MAX_LIST_BYTES)):
+        raise ValueError(f"{_FILE_LIST} names a file outside the folder")
     segments = [segment["segment_id"] for segment in read_json(path / "meta.json", MAX_LIST_BYTES)["segments"]]
     if len(segments) > MAX_SEGMENTS or len(set(segments)) < len(segments):
         raise ValueError("meta.json names too many segments, or names a segment twice")
