@@ -7,6 +7,7 @@ has locked the database, and after a writer was killed.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from uuid import UUID
 from context_agent._support.atomic_files import replacing
 from context_agent._support.locks import file_lock
 from context_agent._support.small_files import read_json
+from context_agent.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,18 @@ def one_maker(root: Path) -> Iterator[Path]:
     """Hold the lock of a folder of snapshots, and yield the folder.
 
     Several processes may share the folder, but only one at a time makes a snapshot in it.
+
+    Raises:
+        ConfigError: If this user cannot make the folder, for example on a read-only file system.
     """
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        raise ConfigError(
+            f"the BM25 index needs the folder {root}, which cannot be made ({error.strerror}). Set XDG_CACHE_HOME to a "
+            "folder that is writable (with ctx1 serve: --cache; in Python: cache=)."
+        ) from error
     with file_lock(root / MAKER_LOCK, timeout=-1):
         yield root

@@ -1,5 +1,6 @@
 """`index_documents` and `ChromaCorpus` over a local folder."""
 
+import errno
 import json
 import shutil
 import sqlite3
@@ -486,6 +487,16 @@ def test_the_index_is_an_ordinary_chroma_collection(folder: Path) -> None:
     assert people(1, start=8)[0].text in century
     assert people(1, start=1)[0].text not in century
     client.close()  # type: ignore[attr-defined]
+
+
+def test_a_cache_folder_that_cannot_be_made_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(ConfigError, match=r"BM25 index needs the folder .*context-agent.*Set XDG_CACHE_HOME"):
+        reopen(folder)
 
 
 def test_without_a_home_folder_the_error_names_the_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
