@@ -144,7 +144,7 @@ def link(
 
 def _shared(name_words: dict[str, float], target: AnalyzedPassage) -> float:
     """Return the scaled weight of the rarest words that both passages have."""
-    shared = name_words.keys() & target.vocabulary
+    shared = target.vocabulary.intersection(name_words)
     return sum(sorted(map(name_words.__getitem__, shared), reverse=True)[:_SHARED]) / 20
 
 
