@@ -18,6 +18,7 @@ import pytest
 from context_agent.errors import ContextAgentError, CorpusCorruptError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.index.bm25 import Bm25Index
 from context_agent.retrieval.index.publication import published
 from context_agent.retrieval.index.segments import SEGMENT_HEADER, SegmentSizes
 from context_agent.retrieval.index.snapshot import load_snapshot
@@ -336,7 +337,8 @@ def test_a_list_that_names_a_file_outside_the_index_deletes_nothing(
     assert (listed.parent / "../../../../../victim").resolve() == victim
     listed.write_text(json.dumps([*json.loads(listed.read_bytes()), name.format(victim=victim)]))
     with pytest.raises(CorpusCorruptError, match=r"\.managed\.json names a file outside the folder"):
-        use(folder)
+        Bm25Index(listed.parent)
+    use(folder)  # the snapshot is made again
     assert victim.read_text() == "precious"
 
 
