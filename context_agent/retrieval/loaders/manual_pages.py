@@ -35,6 +35,7 @@ _NAME = re.compile(
 )
 """The name of a program and what it does, in the first section of its manual page, whose heading may be in any
 language."""
+_LINK = re.compile(r"\.so [^\n]{1,200}\n?")
 _REQUEST = re.compile(r"[.'][ \t]*+([^\s\\]*+)[ \t]*+([^\n]*+)")
 _COMMENT = re.compile(r"""(?<!\\)\\["#][^\n]*+""")
 _ARGUMENT = re.compile(r'"((?:[^"]++|"")*+)"?|((?:\\ |[^\s"]|(?<=\S)")++)')
@@ -78,6 +79,11 @@ MOST_NESTED = 100
 def is_manual_page(text: str) -> bool:
     """Return True if the text is a manual page."""
     return text.lstrip()[:1] in {".", "'"} and MANUAL_PAGE.search(text, 0, MANUAL_WITHIN) is not None
+
+
+def is_link(text: str) -> bool:
+    """Return True if the text only names another manual page, which is shown in its place."""
+    return _LINK.fullmatch(text) is not None
 
 
 def manual_title(text: str) -> str:
@@ -137,6 +143,10 @@ class _Printer:
     _verbatim: bool = False
     _tag: bool = False
     """True if the next line is the name of an entry, which stands above its text."""
+    _whole_tag: bool = False
+    """True if the name of the entry goes on up to the macro `Xc`."""
+    _tight: bool = False
+    """True if words are printed without spaces, up to the macro `Sm on`."""
     _program: str = ""
 
     def begin_paragraph(self, *, verbatim: bool | None = None) -> None:
@@ -157,8 +167,12 @@ class _Printer:
             return
         if line[0].isspace():
             self._break()
-        self._words.append(_plain(line.removesuffix("\\")))
-        if self._tag:
+        text = _plain(line.removesuffix("\\"))
+        if self._tight and self._words:
+            self._words[-1] += text
+        else:
+            self._words.append(text)
+        if self._tag and not self._whole_tag:
             self._break()
 
     def request(self, name: str, rest: str) -> None:
@@ -173,11 +187,17 @@ class _Printer:
         if name in _HEADINGS:
             self.done += [f"{_HEADINGS[name]} {_plain(_inline(words))}", ""] if words else []
             return
+        if name == "Sm":
+            self._tight = words[:1] == ["off"]
+            self._words += [""] if self._tight and self._words else []  # a space before the first of these words
         self._tag = self._tag or name in {"IP", "TP", "TQ", "It"}
+        self._whole_tag = name != "Xc" and (self._whole_tag or (name == "It" and "Xo" in words))
+        if name == "Xc" and self._tag:
+            self._break()
         words = words[:1] if name == "IP" else [] if name in _LAYOUT or name == "TP" else words
         if any(words) or name in _NAMES:
             whole = [name, *words] if name in _WRAPPERS or name in _CLOSERS or name in _INLINE else words
-            self.print_line("".join(words) if name in _FONTS else _inline(whole))
+            self.print_line("".join(words) if name in _FONTS else _inline(whole, tight=self._tight))
         elif name == "IP":
             self._tag = False
 
@@ -185,14 +205,14 @@ class _Printer:
         """End the line that is being filled."""
         if self._words:
             self.done.append(" ".join(self._words))
-            self._words, self._tag = [], False
+            self._words, self._tag, self._whole_tag = [], False, False
 
 
-def _inline(words: Sequence[str]) -> str:
-    """Return the words of a line of `mdoc`, in which macros may follow each other."""
+def _inline(words: Sequence[str], *, tight: bool = False) -> str:
+    """Return the words of a line of `mdoc`, in which macros may follow each other, with or without spaces."""
     printed: list[str] = []
     closers: list[str] = []
-    flag = joined = False
+    flag, joined = False, tight
     rest = iter(words)
     for word in rest:
         if word == "Fl":
@@ -221,7 +241,7 @@ def _inline(words: Sequence[str]) -> str:
         elif flag and word not in _CLOSING and word != "|":
             text = f"-{word}"
         printed.append(text if joined or not printed or word in _CLOSING else f" {text}")
-        joined = False
+        joined = tight
     return "".join([*printed, *reversed(closers)])
 
 

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import LARGEST_CONTROL_SHARE, unix_lines, utf_encoding
-from context_agent.retrieval.loaders.manual_pages import is_manual_page
+from context_agent.retrieval.loaders.manual_pages import is_link, is_manual_page
 from context_agent.retrieval.loaders.plain_markup import readable_text, stated_title
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.types import Document
@@ -130,6 +130,8 @@ def read_other_text(reading: Reading) -> Iterator[Document]:
         raise LeftOutError(str(error)) from error
     check_written(reading, text)
     text = unix_lines(text)
+    if reading.found and is_link(text):
+        raise LeftOutError("a link to another manual page")
     title = stated_title(reading.path, text) or PurePath(reading.path).name
     yield document(reading, readable_text(reading.path, text), title)
 

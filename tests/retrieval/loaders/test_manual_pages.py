@@ -98,6 +98,17 @@ see
 .It Fl a | Fl -all
 All gates
 .Pq not the sluice .
+.It Fl L Xo
+.Sm off
+.Oo Ar address : Oc
+.Ar port : host
+.Sm on
+.Xc
+Forwards to
+.Sm off
+.Ar user @ host .
+.Sm on
+Once.
 .El
 On
 .Ux
@@ -118,6 +129,9 @@ gate opens the gate of /etc/weir, see weir(8).
 
 -a | --all
 All gates (not the sluice.)
+
+-L [address:]port:host
+Forwards to user@host. Once.
 
 On UNIX call open() gate.
 """
