@@ -129,9 +129,12 @@ def is_loopback(host: str) -> bool:
     if host.lower().removesuffix(".") == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
+    # A socket for IPv6 shows a client with an IPv4 address in this form. Python before 3.13 does not look into it.
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _is_allowed(origin: str, origins: Collection[str]) -> bool:

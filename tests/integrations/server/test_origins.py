@@ -3,7 +3,7 @@
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.origins import allowed_host, check_hosts, host_name
+from context_agent.integrations.server.origins import allowed_host, check_hosts, host_name, is_loopback
 from context_agent.integrations.server.process import bind_socket
 from context_agent.integrations.server.settings import Settings
 
@@ -75,3 +75,23 @@ def test_the_remedy_names_the_part_of_the_address_that_is_wrong() -> None:
         bind_socket("192.0.2.1", 0)
     with pytest.raises(ConfigError, match="Choose another --host"):
         bind_socket("no.such.host.invalid", 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_own"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost.", True),
+        ("::ffff:127.0.0.1", True),  # a client with an IPv4 address, as a socket for IPv6 shows it
+        ("::ffff:192.168.0.7", False),
+        ("192.168.0.7", False),
+        ("::", False),
+        ("0.0.0.0", False),
+        ("localhost.example", False),
+        ("", False),
+    ],
+)
+def test_only_this_machine_reaches_loopback(address: str, is_own: bool) -> None:
+    assert is_loopback(address) == is_own
