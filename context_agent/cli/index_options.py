@@ -16,15 +16,14 @@ from context_agent.cli.invocation import is_shared
 from context_agent.cli.parameters import FOLDER, options_in
 from context_agent.errors import ConfigError, CorpusNotFoundError, UnknownEmbedderError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
-from context_agent.retrieval.language_fit import MULTILINGUAL_EMBEDDER
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
 
 
 EMBEDDERS = (
-    f"static, minilm, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. {MULTILINGUAL_EMBEDDER} knows "
-    "50 languages. A URL gets an API key only if it ends in ?api_key_env=VARIABLE."
+    "static, minilm, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. A URL gets an API key only if "
+    "it ends in ?api_key_env=VARIABLE."
 )
 DEFAULT_EMBEDDER = "minilm for up to 600,000 characters of English, otherwise static"
 """The choice of `default_embedder`, in words."""
