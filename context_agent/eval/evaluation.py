@@ -27,7 +27,7 @@ from context_agent.errors import DataError
 from context_agent.eval.aggregate import summarize
 from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_corpus
 from context_agent.eval.benchmarks.loading import Benchmark
-from context_agent.eval.gold import Leaks, MissingGold, leaks, missing_gold
+from context_agent.eval.data_checks import Leaks, MissingGold, leaks, missing_gold
 from context_agent.eval.records import (
     QUESTIONS_FILE,
     RUN_FILE,

@@ -1,4 +1,4 @@
-"""Gold of a question: what counts as found in a corpus, whether a text contains the answer, and checks of the data.
+"""Gold of a question: what counts as found in a corpus, and whether a text contains the answer.
 
 A gold id may name a document or a chunk. The corpus decides which, never the spelling of the id. The id `a_1` may be
 chunk 1 of document `a` in one corpus, a document in another, and both in a third.
@@ -12,11 +12,6 @@ A text contains an answer if it has the same words in the same order. Both are n
 - In scripts without spaces (Chinese, Japanese, Thai) each character is a word.
 
 The test finds words, not meanings. A document that uses the words in another sense passes too.
-
-Two checks run before an evaluation, because figures from broken data are misleading. `missing_gold` lists gold that the
-index does not contain. No system can find it, so it lowers every system's recall. `leaks` lists questions and ids that
-the train and test splits share. Shared ids matter because looking up a row by its id could find a row of the other
-split. The published data of Context-1 has this fault.
 """
 
 from __future__ import annotations
@@ -25,31 +20,22 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Protocol
 
-from context_agent.retrieval.corpus import Corpus
 from context_agent.text.normalization import normal_form
 from context_agent.types import Chunk, Question
 
 __all__ = [
     "CorpusLookup",
     "Gold",
-    "Leaks",
-    "MissingGold",
     "Question",
     "contains_answer",
     "gold_of",
     "is_checkable",
-    "leaks",
-    "listed",
-    "missing_gold",
     "normalized",
     "words",
 ]
 
-LISTED = 10
-"""The maximum number of ids that a message lists."""
 _ARTICLES = frozenset({"a", "an", "the"})
 _TRUTH_VALUES = frozenset({"yes", "no", "true", "false"})
 _DROPPED = re.compile(r"['’ʼ`]|(?<=\d),(?=\d)")
@@ -106,14 +92,14 @@ def gold_of(question: Question, corpus: CorpusLookup | None = None) -> Gold:
             document and an id in `facts` means the chunk. Without a corpus, all ids in `gold` are taken as documents
             and all ids in `facts` as chunks.
     """
-    facts = _facts(question)
+    facts = facts_of(question)
     ids = list(dict.fromkeys(gold_id for fact in facts for gold_id in fact))
     documents, chunks = _documents_and_chunks(ids, bool(question.facts), corpus)
     missing = tuple(gold_id for gold_id in ids if gold_id not in documents and gold_id not in chunks)
     return Gold(len(facts), _fact_numbers(facts, documents), _fact_numbers(facts, chunks), missing)
 
 
-def _facts(question: Question) -> tuple[tuple[str, ...], ...]:
+def facts_of(question: Question) -> tuple[tuple[str, ...], ...]:
     """Return the question's facts. If it has none, return each gold document as a fact with one id."""
     return question.facts or tuple((document_id,) for document_id in dict.fromkeys(question.gold))
 
@@ -170,93 +156,9 @@ def contains_answer(texts: Iterable[str], answer: str) -> bool:
     return any(phrase in f" {' '.join(word for word in words(text) if word not in dropped)} " for text in texts)
 
 
-@dataclass(frozen=True, slots=True)
-class MissingGold:
-    """Gold that a corpus lacks.
-
-    Attributes:
-        questions: The missing ids by question id. If a corpus lacks every id of a fact, the fact's first id is listed.
-        total: The number of all pieces of gold that the questions have.
-    """
-
-    questions: dict[str, tuple[str, ...]]
-    total: int
-
-    def __bool__(self) -> bool:
-        return bool(self.questions)
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The missing ids, each once, in the order of the questions."""
-        return tuple(dict.fromkeys(gold_id for ids in self.questions.values() for gold_id in ids))
-
-    def __str__(self) -> str:
-        """Return one sentence that says how much is missing, and lists the first ids."""
-        count = sum(map(len, self.questions.values()))
-        verb = "is" if count == 1 else "are"
-        return f"{count} of {self.total} gold ids {verb} not in the index: {listed(self.ids)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Leaks:
-    """Ids and questions that two splits share.
-
-    Attributes:
-        ids: Question ids that both splits have.
-        questions: Pairs of ids (train, test) whose questions have the same normalized text.
-    """
-
-    ids: tuple[str, ...]
-    questions: tuple[tuple[str, str], ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.ids or self.questions)
-
-    def __str__(self) -> str:
-        """Return one sentence that says how many questions and ids are shared, and lists the first of them."""
-        parts = []
-        if self.questions:
-            parts.append(f"{len(self.questions)} questions ({listed(test for _, test in self.questions)})")
-        if self.ids:
-            parts.append(f"{len(self.ids)} ids ({listed(self.ids)})")
-        return f"train and test share {' and '.join(parts)}"
-
-
-def missing_gold(corpus: Corpus, questions: Iterable[Question]) -> MissingGold:
-    """Return the gold of the questions that the corpus has neither as a document nor as a chunk."""
-    missing: dict[str, tuple[str, ...]] = {}
-    total = 0
-    for question in questions:
-        gold = gold_of(question, corpus)
-        total += gold.needs
-        present = frozenset[int]().union(*gold.documents.values(), *gold.chunks.values())
-        if ids := tuple(fact[0] for number, fact in enumerate(_facts(question)) if number not in present):
-            missing[question.id] = ids
-    return MissingGold(missing, total)
-
-
-def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
-    """Return the ids that two splits share, and the questions with the same normalized text."""
-    train_ids = {question.id for question in train}
-    first_of_text: dict[str, str] = {}
-    for question in train:
-        first_of_text.setdefault(normalized(question.question), question.id)
-    texts = [(normalized(question.question), question.id) for question in test]
-    same_text = tuple((first_of_text[text], test_id) for text, test_id in texts if text in first_of_text)
-    same_id = dict.fromkeys(question.id for question in test if question.id in train_ids)
-    return Leaks(tuple(same_id), same_text)
-
-
 def normalized(text: str) -> str:
     """Return the words of a text in Unicode NFKC, casefolded, without punctuation, separated by single spaces."""
     return " ".join(_WORDS.findall(normal_form("NFKC", text).casefold()))
-
-
-def listed(items: Iterable[str]) -> str:
-    """Join the first `LISTED` items with commas, and add how many more there are."""
-    names = list(items)
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(islice(names, LISTED)) + more
 
 
 def has_gold(question: Question) -> bool:

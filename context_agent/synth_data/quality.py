@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from context_agent.eval.gold import missing_gold
+from context_agent.eval.data_checks import missing_gold
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.attempts import PassAtN
 from context_agent.synth_data.difficulty import label_difficulty

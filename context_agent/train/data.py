@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.gold import missing_gold
+from context_agent.eval.data_checks import missing_gold
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.counts import counted
 from context_agent.train.config import DataConfig, Notify

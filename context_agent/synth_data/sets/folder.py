@@ -22,7 +22,7 @@ from typing import Any
 
 from context_agent._support.atomic_files import replacing
 from context_agent.errors import DataError
-from context_agent.eval.gold import leaks
+from context_agent.eval.data_checks import leaks
 from context_agent.synth_data.json_files import encode_row, write_json, write_rows
 from context_agent.synth_data.sets.splits import TaskSplits, check_splits
 from context_agent.synth_data.task import Task, load_tasks, write_tasks
