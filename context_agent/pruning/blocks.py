@@ -74,6 +74,8 @@ _CHAIN = re.compile(r"(?:The above exception was the direct cause of|During hand
 """The start of the line between two tracebacks of Python that belong together."""
 INDENTATION = " \t\r\n│├└┬─"
 """The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
+INDENTED = (" ", "\t")
+"""The first character of an indented line."""
 _LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic|Caused by)\b")
 """The start of a line that belongs to the indented lines before it: a bracket, an exception, or the cause of one."""
 _PROMPT = re.compile(r"(?:>>>|\$|#|In \[\d{1,5}\]:|(?:PS )?[\w.@~:/\\()-]{1,80}[$#>]) \S")
@@ -93,8 +95,8 @@ _LOGGED = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b|\blevel\W{1,4}[a-z]"
 )
 """The parts that most log entries have: the time of day, or a level."""
-_LOCATION = re.compile(r"([^\s:]+)[:-]\d+[:-]")
-"""The file name in a line of grep's output."""
+_LOCATION = re.compile(r"(?!\d{4}-\d\d-|\d\d?:\d\d)([^\s:]+)[:-]\d+[:-]")
+"""The file name in a line of grep's output. A date and a time of day are none."""
 _LINE_NUMBER = re.compile(r"[ \t]{0,12}\d{1,9}(?:\t|→| ?[|│:] ?)")
 """The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line."""
 _LETTER = re.compile(r"[^\W_]")
@@ -296,9 +298,9 @@ def entry_spans(
     """Cut a block at lines, and yield parts of at most `target` characters.
 
     An indented line stays with the line before it, and so does a line that ends the indented lines. The first line of
-    output stays with the prompt. If the part gets too long, it is cut at the least indented line. The spaces before a
-    line number are not indentation. Lines about the same file stay together. In HTML, a part begins at a line that
-    opens a block.
+    output stays with the prompt, and the first line of a traceback stays with the log entry before it. If the part gets
+    too long, it is cut at the least indented line. The spaces before a line number are not indentation. Lines about the
+    same file stay together. In HTML, a part begins at a line that opens a block.
     """
     first, location = start, ""
     indents: list[tuple[int, int]] = []
@@ -311,7 +313,12 @@ def entry_spans(
         elif begins and indents:
             indent, before = indents[-1]
             is_output = _PROMPT.match(text, before) is not None and _PROMPT.match(line) is None
-            begins = not (is_output or (indent > 0 and _LAST_LINE.match(line, content)))
+            is_traceback = (
+                text[match.end() : match.end() + 1] in INDENTED
+                and not is_log_entry(line)
+                and is_log_entry(text[before : min(here, before + LOG_PREFIX)])
+            )
+            begins = not (is_output or is_traceback or (indent > 0 and _LAST_LINE.match(line, content)))
         place = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
         moves = place != location and here - first >= sizes.small
         if here > first and begins and (moves or match.end() - first > target):

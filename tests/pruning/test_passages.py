@@ -64,6 +64,25 @@ def test_an_indented_line_of_a_log_belongs_to_the_line_before() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stack", "first", "last"),
+    [
+        (
+            "\n\tat shop.Orders.pay(Orders.java:{n})" * 6,
+            "java.io.IOException: pipe {n} broke",
+            "Caused by: shop.Rain: {n}",
+        ),
+        ('\n  File "pay.py", line {n}, in pay' * 6, "Traceback (most recent call last):", "KeyError: {n}"),
+    ],
+)
+def test_the_traceback_after_a_log_entry_belongs_to_it(stack: str, first: str, last: str) -> None:
+    head = "2026-01-01 10:00:{n:02d} ERROR the worker of the shop could not pay the invoice of the customer {n}\n"
+    entries = [f"{head}{first}{stack}\n{last}".format(n=number) for number in range(10, 40)]
+    passages = texts_of("\n".join(entries))
+    assert len(passages) > 9
+    assert all(any(entry in passage for passage in passages) for entry in entries)
+
+
+@pytest.mark.parametrize(
     "entry",
     [
         "2026-01-01 10:00:{n:02d} INFO gateway accepted the request in {n} ms, which is more than is usual",
