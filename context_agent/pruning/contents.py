@@ -90,7 +90,8 @@ class MessageContent:
         role: `system`, `user`, `assistant` or `tool`. `unknown` marks a message that is passed through. An empty role
             marks a value that is not a message.
         kind: The message format. It is None if several formats are possible.
-        text: The words of the author, including the arguments of calls.
+        text: The words of the author, including the names and the arguments of calls.
+        said: The words of the author without calls.
         calls: The calls that the message makes.
         answers: The calls that the message answers.
         results: The texts of its results.
@@ -106,6 +107,7 @@ class MessageContent:
     role: str
     kind: MessageKind | None = None
     text: str = ""
+    said: str = ""
     calls: tuple[Call, ...] = ()
     answers: tuple[Call, ...] = ()
     results: tuple[ResultText, ...] = ()

@@ -23,6 +23,8 @@ SHORTEST_TASK = 4
 
 A shorter one is read together with the message before.
 """
+INTENTION_CHARACTERS = 300
+"""The number of characters at the end of the agent's own words that are read together with the task."""
 _HINT = re.compile(r"^[ \t]*(?:[-*>#]{1,6}[ \t]*)?looking for:[ \t]*(\S[^\n]{0,500})", re.I | re.M)
 _UNKNOWN_MESSAGE = (
     "is of unknown type {!r} and stays as it is. The pruner knows the roles user, assistant, system and tool."
@@ -107,6 +109,22 @@ class Transcript:
                 break
             if content.role == "assistant" and (found := _HINT.findall(content.text)):
                 return str(found[-1]).strip()
+        return ""
+
+    @property
+    def intention(self) -> str:
+        """The end of the agent's own words in its latest turn, which say what it needs next.
+
+        If the user wrote last, or if the agent only called tools, the intention is empty.
+        """
+        has_called = False
+        for content in reversed(self.contents):
+            if content.role == "user" or (has_called and content.role == "tool"):
+                break
+            if content.role == "assistant":
+                has_called = True
+                if content.said and not content.writes_calls:
+                    return " ".join(content.said[-INTENTION_CHARACTERS:].split())
         return ""
 
     @cached_property

@@ -133,7 +133,8 @@ class ContextPruner:
 
         Args:
             messages: The conversation. It is not changed. If an item is not a message, the list is returned unchanged.
-            task: The task of the agent. Defaults to the last user message.
+            task: The task of the agent. Defaults to the last user message. It is read together with the end of the
+                agent's own words in its latest turn.
             hint: The information that the agent is looking for. A line `looking for: …` in its latest message has the
                 same effect.
             prices: Prices for this prune. Defaults to the prices of the pruner.
@@ -154,12 +155,13 @@ class ContextPruner:
             )
             return Pruned(list(messages), report)
         parts = (transcript.task if task is None else task, transcript.hint, hint.strip())
-        goal = Goal("\n".join(filter(None, parts)), transcript.steps(COMPARED_STEPS))
+        task = "\n".join(filter(None, parts))
+        goal = Goal("\n".join(filter(None, (task, transcript.intention))), transcript.steps(COMPARED_STEPS))
         prices, now = prices or self.prices, time.monotonic()
         cold = self._used is not None and now - self._used > prices.lifetime
         self._used = now
         prune = _Prune(transcript, goal, self._results, self.budget, small_passages=self._has_small_passages)
-        self._record(goal.task, prune.brought_back)
+        self._record(task, prune.brought_back)
         return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
 
     def _record(self, task: str, passages: Iterable[Passage]) -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import LARGEST, SMALL_BUDGET, SMALLEST
+from context_agent.pruning.messages import INTENTION_CHARACTERS
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import _shared_prefix as shared_prefix
 from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, READER_JUDGES, Goal, by_reading, by_words
@@ -52,6 +54,34 @@ def test_the_passage_that_the_task_needs_stays(kind: str, effort: str) -> None:
     assert "Ana Berg was its director" in str(pruned.messages)
     assert len(pruned.report.removed) >= 9
     assert all("weather" in item.preview for item in pruned.report.removed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_agent_says_that_it_needs_next_counts_like_the_task(kind: str) -> None:
+    if kind == "langchain":
+        pytest.importorskip("langchain_core")
+    seen: list[str] = []
+
+    def strategy(passages: Sequence[Passage], task: str) -> list[float]:
+        seen.append(task)
+        return [0.0] * len(passages)
+
+    user, need = "Please work on the open ticket.", "Next I need the birthplace of Ana Berg."
+    turns = [*conversation(noises(0, 12), user=user), Turn("", need, (Call("c9", {"query": "other"}, ("done",)),))]
+    for conversed in (
+        turns,
+        [*turns[:-1], replace(turns[-1], agent=f"{'The weather is bad. ' * 99}{need}")],
+        [*turns, search(10, "done")],
+        [*turns, Turn("Go on and answer the question.")],
+    ):
+        pruner(strategy=strategy).prune(rendered(kind, conversed))
+    tasks = [task.split("\n") for task in seen]
+    assert (tasks[0][0], tasks[0][-1]) == (user, need)
+    assert tasks[1][-1].endswith(f"The weather is bad. {need}")
+    assert len(tasks[1][-1]) <= INTENTION_CHARACTERS
+    assert user in tasks[2]
+    assert need not in tasks[2]
+    assert tasks[3][-1] == "Go on and answer the question."
 
 
 def test_a_stub_says_how_many_how_large_and_which() -> None:

@@ -30,6 +30,7 @@ class ContentCollector:
     index: int
     kind: MessageKind | None
     words: list[str] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
     answers: list[Call] = field(default_factory=list)
     results: list[ResultText] = field(default_factory=list)
@@ -61,7 +62,9 @@ class ContentCollector:
 
     def add_words(self, name: str, arguments: Any) -> None:
         """Add the arguments of a call to the words of the agent."""
-        self.words.append(f"{name} {written(arguments)}")
+        words = f"{name} {written(arguments)}"
+        self.words.append(words)
+        self.called.add(words)
 
     def add_own_results(self, key: str, texts: Iterable[ResultText], *, flagged: bool) -> None:
         """Add the texts of results that are inside the message of their call."""
@@ -90,6 +93,7 @@ class ContentCollector:
             role=role,
             kind=self.kind,
             text="\n".join(filter(None, self.words)),
+            said="\n".join(words for words in self.words if words and words not in self.called),
             calls=tuple(self.calls),
             answers=tuple(self.answers),
             results=tuple(self.results),
