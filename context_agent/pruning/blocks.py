@@ -74,6 +74,8 @@ _CHAIN = re.compile(r"(?:The above exception was the direct cause of|During hand
 """The start of the line between two tracebacks of Python that belong together."""
 INDENTATION = " \t\r\n│├└┬─"
 """The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
+WIDEST_INDENT = 80
+"""The most spaces before a line that are counted."""
 INDENTED = (" ", "\t")
 """The first character of an indented line."""
 _LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic|Caused by)\b")
@@ -180,7 +182,8 @@ Span = tuple[int, int, str]
 def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
     """Yield the blocks between blank lines and headings.
 
-    Short blocks are joined with the next one, and long blocks are cut.
+    Short blocks are joined with the next one, and long blocks are cut. A block stays with the less indented one that
+    it follows, up to the target size.
     """
     label = ""
     blocks = [*_joined_blocks(text, sizes)]
@@ -239,7 +242,9 @@ def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
             is_short = fits and pending[1] - pending[0] < sizes.small
             last_line = text.rfind("\n", *pending) + 1 or pending[0]
             is_chained = fits and (_CHAIN.match(text, block[0]) or _CHAIN.match(text, last_line))
-            if is_chained or (is_short and not (first in heads and short_left > 0 and _LETTER.search(text, *pending))):
+            is_inner = block[1] - pending[0] <= sizes.target and _indent(text, block[0]) > _indent(text, pending[0])
+            is_head = first in heads and short_left > 0 and _LETTER.search(text, *pending)
+            if is_chained or ((is_short or is_inner) and not is_head):
                 block = (pending[0], block[1])
             else:
                 short_left -= is_short
@@ -247,6 +252,12 @@ def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
         pending = block
     if pending is not None:
         yield pending
+
+
+def _indent(text: str, start: int) -> int:
+    """Return the number of spaces and tabs before the text of a line that starts here."""
+    line = text[start : start + WIDEST_INDENT]
+    return len(line) - len(line.lstrip(" \t"))
 
 
 def _fences(text: str) -> list[int]:

@@ -222,6 +222,14 @@ def test_the_exception_stays_with_the_last_frames_of_a_long_traceback() -> None:
         assert frames[number - 1] in last
 
 
+def test_an_indented_block_stays_with_the_block_that_it_belongs_to() -> None:
+    settings = "\n".join(f"  setting_{n} = {n}" for n in range(8))
+    resources = [f'resource "host_{n}" {{\n{settings}\n\n  disk {{\n    gigabytes = {n}\n  }}\n}}' for n in range(9)]
+    assert texts_of("\n\n".join(resources)) == resources
+    large = [f"- host {n}\n\n    {'It rains. ' * 50}\n\n    {'It snows. ' * 50}" for n in range(3)]
+    assert all(len(passage) <= TARGET for passage in texts_of("\n\n".join(large)))
+
+
 def test_a_bracket_stays_with_the_lines_that_it_closes() -> None:
     functions = [f"function f{n}(a) {{\n{f'  rain(a, {n});{chr(10)}' * 17}}}" for n in range(9)]
     assert all(passage[-1] == "}" for passage in texts_of("\n".join(functions)))
