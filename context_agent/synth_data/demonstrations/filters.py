@@ -25,9 +25,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, DataError
 from context_agent.harness.episode import StopReason
 
 
@@ -86,9 +87,14 @@ class ExpertEpisode:
         """Return the episode that a row describes.
 
         Raises:
+            DataError: If `file` is not the name of a file.
             KeyError: If a field is missing.
         """
-        return ExpertEpisode(**{field.name: row[field.name] for field in fields(ExpertEpisode)})
+        episode = ExpertEpisode(**{field.name: row[field.name] for field in fields(ExpertEpisode)})
+        # The file is moved or deleted, so it must be in the folder of the run.
+        if not isinstance(episode.file, str) or Path(episode.file).name != episode.file:
+            raise DataError(f"{episode.file!r} is not the name of a trajectory file. Use another folder for the run.")
+        return episode
 
 
 DROP_RULES = ("malformed", "lost", "short", "repeated", "low", "zero")
