@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
 
@@ -133,10 +134,11 @@ class Proxy(LimitedService):
             report_file: The file for the report. It is written every minute and at the end.
 
         Raises:
-            ConfigError: If the address is invalid.
+            ConfigError: If the address is invalid, or if the environment names a web proxy that cannot be used.
         """
         super().__init__(settings or Settings(max_body=MAX_BODY))
         self._base = upstream_address(upstream)
+        self._web_proxy = _environment_proxy(self._base)
         self._bodies = BodyPruner(pruners, self.settings.max_body)
         self._timeout = {"connect": CONNECT_SECONDS, "read": pause, "write": pause}
         self._transport: httpx.AsyncHTTPTransport | None = None
@@ -152,8 +154,7 @@ class Proxy(LimitedService):
     async def connected(self) -> AsyncIterator[None]:
         """Hold the connections to the upstream while the block runs."""
         # A transport without a client: a client would keep cookies, and log addresses, which may hold a key.
-        proxy = _environment_proxy(self._base)
-        self._prefix = _target_prefix(self._base, is_forwarded=proxy is not None)
+        self._prefix = _target_prefix(self._base, is_forwarded=self._web_proxy is not None)
         async with httpx.AsyncHTTPTransport(
             verify=httpx.create_ssl_context(),
             limits=httpx.Limits(
@@ -161,7 +162,7 @@ class Proxy(LimitedService):
                 max_keepalive_connections=self.settings.concurrency,
                 keepalive_expiry=KEEP_ALIVE_SECONDS,
             ),
-            proxy=proxy,
+            proxy=self._web_proxy,
         ) as self._transport:
             writing = asyncio.create_task(self._keep_writing())
             try:
@@ -368,12 +369,28 @@ def caller_of(headers: Headers, query: bytes = b"") -> bytes:
     return b"\n".join([*sent, *(part for part in query.split(b"&") if part.lower().startswith(KEY_PARAMETERS))])
 
 
-def _environment_proxy(url: httpx.URL) -> str | None:
+def _environment_proxy(url: httpx.URL) -> httpx.Proxy | None:
     """Return the proxy for an address from the environment (`HTTPS_PROXY`, `NO_PROXY`).
 
-    If there is none, return None.
+    If there is none, return None. An address without a scheme is one of HTTP, as for other programs.
+
+    Raises:
+        ConfigError: If the proxy cannot be used.
     """
-    return None if proxy_bypass(url.host) else getproxies().get(url.scheme)
+    address = None if proxy_bypass(url.host) else getproxies().get(url.scheme)
+    if not address:
+        return None
+    try:
+        proxy = httpx.Proxy(address if "://" in address else f"http://{address}")
+        if not proxy.url.scheme.startswith("socks") or find_spec("socksio"):
+            return proxy
+    except (ValueError, httpx.InvalidURL):
+        pass
+    # The address may contain a password.
+    raise ConfigError(
+        f"the web proxy in {url.scheme.upper()}_PROXY must begin with http:// or https://, or with socks5:// if the "
+        f"package socksio is installed. Correct it, or add {url.host} to NO_PROXY."
+    )
 
 
 def _target_prefix(base: httpx.URL, *, is_forwarded: bool) -> bytes:

@@ -19,7 +19,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.logs import SERVER_LOGGER
-from context_agent.integrations.server.proxy import upstream_address
+from context_agent.integrations.server.proxy import Proxy, upstream_address
 from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import ContextPruner
@@ -369,6 +369,36 @@ def test_the_official_client() -> None:
 def test_an_address_with_secrets_or_none_at_all(address: str) -> None:
     with pytest.raises(ConfigError):
         upstream_address(address)
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment without web proxies, except that none is used for this machine."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    return monkeypatch
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_a_web_proxy_of_the_environment_needs_no_scheme(scheme: str, environment: pytest.MonkeyPatch) -> None:
+    with upstream() as web_proxy:
+        environment.setenv("HTTP_PROXY", scheme + web_proxy.url.removeprefix("http://"))
+        with proxy_client("http://model.example") as client:
+            assert client.get("/v1/models").status_code == 200
+        assert [one.path for one in web_proxy.requests] == ["http://model.example/v1/models"]
+
+
+@pytest.mark.parametrize("address", ["ftp://user:word@web.example", "http://web.example:port"])
+def test_a_web_proxy_that_cannot_be_used_is_refused_at_the_start(address: str, environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("HTTPS_PROXY", address)
+    pruners = ConversationPruners(lambda: ContextPruner(300))
+    with pytest.raises(ConfigError, match=r"HTTPS_PROXY.*add model\.example to NO_PROXY") as raised:
+        Proxy("https://model.example", pruners)
+    assert "word" not in str(raised.value)
+    environment.setenv("NO_PROXY", "model.example")
+    Proxy("https://model.example", pruners)
 
 
 def test_an_address_with_and_without_v1() -> None:
