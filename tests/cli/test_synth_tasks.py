@@ -21,6 +21,7 @@ def test_tasks_are_written_and_counted(inside, tmp_path, indexed):
     rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
     assert report["tasks"] == len(rows) > 20
     assert json.loads((tmp_path / "r/report.json").read_text())["kept"] == report["kept"]
+    assert all(kind.endswith(" hops") for kind in report["kept"])
     assert {row["origin"] for row in rows} == {"links"}
     again = inside("synth", "tasks", "--path", "i", "--out", "u.jsonl", "--count", 5, "--distractors", 1)
     assert again.returncode == 0, again.stderr

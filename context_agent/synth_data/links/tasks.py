@@ -26,6 +26,7 @@ from context_agent.synth_data.links.drafts import Draft, bridge_drafts, comparis
 from context_agent.synth_data.links.link_graph import LinkGraph
 from context_agent.synth_data.stages import DropRow, ProgressCallback
 from context_agent.synth_data.task import Task
+from context_agent.text.counts import counted
 from context_agent.types import Chunk
 
 TYPES = ("bridge", "comparison", "intersection")
@@ -161,7 +162,7 @@ class LinkTasks:
         self.counts = DraftCounts(self.counts.documents, self.counts.links)
         self._asked, self._ends, self._made = set[str](), Counter[int](), Counter[tuple[str, int]]()
         for number, task in enumerate(islice(self._all(), self.settings.count), 1):
-            self.counts.kept[f"{task.type}, {task.hops}"] += 1
+            self.counts.kept[f"{task.type}, {counted(task.hops, 'hop')}"] += 1
             yield replace(task, id=f"{self.settings.name}-{number:06d}", domain=self.settings.domain)
 
     def shortcomings(self) -> list[str]:
