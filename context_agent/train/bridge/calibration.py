@@ -143,7 +143,7 @@ def assessed_episodes(
         played = []
         for done, task in enumerate(tasks, start=1):
             played.append(_assessed(task, policies[fold_of(task.question.id)]))
-            report("calibration: episodes", (number + done / len(tasks)) / len(sources))
+            report("confidence: playing episodes", (number + done / len(tasks)) / len(sources))
         episodes += _weighted([episode for episode in played if episode is not None], source.weight)
     return episodes
 

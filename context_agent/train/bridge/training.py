@@ -142,16 +142,16 @@ def train(
             raise DataError(
                 f"training needs at least {MIN_QUESTIONS} questions that name gold documents; got {count}. Add more."
             )
-        experiences = collect(sources, explorers, windows, partial(report, "episodes"))
-        return _keep(fallback, experiences, partial(report, "reading"))
+        experiences = collect(sources, explorers, windows, partial(report, "playing episodes"))
+        return _keep(fallback, experiences, partial(report, "reading passages"))
     for turn in range(1, rounds + 1):
-        experiences = collect(sources, explorers, windows, partial(report, f"round {turn}: episodes"))
-        learn = _NetworkTrainer(experiences, recipe, seed, partial(report, f"round {turn}: networks"))
+        experiences = collect(sources, explorers, windows, partial(report, f"round {turn}: playing episodes"))
+        learn = _NetworkTrainer(experiences, recipe, seed, partial(report, f"round {turn}: training networks"))
         folds = learn.folds()
         explorers = {
             fold: BridgePolicy(Scorer.of(networks), effort=effort, remembered=None) for fold, networks in folds.items()
         }
-    _read(experiences, folds, readers or {}, partial(report, "reading"))
+    _read(experiences, folds, readers or {}, partial(report, "reading passages"))
     head, heads = fit_heads(experiences, head_penalty(experiences))
     reading = _fit_reading(experiences, head, recipe, seed)
     by_fold = {
@@ -173,7 +173,7 @@ def train(
     trained = TrainedBridge(scorer, recall, unread, seen, policies)
     if fallback is None:
         return trained
-    kept = _keep(fallback, experiences, partial(report, "reading with the current weights"))
+    kept = _keep(fallback, experiences, partial(report, "reading passages with the current weights"))
     return replace(max(trained, kept, key=TrainedBridge.mean_recall), before=kept.before)
 
 

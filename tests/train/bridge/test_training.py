@@ -59,7 +59,11 @@ def test_it_learns_from_scratch_and_reports_what_it_measured(source, tmp_path):
     assert result.recall["films"].mean > 0.9
     assert result.seen["films"].mean >= result.recall["films"].mean
     assert set(result.unread) == {"films"}
-    assert {what for what, _ in reports} == {"round 1: episodes", "round 1: networks", "reading"}
+    assert {what for what, _ in reports} == {
+        "round 1: playing episodes",
+        "round 1: training networks",
+        "reading passages",
+    }
     assert all(0 <= share <= 1 for _, share in reports)
     result.scorer.save(tmp_path / "weights", result.notes())
     policy = BridgePolicy(Scorer.load(tmp_path / "weights"))
