@@ -123,8 +123,8 @@ class Transcript:
                 break
             if content.role == "assistant":
                 has_called = True
-                if content.said and not content.writes_calls:
-                    return " ".join(content.said[-INTENTION_CHARACTERS:].split())
+                if said := " ".join(content.said[-INTENTION_CHARACTERS:].split()):
+                    return said
         return ""
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Any
 
 from context_agent.pruning.contents import OWN_RESULT, Call, Form, MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.formats.fields import json_text, written
-from context_agent.pruning.formats.marks import writes_calls
+from context_agent.pruning.formats.marks import before_calls, writes_calls
 from context_agent.pruning.terminal import without_escapes
 
 LONGEST_ERROR = 2_000
@@ -93,7 +93,7 @@ class ContentCollector:
             role=role,
             kind=self.kind,
             text="\n".join(filter(None, self.words)),
-            said="\n".join(words for words in self.words if words and words not in self.called),
+            said="\n".join(before_calls(words) for words in self.words if words and words not in self.called),
             calls=tuple(self.calls),
             answers=tuple(self.answers),
             results=tuple(self.results),

@@ -114,6 +114,12 @@ def marked_spans(text: str, opening_pattern: re.Pattern[str]) -> Iterator[Marked
         yield MarkedSpan(opening.start(), opening.end(), end, position)
 
 
+def before_calls(text: str) -> str:
+    """Return what the agent wrote before the first call in its text."""
+    call = _CALL.search(text)
+    return text[: call.start()] if call else text
+
+
 def without_added_context(text: str) -> str:
     """Return the text of a user message without the blocks that a coding agent added."""
     kept: list[str] = []

@@ -109,6 +109,14 @@ def test_after_a_call_in_the_text_an_observation_needs_no_closing_mark(call: str
     assert Transcript(messages[:3]).task == TASK
 
 
+@pytest.mark.parametrize(
+    "call", ["Calling tools:\n[{'id': 'call_1'}]", "Action: search[tides]", '<tool_call>{"name": "search"}</tool_call>']
+)
+def test_the_words_before_a_call_in_the_text_say_what_the_agent_needs(call: str) -> None:
+    messages = calling("Observation: the tide is high", call=call)
+    assert Transcript(messages).intention == "I look."
+
+
 def test_a_new_task_after_an_observation_stays() -> None:
     task = f"Now find the year of the film.\n{LONG}"
     messages = calling(f"Observation:\nA page.\nNew task:\n{LONG}\nNew task:\n{task}", "done")
