@@ -271,6 +271,31 @@ def test_a_database_that_computes_is_refused(folder: Path, name: str) -> None:
         assert isinstance(error, CorpusCorruptError)
 
 
+@pytest.mark.parametrize(
+    ("name", "forged"),
+    [
+        ("a view without end", "type = 'VIEW'"),
+        ("a view without end", "type = cast('view' as blob)"),
+        ("a computed column", "type = 'TABLE'"),
+        ("a trigger", "type = 'Trigger'"),
+    ],
+)
+def test_a_forged_schema_hides_nothing_that_computes(folder: Path, name: str, forged: str) -> None:
+    trigger = "create trigger collection_metadata before insert on embeddings begin select 1; end"
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database:
+        if name in DEFINITIONS:
+            database.execute("drop table collection_metadata")
+        database.execute(DEFINITIONS.get(name, trigger))
+        database.execute("pragma writable_schema = on")
+        kind = "trigger" if name == "a trigger" else "collection_metadata"
+        database.execute(f"update sqlite_master set {forged} where ? in (name, type)", (kind,))
+        database.commit()
+    for use in (ask, index):
+        error = bounded(use, folder).require(memory=100_000_000, seconds=10).error
+        assert isinstance(error, CorpusCorruptError)
+        assert "which Chroma does not make" in str(error)
+
+
 def link_pages(folder: Path, table: str, depth: int = 9) -> None:
     """Give a table of Chroma's database endless rows: each child of a page is the same next page, for some levels."""
     file = folder / "chroma.sqlite3"

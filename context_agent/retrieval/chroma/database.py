@@ -272,11 +272,12 @@ def _require_tables(database: sqlite3.Connection, file: Path) -> None:
 
     Chroma makes none, and a view of a hundred bytes can have endless rows.
     """
+    # SQLite also accepts a schema that writes a type in capitals or as bytes.
     computed = (
-        "select 1 from sqlite_master s where type in ('view', 'trigger') "
-        "or sql like 'create virtual%' and name != 'embedding_fulltext_search' "
-        "or type = 'table' and sql not like 'create virtual%' "
-        "and exists (select 1 from pragma_table_xinfo(s.name) where hidden != 0) limit 1"
+        "select 1 from sqlite_master s where type not in ('table', 'index') or type = 'table' and "
+        "case name when 'embedding_fulltext_search' then sql not like 'create virtual table%' "
+        "else sql not like 'create table%' or exists (select 1 from pragma_table_xinfo(s.name) where hidden != 0) end "
+        "limit 1"
     )
     if database.execute(computed).fetchone():
         raise CorpusCorruptError(
