@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 LISTED = 20
 """The most names that a message lists."""
+LISTED_CHANGES = 5
+"""The most changed settings that a message lists."""
+MAX_VALUE = 60
+"""The most characters of a setting's value that a message shows. A prompt has thousands."""
 
 
 def closest(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -27,10 +31,24 @@ def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a phrase such as `loss.cap was 4.0 and is 5.0` for each difference between two nested sets of settings."""
+    """Return a phrase such as `loss.cap was 4.0 and is 5.0` for each difference between two nested sets of settings.
+
+    Long values are cut.
+    """
     old, new = dict(flat_settings(before)), dict(flat_settings(now))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in keys]
+    return [f"{key} was {_shown(old.get(key))} and is {_shown(new.get(key))}" for key in keys]
+
+
+def listed_changes(changes: Sequence[str]) -> str:
+    """Join the first changes with commas, and add how many more there are."""
+    more = f", and {len(changes) - LISTED_CHANGES} more" if len(changes) > LISTED_CHANGES else ""
+    return ", ".join(changes[:LISTED_CHANGES]) + more
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -23,7 +23,7 @@ from typing import Any
 from context_agent._support.atomic_files import replace_file
 from context_agent._support.journal import AppendLog, read_log
 from context_agent._support.small_files import MAX_BYTES, parse_json, read_json
-from context_agent._support.suggest import differing_settings
+from context_agent._support.suggest import differing_settings, listed_changes
 from context_agent.errors import ConfigError, CorpusLockedError, DataError
 
 RUN_FILE, RECORDS_FILE, QUESTIONS_FILE = "run.json", "records.jsonl", "questions.jsonl"
@@ -271,7 +271,7 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         return
     if differences := differing_settings(read_run(folder)["settings"], settings):
         raise ConfigError(
-            f"{folder} has a run with other settings: {'; '.join(differences)}. Choose another --out, or pass the "
+            f"{folder} has a run with other settings: {listed_changes(differences)}. Choose another --out, or pass the "
             "same settings to resume that run."
         )
 

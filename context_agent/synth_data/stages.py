@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from context_agent._support.journal import AppendLog, LogContents
-from context_agent._support.suggest import differing_settings
+from context_agent._support.suggest import differing_settings, listed_changes
 from context_agent._support.worker_pool import CallParent, WorkerPool
 from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.corpus import Corpus
@@ -344,7 +344,7 @@ def _check_header(path: Path, before: Mapping[str, Any], now: Mapping[str, Any])
         )
     if changes := differing_settings(before.get("settings", {}), now["settings"]):
         raise ConfigError(
-            f"{path} was started with other settings ({', '.join(changes)}). Use the same settings, or write to "
+            f"{path} was started with other settings ({listed_changes(changes)}). Use the same settings, or write to "
             "another file."
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from context_agent._support.suggest import LISTED, closest, differing_settings, suggestion
+from context_agent._support.suggest import LISTED, closest, differing_settings, listed_changes, suggestion
 
 
 def test_a_typo_is_answered_with_the_nearest_name() -> None:
@@ -25,3 +25,14 @@ def test_settings_that_differ_are_named_by_dotted_key() -> None:
         "seed was 1 and is None",
         "window was None and is [1024]",
     ]
+
+
+def test_a_message_on_changed_settings_stays_short() -> None:
+    before = {"prompt": "Find the passages. " * 100, **{f"setting{number}": 1 for number in range(9)}}
+    changes = differing_settings(before, {**dict.fromkeys(before, 2)})
+    assert len(changes) == 10
+    text = listed_changes(changes)
+    assert text.startswith("prompt was 'Find the passages.")
+    assert text.endswith("setting3 was 1 and is 2, and 5 more")
+    assert len(text) < 300
+    assert listed_changes(changes[1:2]) == "setting0 was 1 and is 2"
