@@ -92,6 +92,21 @@ _PERMANENT = ("does not support tools", "requires --jinja", "context size", "con
 """Phrases in a 5xx error that show that a retry would fail too."""
 
 
+def tls_context() -> ssl.SSLContext:
+    """Return the TLS settings of a client. It trusts the certificates that `SSL_CERT_FILE` or `SSL_CERT_DIR` names.
+
+    Raises:
+        ConfigError: If the certificates cannot be read.
+    """
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:
+        raise ConfigError(
+            f"the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read ({error.strerror or error}). "
+            "Correct the variable, or remove it to trust the usual ones."
+        ) from error
+
+
 class Refusal(ServerError):
     """An error response that a retry does not fix.
 
@@ -437,7 +452,7 @@ class Endpoint:
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         """The TLS settings, loaded once for all event loops. Loading the certificates takes longer than a request."""
-        return httpx.create_ssl_context()
+        return tls_context()
 
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()

@@ -23,7 +23,7 @@ import httpx
 
 from context_agent._support.credentials import checked_address
 from context_agent._support.extras import extra
-from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
+from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, tls_context
 from context_agent._support.unread_bytes import close_unread
 from context_agent.errors import ConfigError
 from context_agent.integrations.conversation_pruners import ConversationPruners
@@ -134,11 +134,12 @@ class Proxy(LimitedService):
             report_file: The file for the report. It is written every minute and at the end.
 
         Raises:
-            ConfigError: If the address is invalid, or if the environment names a web proxy that cannot be used.
+            ConfigError: If the address is invalid, or if the environment names a web proxy or certificates that cannot
+                be used.
         """
         super().__init__(settings or Settings(max_body=MAX_BODY))
         self._base = upstream_address(upstream)
-        self._web_proxy = _environment_proxy(self._base)
+        self._web_proxy, self._tls = _environment_proxy(self._base), tls_context()
         self._bodies = BodyPruner(pruners, self.settings.max_body)
         self._timeout = {"connect": CONNECT_SECONDS, "read": pause, "write": pause}
         self._transport: httpx.AsyncHTTPTransport | None = None
@@ -156,7 +157,7 @@ class Proxy(LimitedService):
         # A transport without a client: a client would keep cookies, and log addresses, which may hold a key.
         self._prefix = _target_prefix(self._base, is_forwarded=self._web_proxy is not None)
         async with httpx.AsyncHTTPTransport(
-            verify=httpx.create_ssl_context(),
+            verify=self._tls,
             limits=httpx.Limits(
                 max_connections=self.settings.concurrency,
                 max_keepalive_connections=self.settings.concurrency,

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -399,6 +400,16 @@ def test_a_web_proxy_that_cannot_be_used_is_refused_at_the_start(address: str, e
     assert "word" not in str(raised.value)
     environment.setenv("NO_PROXY", "model.example")
     Proxy("https://model.example", pruners)
+
+
+def test_certificates_that_cannot_be_read_are_an_error_at_the_start(
+    tmp_path: Path, environment: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate", encoding="utf-8")
+    for name in ("missing.pem", "ca.pem"):
+        environment.setenv("SSL_CERT_FILE", str(tmp_path / name))
+        with pytest.raises(ConfigError, match=r"SSL_CERT_FILE or SSL_CERT_DIR names cannot be read \(.*Correct"):
+            Proxy("https://model.example", ConversationPruners(lambda: ContextPruner(300)))
 
 
 def test_an_address_with_and_without_v1() -> None:
