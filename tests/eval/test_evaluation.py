@@ -205,7 +205,7 @@ def test_the_folder_records_license_split_and_problems_of_the_data(tmp_path: Pat
 
 def test_missing_gold_is_refused_or_lowers_recall_and_is_reported(tmp_path: Path) -> None:
     benchmark = with_missing_gold(tmp_path)
-    with pytest.raises(DataError, match=r"1 of 8 gold items.*nowhere.*--allow-missing-gold"):
+    with pytest.raises(DataError, match=r"1 of 8 gold ids.*nowhere.*--allow-missing-gold"):
         require_sound_data([benchmark])
     require_sound_data([benchmark], allow_missing_gold=True)
     records = evaluate([benchmark], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
