@@ -23,7 +23,7 @@ from context_agent._support.atomic_files import replacing, sync_path
 from context_agent._support.locks import acquired_lock
 from context_agent._support.private_files import open_private
 from context_agent._support.small_files import parse_json, read_lines
-from context_agent.errors import ContextAgentError, DataError
+from context_agent.errors import ConfigError, ContextAgentError, DataError
 
 JsonObject = Mapping[str, Any]
 
@@ -60,13 +60,16 @@ class AppendLog:
         size: The length of the file in bytes, without an incomplete last line.
 
     Raises:
-        ConfigError: If another process has the log open.
+        ConfigError: If another process has the log open, or if the file is a link.
         DataError: If the log is damaged.
     """
 
     def __init__(
         self, path: Path, *, checksum: bool = False, sync: bool = True, busy: ContextAgentError | None = None
     ) -> None:
+        if path.is_symlink():
+            # In a folder from someone else it could lead to any file, which would lose an incomplete last line.
+            raise ConfigError(f"{path} is a symbolic link, but a log must be a regular file. Delete the link.")
         self.path = path
         self._checksum, self._sync = checksum, sync
         self._file: BinaryIO | None = None

@@ -367,9 +367,9 @@ def test_a_list_that_names_a_file_outside_the_index_deletes_nothing(
     assert victim.read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", ["chroma.sqlite3", "vectors", "vectors/length.bin"])
-def test_chroma_writes_through_no_link(folder: Path, tmp_path: Path, name: str) -> None:
-    path = folder / name
+@pytest.mark.parametrize("name", ["chroma.sqlite3", "vectors", "vectors/length.bin", "ctx1/{}/vectors.json"])
+def test_an_index_is_not_written_through_a_link(folder: Path, tmp_path: Path, name: str) -> None:
+    path = folder / name.format(next((folder / "ctx1").glob("*-*")).name)
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to(tmp_path / "victim")

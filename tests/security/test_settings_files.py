@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from cyclopts import App
 
-from context_agent._support.journal import read_log
+from context_agent._support.journal import AppendLog, read_log
 from context_agent._support.question_files import load_questions
 from context_agent.cli.config_file import load_config
-from context_agent.errors import ContextAgentError, DataError, TrajectoryError
+from context_agent.errors import ConfigError, ContextAgentError, DataError, TrajectoryError
 from context_agent.eval.records import read_run as read_evaluation
 from context_agent.eval.scoring import load_prices
 from context_agent.harness.trajectory_file import read
@@ -81,3 +81,14 @@ def test_a_line_of_metrics_that_is_nested_or_infinite_is_refused(tmp_path: Path)
         file.write_text(f'{line}\n{{"step": 1}}\n')
         with pytest.raises(DataError, match="line 1"):
             list(read_metrics(file))
+
+
+@pytest.mark.parametrize("content", [None, "a key without a line end"])
+def test_no_log_is_written_through_a_link(tmp_path: Path, content: str | None) -> None:
+    victim = tmp_path / "victim"
+    if content is not None:
+        victim.write_text(content)
+    (tmp_path / "log.jsonl").symlink_to(victim)
+    with pytest.raises(ConfigError, match="is a symbolic link"), AppendLog(tmp_path / "log.jsonl") as log:
+        log.append({"key": "q1"})
+    assert (victim.read_text() if victim.exists() else None) == content

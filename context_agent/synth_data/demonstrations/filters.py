@@ -92,7 +92,7 @@ class ExpertEpisode:
         """
         episode = ExpertEpisode(**{field.name: row[field.name] for field in fields(ExpertEpisode)})
         # The file is moved or deleted, so it must be in the folder of the run.
-        if not isinstance(episode.file, str) or Path(episode.file).name != episode.file:
+        if Path(str(episode.file)).name != episode.file:
             raise DataError(f"{episode.file!r} is not the name of a trajectory file. Use another folder for the run.")
         return episode
 
