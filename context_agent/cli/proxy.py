@@ -24,7 +24,7 @@ from context_agent.cli.parameters import (
     section,
 )
 from context_agent.cli.prune_options import PruneOptions, SavingsOptions
-from context_agent.cli.server_options import HostOption, LogLevel, start_logs
+from context_agent.cli.server_options import HostOption, LogLevel, note_of_server, start_logs
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback
 
@@ -121,11 +121,11 @@ def proxy(
         if common.json:
             output.print_json({"url": url, "upstream": relay.upstream})
         else:
-            output.note(f"proxy for {relay.upstream} at {url} (press Ctrl-C to stop)")
+            note_of_server(f"proxy for {relay.upstream} at {url} (press Ctrl-C to stop)")
 
     interrupted = serve(relay, proxy_application(relay), host, port, ready, dated=False)
     for line in savings.lines() if savings.total.requests else ():
-        output.note(line)
+        note_of_server(line)
     if record is not None:
         record.close()
     return INTERRUPTED if interrupted else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -135,4 +135,10 @@ def announce_server(index: ServedIndex, url: str, *, as_json: bool, **fields: st
     if as_json:
         output.print_json({"url": url, "corpus": index.name, "chunks": index.chunks, **fields})
     else:
-        output.note(f"{index.chunks:,} chunks of {index.name} at {url} (press Ctrl-C to stop)")
+        note_of_server(f"{index.chunks:,} chunks of {index.name} at {url} (press Ctrl-C to stop)")
+
+
+def note_of_server(text: str) -> None:
+    """Print a line on stderr, if possible. A server also runs if the disk with its log is full."""
+    with suppress(OSError):
+        output.note(text)

@@ -1,6 +1,10 @@
 """How JSON, control characters and unreadable input are shown."""
 
+import errno
+import sys
+
 from context_agent.cli.output import LISTED, note_problems, print_json, printable
+from context_agent.cli.server_options import ServedIndex, announce_server
 from context_agent.retrieval.loaders import Notice
 
 
@@ -29,3 +33,15 @@ def test_few_problems_are_listed_and_of_many_the_first_with_each_reason(capsys):
         "ctx1: z.pdf: damaged",
         f"ctx1: and {LISTED + 2} more",
     ]
+
+
+def test_a_server_runs_if_its_address_cannot_be_printed(monkeypatch):
+    written = []
+
+    def refused(text):
+        written.append(text)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys.stderr, "write", refused)
+    announce_server(ServedIndex("notes", 2), "http://127.0.0.1:8321", as_json=False)
+    assert "at http://127.0.0.1:8321" in "".join(written)
