@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from context_agent.text.sentences import loose_ends
 
@@ -112,6 +112,22 @@ CSV file, or rows of a table with bars.
 """
 
 
+class Item(NamedTuple):
+    """An item of a list that is divided into passages. If all of them are removed, one stub replaces the item.
+
+    Attributes:
+        start: The offset where it begins in the result's text.
+        end: The offset after it in the result's text.
+        group: The number of the group of its list. Neighbors in one group can share a stub.
+        strings: The number of JSON strings that it is nested in.
+    """
+
+    start: int
+    end: int
+    group: int
+    strings: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
     """A part of a tool result that is kept or removed as a whole.
@@ -128,6 +144,7 @@ class Passage:
         cells: The number of cells in a row of its table.
         delimiter: The delimiter of its table.
         binary: True if it is encoded text or minified code.
+        items: The items of lists that it is a part of, the innermost first.
     """
 
     text: str
@@ -141,6 +158,7 @@ class Passage:
     cells: int = 1
     delimiter: str = ","
     binary: bool = False
+    items: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
@@ -19,6 +19,7 @@ from context_agent.pruning.binary import binary_spans, is_binary
 from context_agent.pruning.blocks import (
     LARGEST,
     LONGEST_LABEL,
+    Item,
     Passage,
     Sizes,
     entry_spans,
@@ -81,7 +82,7 @@ class _Cutter:
         for passage in _Cutter(plain.text, self._sizes, self._groups, self._depth).of_visible():
             start, end = plain.span(passage.start, passage.end)
             # The sequences at the end of a line are in the passage before.
-            passages.append(replace(passage, start=max(position, start), end=end))
+            passages.append(replace(passage, start=max(position, start), end=end, items=()))
             position = end
         return passages
 
@@ -315,7 +316,7 @@ class _Cutter:
         """Return the items of a list as passages.
 
         A record becomes one passage. Scalars and tiny records are joined. An item that is too large is divided into
-        its parts.
+        its parts. It is removed with the last of them, unless little is around them, as in `{"type": "text", …}`.
         """
         sizes, group = self._sizes, next(self._groups)
         passages: list[Passage] = []
@@ -331,8 +332,12 @@ class _Cutter:
             size = item.end - item.start
             if size > sizes.largest:
                 opened = self._opened(run, item, label, depth + 1)
-                if 2 * _covered(opened) >= size:
+                covered = _covered(opened)
+                if 2 * covered >= size:
                     collect(small)
+                    if size - covered > sizes.small:
+                        own = Item(item.start, item.end, group)
+                        opened = [replace(passage, items=(*passage.items, own)) for passage in opened]
                     passages += opened
                     continue
             spans.append((item.start, item.end))
@@ -416,6 +421,7 @@ class _Cutter:
                 form="string" if passage.form == "text" else passage.form,
                 group=passage.group or group,
                 strings=passage.strings + 1,
+                items=tuple(Item(offset(it.start), offset(it.end), it.group, it.strings + 1) for it in passage.items),
             )
             for passage in inner
         ]
@@ -448,6 +454,48 @@ def runs(rows: Iterable[int], share_stub: Callable[[int, int], bool]) -> list[li
     return grouped
 
 
+@dataclass(slots=True)
+class Gap:
+    """A part of a text that a stub replaces.
+
+    Attributes:
+        rows: The indices of the passages in it.
+        start: The offset where it begins.
+        end: The offset after it.
+        first: The first passage, with the form of the stub.
+        group: The number of the group whose stubs are joined.
+    """
+
+    rows: list[int]
+    start: int
+    end: int
+    first: Passage
+    group: int
+
+
+def gaps(passages: Sequence[Passage], removed: Iterable[int]) -> list[Gap]:
+    """Return the parts of a text that stubs replace if these passages are removed.
+
+    Neighbors in one group share a stub. An item of a list is removed as a whole if none of its passages remains.
+    """
+    gone = {*removed}
+    remaining = {item for row, passage in enumerate(passages) if row not in gone for item in passage.items}
+    found: list[Gap] = []
+    for row in sorted(gone):
+        passage = passages[row]
+        item = next((item for item in reversed(passage.items) if item not in remaining), None)
+        if item is None:
+            gap = Gap([row], passage.start, passage.end, passage, passage.group)
+        else:
+            gap = Gap([row], item.start, item.end, replace(passage, form="value", strings=item.strings), item.group)
+        if found and found[-1].rows[-1] == row - 1 and found[-1].group == gap.group:
+            found[-1].rows.append(row)
+            found[-1].end = gap.end
+        else:
+            found.append(gap)
+    return found
+
+
 def without(text: str, passages: Sequence[Passage], removed: Iterable[int], stub: Callable[[list[int]], str]) -> str:
     """Return the text with a stub in place of each run of removed passages.
 
@@ -459,10 +507,9 @@ def without(text: str, passages: Sequence[Passage], removed: Iterable[int], stub
     """
     parts: list[str] = []
     position = 0
-    for run in runs(removed, lambda row, other: passages[row].group == passages[other].group):
-        first, last = passages[run[0]], passages[run[-1]]
-        parts += [text[position : first.start], _framed(stub(run), first)]
-        position = last.end
+    for gap in gaps(passages, removed):
+        parts += [text[position : gap.start], _framed(stub(gap.rows), gap.first)]
+        position = gap.end
     return "".join([*parts, text[position:]])
 
 

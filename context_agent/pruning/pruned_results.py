@@ -91,10 +91,6 @@ class ResultRecord:
         is_mostly = covered >= MIN_COVERED * len(self.text.strip())
         return is_mostly and bool(self.passages) and self.source.form == "text" and not self.source.is_argument
 
-    def share_stub(self, index: int, other: int) -> bool:
-        """Return True if one stub may replace both passages, which are neighbors."""
-        return self.passages[index].group == self.passages[other].group
-
     def restore(
         self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None, *, n_messages: int
     ) -> list[Passage]:

@@ -31,7 +31,7 @@ from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import MessageContent, Path, ResultText
 from context_agent.pruning.goal import Goal
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.passages import Passage, runs
+from context_agent.pruning.passages import Passage, gaps
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruned_results import PrunedResults, ResultRecord, digest
 from context_agent.pruning.relevance import JUDGES, READER_JUDGES, Judge, by_reading, custom, raised
@@ -481,7 +481,7 @@ class _Prune:
             if not removed:
                 continue
             is_gone = len(removed) == len(record.passages)
-            overhead += tokens if is_gone else FULL_STUBS.stub * len(runs(removed, record.share_stub))
+            overhead += tokens if is_gone else FULL_STUBS.stub * len(gaps(record.passages, removed))
         return overhead
 
     def _least_relevant(

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 
+from context_agent.pruning.blocks import Item
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, runs
@@ -25,12 +26,18 @@ OWN_CHARACTERS = 2_000_000
 """The most characters of the user's and the agent's words that are searched. No model's window has more."""
 MAX_NAMED_PASSAGES = 2
 """The most passages with the same name that the name can protect. A name in more passages protects none."""
+CHARACTERS_A_TOKEN = 4
+"""The characters that count as a token around the passages of an item."""
 SHORTEST_COPY = 7
 """The fewest characters of a passage that counts as a copy of an earlier one."""
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
 _NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
 """A character that distinguishes an identifier, a path, a number or a proper name from an ordinary word."""
+
+
+ItemKey = tuple[int, Item]
+"""The number of a result, and an item of a list in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,11 @@ class Candidate:
     source: ResultText
     number: int
     index: int
+
+    @property
+    def items(self) -> list[ItemKey]:
+        """The items of lists that the passage is a part of, the innermost first, each with the number of the result."""
+        return [(self.number, item) for item in self.passage.items]
 
 
 class OwnWords:
@@ -141,6 +153,27 @@ class StubCosts:
 FULL_STUBS = StubCosts()
 
 
+def _around_items(candidates: Iterable[Candidate], stub: int) -> dict[ItemKey, int]:
+    """Return an estimate of the tokens that are removed with the last passage of an item, beside the passage itself.
+
+    They are those between its passages, and those of all stubs but one. What is in an inner item counts there.
+    """
+    spans: Counter[ItemKey] = Counter()
+    groups: dict[ItemKey, set[int]] = {}
+    outer: dict[ItemKey, ItemKey] = {}
+    for candidate in candidates:
+        passage, keys = candidate.passage, candidate.items
+        outer.update(pairwise(keys))
+        for key, group in zip(keys, (passage.group, *(item.group for item in passage.items)), strict=False):
+            spans[key] += passage.end - passage.start
+            groups.setdefault(key, set()).add(group)
+    between = {key: key[1].end - key[1].start - covered for key, covered in spans.items()}
+    own = dict(between)
+    for inner, around in outer.items():
+        own[around] -= between[inner]
+    return {key: own[key] // CHARACTERS_A_TOKEN + (len(groups[key]) - 1) * stub for key in own}
+
+
 @dataclass(slots=True)
 class Removals:
     """A set of passages to remove, with a count of the tokens that remain and an estimate of the stubs."""
@@ -151,9 +184,14 @@ class Removals:
     costs: StubCosts = FULL_STUBS
     chosen: set[int] = field(default_factory=set)
     _left: Counter[int] = field(init=False)
+    _left_in: Counter[ItemKey] = field(init=False)
+    _around: dict[ItemKey, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._left = Counter(item.number for row, item in enumerate(self.candidates) if row not in self.removed)
+        left = [candidate for row, candidate in enumerate(self.candidates) if row not in self.removed]
+        self._left = Counter(candidate.number for candidate in left)
+        self._left_in = Counter(key for candidate in left for key in candidate.items)
+        self._around = _around_items(self.candidates, self.costs.stub)
 
     def remove(self, row: int) -> None:
         """Remove the passage in this row."""
@@ -166,6 +204,8 @@ class Removals:
         self._left[number] -= 1
         if not self._left[number] and number in self.costs.frames:
             self.total -= self.costs.frames[number] + self.costs.stub - self.costs.gone
+        self._left_in.subtract(self.candidates[row].items)
+        self.total -= self._around_gone(row)
 
     def put_back(self, row: int, limit: int) -> None:
         """Keep the passage in this row after all, if the rest then has at most `limit` tokens."""
@@ -174,11 +214,17 @@ class Removals:
         total = self.total - (1 - joined) * self.costs.stub + joined + self.candidates[row].passage.tokens
         if not self._left[number] and number in self.costs.frames:
             total += self.costs.frames[number] + self.costs.stub - self.costs.gone
+        total += self._around_gone(row)
         if total <= limit:
             self.total = total
             self.removed.remove(row)
             self.chosen.remove(row)
             self._left[number] += 1
+            self._left_in.update(self.candidates[row].items)
+
+    def _around_gone(self, row: int) -> int:
+        """Return the tokens around the passages of the items that this passage is in and that have none left."""
+        return sum(self._around[key] for key in self.candidates[row].items if not self._left_in[key])
 
     def _share_stub(self, row: int, other: int) -> bool:
         first, second = self.candidates[row], self.candidates[other]
@@ -188,6 +234,8 @@ class Removals:
         """Return the chosen rows, without runs that free fewer tokens than their stub costs."""
         rows = set(self.chosen)
         for run in runs(self.removed, self._share_stub):
+            if any(not self._left_in[key] for key in self.candidates[run[0]].items):
+                continue
             number = self.candidates[run[0]].number
             cost = self.costs.stub if self._left[number] or number not in self.costs.frames else self.costs.gone
             if sum(self.candidates[row].passage.tokens for row in run) <= cost:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 
-from context_agent.pruning.blocks import SMALL_BUDGET, SMALLEST, TARGET, with_line_breaks
+from context_agent.pruning.blocks import SMALL_BUDGET, SMALLEST, TARGET, Item, with_line_breaks
 from context_agent.pruning.passages import LARGEST, Passage, cut, without
 from tests.support.conversations import TEXTS
 from tests.support.growth import seconds
@@ -110,6 +111,64 @@ def test_items_of_json_are_passages_and_large_ones_are_opened() -> None:
     assert {passage.form for passage in passages} == {"value", "string"}
     assert {passage.label for passage in passages if passage.form == "string"} == {"T1"}
     assert passages[1].text == BODY.strip()
+
+
+NODE = {f"label-{number}": "The quay of the north, behind the old crane." for number in range(3)}
+
+
+def _pods() -> list[dict[str, Any]]:
+    """Records of lists in lists, so large that they are divided."""
+    return [
+        {
+            "metadata": {"name": f"web-{pod}"},
+            "containers": [
+                {"image": f"shop:{part}", "arguments": [BODY.strip()] * 12, "limits": {"memory": f"{part} Mi"}} | NODE
+                for part in range(2)
+            ],
+        }
+        for pod in range(3)
+    ]
+
+
+def _stub(rows: list[int]) -> str:
+    return f"{len(rows)} gone"
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_item_without_remaining_passages_is_removed_as_a_whole(indent: int | None) -> None:
+    pods = _pods()
+    text = json.dumps({"kind": "list", "items": pods}, indent=indent)
+    passages = cut(text)
+    first, second, third = (_rows_in(passages, item) for item in _outer(passages))
+    assert min(len(first), len(second), len(third)) > 4
+    one = json.loads(without(text, passages, second, _stub))
+    assert one["items"] == [pods[0], f"{len(second)} gone", pods[2]]
+    # Neighbors that are removed as a whole share a stub.
+    two = json.loads(without(text, passages, [*first, *second], _stub))
+    assert two["items"] == [f"{len(first) + len(second)} gone", pods[2]]
+    # What is around a passage that remains stays, and so does an item beside an inner one that is removed.
+    kept = json.loads(without(text, passages, [*first[:-1], *third], _stub))["items"]
+    assert kept[0]["metadata"] == pods[0]["metadata"]
+    assert isinstance(kept[0]["containers"][0], str)
+    assert isinstance(kept[0]["containers"][1], dict)
+    assert kept[1:] == [pods[1], f"{len(third)} gone"]
+
+
+def _rows_in(passages: list[Passage], item: Item) -> list[int]:
+    return [row for row, passage in enumerate(passages) if item in passage.items]
+
+
+def _outer(passages: list[Passage]) -> list[Item]:
+    return list(dict.fromkeys(passage.items[-1] for passage in passages if passage.items))
+
+
+def test_an_item_of_a_list_inside_a_string_is_removed_as_a_whole() -> None:
+    pods = _pods()
+    text = json.dumps({"output": json.dumps(pods)})
+    passages = cut(text)
+    rows = _rows_in(passages, _outer(passages)[1])
+    pruned = json.loads(without(text, passages, rows, _stub))
+    assert json.loads(pruned["output"]) == [pods[0], f"{len(rows)} gone", pods[2]]
 
 
 def test_scalars_are_collected_and_a_small_object_is_one_passage() -> None:

@@ -872,6 +872,37 @@ def test_each_effort_has_its_own_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judged == ["fast", "careful", "thorough", "thorough"], "thorough is the default"
 
 
+@pytest.mark.parametrize("budget", [0.25, 0.1])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_of_a_list_of_nested_records_the_one_that_is_asked_for_stays(budget: float, indent: int | None) -> None:
+    """The text around the passages of all records together takes more than the budget."""
+    issues = [
+        {
+            "key": f"OPS-{number}",
+            "fields": {
+                "summary": f"Notice {number} of the harbor",
+                "status": {"name": "Open", "category": {"key": "new", "color": "yellow"}},
+                "assignee": {
+                    "name": f"person{number}",
+                    "mail": f"person{number}@harbor.example",
+                    "zone": "Europe/Oslo",
+                },
+                "description": f"The crane of pier {number} needs oil. " * 10,
+                "comments": [{"author": "Ana Berg", "body": f"I saw crane {number}. " * 10} for _ in range(3)],
+            },
+        }
+        for number in range(24)
+    ]
+    messages = rendered(
+        "openai", conversation(json.dumps({"issues": issues}, indent=indent), "done", user="Read OPS-17.")
+    )
+    pruned = ContextPruner(budget, effort="fast", prices=ALWAYS).prune(messages)
+    left = json.loads(next(message["content"] for message in pruned.messages if message["role"] == "tool"))["issues"]
+    assert pruned.report.outcome == "pruned"
+    assert 0.6 * budget < pruned.report.tokens_after / pruned.report.tokens_before <= budget
+    assert "OPS-17" in [issue["key"] for issue in left if isinstance(issue, dict)]
+
+
 PORTS = "\n".join(f"Port {row} of the harbor closes at {row % 24} o'clock, says notice {row}." for row in range(60))
 
 

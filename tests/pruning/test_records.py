@@ -152,7 +152,9 @@ def test_rows_are_labeled_with_the_names_of_their_columns(name: str) -> None:
 def test_a_large_record_is_cut_at_its_members_and_keeps_the_keys() -> None:
     record = {"id": 7, "title": "T", "summary": "It rained. " * 60, "steps": ["walk"] * 200, "log": "a b\n\n" * 900}
     text = json.dumps([record, record])
-    remaining = json.loads(without(text, passages := cut(text), range(len(passages)), stub))
+    passages = cut(text)
+    lasts = {len(passages) // 2 - 1, len(passages) - 1}
+    remaining = json.loads(without(text, passages, {*range(len(passages))} - lasts, stub))
     assert [list(item) for item in remaining] == [list(record)] * 2
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 
+from context_agent.pruning.blocks import Item
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.selection import Candidate, OwnWords, Removals, StubCosts, copies, refill, select
 
 COSTS = StubCosts(stub=10, gone=4)
+RESULT = ResultText(1, (), "c", "")
 
 
 def passages(*sizes: int, number: int = 0, group: int = 0) -> list[Candidate]:
@@ -128,6 +130,41 @@ def test_passages_that_are_no_larger_than_their_stub_stay(
     for row in (0, 1):
         removals.remove(row)
     assert removals.without_short_runs() == ({0, 1} if goes else set())
+
+
+def test_what_is_around_the_passages_of_an_item_is_removed_with_the_last_of_them() -> None:
+    inner, outer = Item(40, 200, 1), Item(0, 400, 2)
+    spans = [(60, 100, (inner, outer)), (120, 160, (inner, outer)), (240, 320, (outer,)), (400, 480, ())]
+    candidates = [
+        Candidate(Passage("x" * 7, start, end, group=group, tokens=(end - start) // 4, items=items), RESULT, 0, group)
+        for group, (start, end, items) in enumerate(spans)
+    ]
+    removals = Removals(candidates, set(), 120, COSTS)
+    totals = [removals.total]
+    for row in range(4):
+        removals.remove(row)
+        totals.append(removals.total)
+    freed = [before - after + COSTS.stub for before, after in pairwise(totals)]
+    # The inner item has 80 characters around its passages, and two stubs of which one remains. The outer one has 160
+    # more, and the stub of the third passage beside that of the inner item.
+    assert freed == [10, 10 + 20 + COSTS.stub, 20 + 40 + COSTS.stub, 20]
+    for row in reversed(range(4)):
+        removals.put_back(row, 1_000)
+    assert removals.total == 120
+
+
+def test_a_short_passage_goes_with_the_rest_of_its_item() -> None:
+    item = Item(0, 100, 2)
+    candidates = [
+        Candidate(Passage("x" * 7, 0, 40, group=1, tokens=10, items=(item,)), RESULT, 0, 0),
+        Candidate(Passage("y" * 7, 60, 80, group=2, tokens=1, items=(item,)), RESULT, 0, 1),
+        Candidate(Passage("z" * 7, 120, 180, group=3, tokens=15), RESULT, 0, 2),
+    ]
+    removals = Removals(candidates, set(), 26, COSTS)
+    removals.remove(1)
+    assert removals.without_short_runs() == set()
+    removals.remove(0)
+    assert removals.without_short_runs() == {0, 1}
 
 
 @pytest.mark.parametrize("gone", [set[int](), {5}])
