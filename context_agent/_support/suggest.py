@@ -33,11 +33,11 @@ def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
 def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a phrase such as `loss.cap was 4.0 and is 5.0` for each difference between two nested sets of settings.
 
-    Long values are cut.
+    Long values are cut to the part where they differ.
     """
     old, new = dict(flat_settings(before)), dict(flat_settings(now))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [f"{key} was {_shown(old.get(key))} and is {_shown(new.get(key))}" for key in keys]
+    return [f"{key} was {before} and is {now}" for key in keys for before, now in [_shown(old.get(key), new.get(key))]]
 
 
 def listed_changes(changes: Sequence[str]) -> str:
@@ -46,9 +46,19 @@ def listed_changes(changes: Sequence[str]) -> str:
     return ", ".join(changes[:LISTED_CHANGES]) + more
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
+def _shown(*values: Any) -> list[str]:
+    """Return the values as texts. Of long ones, the text begins shortly before they differ."""
+    texts = [repr(value) for value in values]
+    if max(map(len, texts)) <= MAX_VALUE:
+        return texts
+    characters = enumerate(zip(*texts, strict=False))
+    same = next((index for index, pair in characters if len({*pair}) > 1), min(map(len, texts)))
+    start = same - MAX_VALUE // 2 if same > MAX_VALUE // 2 else 0
+    parts = [text[start : start + MAX_VALUE] for text in texts]
+    return [
+        f"{'…' * (start > 0)}{part}{'…' * (start + len(part) < len(text))}"
+        for text, part in zip(texts, parts, strict=True)
+    ]
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -36,3 +36,14 @@ def test_a_message_on_changed_settings_stays_short() -> None:
     assert text.endswith("setting3 was 1 and is 2, and 5 more")
     assert len(text) < 300
     assert listed_changes(changes[1:2]) == "setting0 was 1 and is 2"
+
+
+def test_of_long_values_the_part_that_differs_is_shown() -> None:
+    prompt = "Find the passages. " * 100
+    (change,) = differing_settings({"prompt": f"{prompt}Rank them."}, {"prompt": f"{prompt}Read them. {prompt}"})
+    assert "Rank them.' and is …" in change
+    assert "Read them. Find" in change
+    assert len(change) < 200
+    (change,) = differing_settings({"prompt": prompt}, {"prompt": f"A{prompt}"})
+    assert change.startswith("prompt was 'Find the")
+    assert "and is 'AFind" in change

@@ -225,7 +225,7 @@ def with_missing_gold(tmp_path: Path) -> PreparedBenchmark:
 def test_shared_questions_are_refused(tmp_path: Path) -> None:
     benchmark = load_benchmark(str(native_folder(tmp_path)), data=tmp_path)
     leaky = prepare(replace(benchmark, train=benchmark.questions[:1]), cache=tmp_path / "cache")
-    with pytest.raises(DataError, match=r"train and test share 1 questions .dev-0. and 1 ids"):
+    with pytest.raises(DataError, match=r"train and test share 1 question .dev-0. and 1 id "):
         require_sound_data([leaky])
     require_sound_data([leaky], allow_leaks=True)
 

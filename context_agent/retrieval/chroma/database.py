@@ -210,8 +210,14 @@ def require_own_journal(folder: Path, copy: Path | None = None) -> None:
 
 
 @contextmanager
-def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
-    """Yield a read-only connection. It raises the same errors as `read_collection`."""
+def open_database(folder: Path, timeout: float, *, has_tables: bool = True) -> Iterator[sqlite3.Connection]:
+    """Yield a read-only connection. It raises the same errors as `read_collection`.
+
+    Args:
+        folder: The folder of the index.
+        timeout: Seconds to wait for a lock of another process.
+        has_tables: False if Chroma may not have made all tables yet.
+    """
     file = folder / DATABASE_FILE
     try:
         with file.open("rb") as stream:
@@ -237,7 +243,8 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
             steps = iter(range(0, _SPARE_STEPS + _STEPS_PER_BYTE * file.stat().st_size, _STEPS_AT_ONCE))
             database.set_progress_handler(lambda: next(steps, None) is None, _STEPS_AT_ONCE)
             _require_tables(database, file)
-            _require_begun(database, folder)
+            if has_tables:
+                _require_begun(database, folder)
             yield database
     except sqlite3.Error as error:
         name = str(getattr(error, "sqlite_errorname", ""))
@@ -254,7 +261,7 @@ def require_sound(folder: Path, copy: Path | None = None) -> None:
         folder: The folder of the index, for the error.
         copy: The folder with the database, if it is a copy.
     """
-    with open_database(copy or folder, BUSY_SECONDS) as database:
+    with open_database(copy or folder, BUSY_SECONDS, has_tables=False) as database:
         result = database.execute("pragma quick_check(1)").fetchone()[0]
     if result != "ok":
         raise _damaged(folder / DATABASE_FILE, result.replace("\n", " "))
