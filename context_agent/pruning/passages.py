@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import count, islice
 
 from context_agent.pruning import markup
 from context_agent.pruning.binary import binary_spans, is_binary
@@ -39,7 +39,7 @@ DEEPEST = 6
 """The most levels of nested values that are opened. A string that contains JSON counts as a level."""
 FEWEST_MEMBERS = 4
 """The fewest members of an object whose members may each be a record."""
-_LABELS = ("title", "name", "path", "file", "filename", "url", "id")
+_LABELS = ("title", "name", "path", "file", "filename", "url", "key", "id")
 """Members of a record that name it. They label the passages from its other members."""
 
 
@@ -350,14 +350,16 @@ class _Cutter:
         """Return the larger members of an object as passages.
 
         The small members are the frame that says what the larger ones belong to. They stay unless they are most of the
-        object. If an object has many records by name, it counts as a list of records. Each name is then removed with
-        its record.
+        object. The object's name, which may be in a single member such as `metadata`, labels the passages after the
+        names of the objects around it.
+
+        If an object has many records by name, it counts as a list of records. Each name is then removed with its
+        record.
         """
         sizes = self._sizes
-        titles = {run.string(member.key): member for member in members if member.key is not None}
-        label = next(
-            (said[:LONGEST_LABEL] for name in _LABELS if name in titles and (said := run.string(titles[name]))), label
-        )
+        own = self._name(run, members) or self._only_name(run, members)
+        if own not in label:
+            label = f"{label} {own}".strip()[:LONGEST_LABEL]
         large = [member for member in members if member.end - member.start > sizes.small]
         small = sum(member.end - member.first for member in members if member.end - member.start <= sizes.small)
         is_mapping = len(members) >= FEWEST_MEMBERS and 4 * sum(map(run.is_container, members)) >= 3 * len(members)
@@ -385,6 +387,18 @@ class _Cutter:
             passages += self._of_member(run, member, label or name, depth)
         collect()
         return passages
+
+    @staticmethod
+    def _name(run: Values, members: Sequence[Value]) -> str:
+        """Return the member of an object that names it. If there is none, return an empty string."""
+        named = {run.string(member.key): member for member in members if member.key is not None}
+        return next((said for name in _LABELS if name in named and (said := run.string(named[name]))), "")
+
+    def _only_name(self, run: Values, members: Sequence[Value]) -> str:
+        """Return the name of the only member that is an object with a name, or else an empty string."""
+        names = (self._name(run, run.parts(member)) for member in members if run.is_object(member))
+        first, second = (*islice(filter(None, names), 2), "", "")[:2]
+        return "" if second else first
 
     def _of_member(self, run: Values, member: Value, label: str, depth: int) -> list[Passage]:
         """Return the passages of a member whose key stays."""

@@ -109,7 +109,7 @@ def test_items_of_json_are_passages_and_large_ones_are_opened() -> None:
     passages = cut(text)
     assert passages[0].text == text[passages[0].start : passages[0].end]
     assert {passage.form for passage in passages} == {"value", "string"}
-    assert {passage.label for passage in passages if passage.form == "string"} == {"T1"}
+    assert {passage.label for passage in passages if passage.form == "string"} == {"hits T1"}
     assert passages[1].text == BODY.strip()
 
 
@@ -122,12 +122,20 @@ def _pods() -> list[dict[str, Any]]:
         {
             "metadata": {"name": f"web-{pod}"},
             "containers": [
-                {"image": f"shop:{part}", "arguments": [BODY.strip()] * 12, "limits": {"memory": f"{part} Mi"}} | NODE
+                {"name": f"part-{part}", "arguments": [BODY.strip()] * 12, "limits": {"memory": f"{part} Mi"}} | NODE
                 for part in range(2)
             ],
         }
         for pod in range(3)
     ]
+
+
+def test_passages_of_nested_records_have_the_names_of_all_of_them() -> None:
+    labels = {passage.label for passage in cut(json.dumps(_pods()))}
+    assert labels == {f"web-{pod} part-{part}" for pod in range(3) for part in range(2)}
+    fields = {"note": BODY * 8, "status": {"name": "Open"}, "reporter": {"name": "Ana", "about": BODY * 8}}
+    issue = {"key": "OPS-7", "fields": fields}
+    assert {passage.label for passage in cut(json.dumps([issue]))} == {"OPS-7", "OPS-7 Ana"}
 
 
 def _stub(rows: list[int]) -> str:
