@@ -22,10 +22,17 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from multiprocessing.resource_tracker import ensure_running
 from typing import Any, Protocol
 
 from context_agent._support.processes import environment
 from context_agent.errors import ContextAgentError
+
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""The environment in which Python starts without the working folder in its path.
+
+A new process first imports `multiprocessing`. The folder may come from someone else and contain a module of this name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +195,12 @@ class SentRequests:
             future.set_exception(error)
 
 
+def start_resource_tracker() -> None:
+    """Start the process in which `multiprocessing` counts semaphores and shared memory. If it runs, do nothing."""
+    with environment(SAFE_PATH):
+        ensure_running()
+
+
 def start_process(
     target: Callable[..., None],
     arguments: tuple[Any, ...],
@@ -216,7 +229,7 @@ def start_process(
         process: BaseProcess = context.Process(  # type: ignore[attr-defined]  # every context has it
             target=_run_child, args=(target, arguments, child_end), name=name, daemon=daemon
         )
-        with environment(variables or {}):
+        with environment({**SAFE_PATH, **(variables or {})}):
             process.start()
     except BaseException:
         pipe.close()

@@ -24,11 +24,10 @@ from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.resource_tracker import ensure_running
 from types import FrameType
 from typing import Any
 
-from context_agent._support.child_process import ParentPipe, start_process
+from context_agent._support.child_process import ParentPipe, start_process, start_resource_tracker
 from context_agent._support.extras import extra
 from context_agent._support.processes import THREAD_VARIABLES, available_cores, exit_reason
 from context_agent.errors import ConfigError, ContextAgentError
@@ -163,7 +162,7 @@ class ServerSupervisor:
             ConfigError: If the sockets for the calls between workers cannot be made.
             ContextAgentError: If a signal ends a worker before all of them listen.
         """
-        ensure_running()  # When `_start` calls it for the first time, it unblocks signals.
+        start_resource_tracker()  # When `_start` calls it for the first time, it unblocks signals.
         with ExitStack() as stack:
             self._bound, self._listeners = bound, call_listeners(self._count, stack)
             stack.callback(self._kill)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.child_process import start_resource_tracker
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.train.experimental.async_rollouts.weight_delta import (
     DIGEST_BYTES,
@@ -44,6 +45,7 @@ class WeightChannel:
             version: The name of the weights that both processes have.
         """
         self.path = path
+        start_resource_tracker()
         self.lock = context.Lock()
         self.version = context.Array("c", VERSION_BYTES, lock=False)
         self.version.value = version.encode()
