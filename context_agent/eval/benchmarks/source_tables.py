@@ -9,15 +9,16 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
-from context_agent._support.small_files import MAX_EXPANSION, parse_json, read_lines
+from context_agent._support.small_files import MAX_EXPANSION, parse_json, read_lines, require_files
 from context_agent.errors import DataError, MissingExtraError
+from context_agent.retrieval.loaders.parquet import produced
 
 SourceRow = Mapping[str, Any]
 LocatedRow = tuple[str, SourceRow]
@@ -30,6 +31,8 @@ _NAMES: Mapping[str, Mapping[int, tuple[str, ...]]] = {
 """The columns of a table without a header, by its role and the number of its columns."""
 _HEADER_NAMES = frozenset(["_id", "answer", "content", "id", "prompt", "query", "question", "text", "title", "url"])
 """Names of columns that show that the first line of a table is its header."""
+BATCH_ROWS = 64
+"""The number of rows of a parquet file in memory at a time."""
 MAX_FIELD_SIZE = 2**28
 """The most characters in a field of a CSV or TSV file."""
 
@@ -147,12 +150,13 @@ def read_rows(path: Path, problems: list[str], role: str = "") -> Iterator[Locat
             documents or questions needs no header.
 
     Raises:
-        DataError: If the file cannot be read.
+        DataError: If the file cannot be read, or if a packed file unpacks to far more than its size.
     """
     suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    require_files([path])
     try:
         if suffix == "parquet":
-            yield from _parquet(path)
+            yield from _parquet(path, _unpacked_limit(path))
             return
         reader = _READERS.get(suffix)
         if role == "qrels" and suffix in {"tsv", "txt"}:
@@ -163,7 +167,7 @@ def read_rows(path: Path, problems: list[str], role: str = "") -> Iterator[Locat
             formats = ", ".join([*_READERS, "parquet"])
             raise DataError(f"{path} has the unknown file format {suffix!r}. Convert it to one of {formats}.")
         is_packed = path.suffix == ".gz"
-        limit = MAX_EXPANSION * max(path.stat().st_size, 5_000) if is_packed else None
+        limit = _unpacked_limit(path) if is_packed else None
         with gzip.open(path) if is_packed else path.open("rb") as stream:
             yield from reader(path, cast("IO[bytes]", stream), limit, problems)
     except UnicodeDecodeError as error:
@@ -172,6 +176,16 @@ def read_rows(path: Path, problems: list[str], role: str = "") -> Iterator[Locat
         raise DataError(
             f"{path} cannot be read ({getattr(error, 'strerror', None) or error}). Download the file again."
         ) from error
+
+
+def _unpacked_limit(path: Path) -> int:
+    """Return the most bytes that a packed file may unpack to."""
+    return MAX_EXPANSION * max(path.stat().st_size, 5_000)
+
+
+def _check_unpacked(size: int, limit: int) -> None:
+    if size > limit:
+        raise ValueError(f"the file unpacks to more than {limit:,} bytes, {MAX_EXPANSION} times its size")
 
 
 def _jsonl(path: Path, stream: IO[bytes], limit: int | None, problems: list[str]) -> Iterator[LocatedRow]:
@@ -187,8 +201,8 @@ def _jsonl(path: Path, stream: IO[bytes], limit: int | None, problems: list[str]
 
 def _json(path: Path, stream: IO[bytes], limit: int | None, problems: list[str]) -> Iterator[LocatedRow]:
     text = stream.read(-1 if limit is None else limit + 1)
-    if limit is not None and len(text) > limit:
-        raise ValueError(f"the file unpacks to more than {limit:,} bytes, {MAX_EXPANSION} times its size")
+    if limit is not None:
+        _check_unpacked(len(text), limit)
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -223,27 +237,30 @@ def _tabbed(
     first = next(lines, "")
     cells = [cell.strip().strip('"').lower() for cell in first.split(delimiter)]
     header = names.get(len(cells)) if _HEADER_NAMES.isdisjoint(cells) else None
-    table = csv.DictReader(chain([first], lines), header, delimiter=delimiter)
-    for row in table:
-        if None in row:
+    table = csv.reader(chain([first], lines), delimiter=delimiter)
+    columns: Sequence[str] = next(table, ()) if header is None else header
+    for fields in table:
+        if len(fields) > len(columns):
             problems.append(f"{path}:{table.line_num}: the row has more fields than the header")
-            continue
-        yield f"{path}:{table.line_num}", row
+        elif fields:
+            yield f"{path}:{table.line_num}", dict(zip(columns, fields, strict=False))
 
 
-def _parquet(path: Path) -> Iterator[LocatedRow]:
+def _parquet(path: Path, limit: int) -> Iterator[LocatedRow]:
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
         raise MissingExtraError("pyarrow", "docs") from error
-    number = 0
+    number = size = 0
     try:
-        for batch in parquet.ParquetFile(path).iter_batches(batch_size=256):
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=BATCH_ROWS):
+            size += sum(map(produced, batch.columns))
+            _check_unpacked(size, limit)
             for row in batch.to_pylist():
                 number += 1
                 yield f"{path}:{number}", row
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise DataError(f"{path} is damaged after {number} rows ({error}). Download the file again.") from error
 
 

@@ -122,13 +122,13 @@ class _Unpacked:
 
 def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:
     """Yield the batch. If it is large, yield its rows one at a time."""
-    size = sum(_produced(column) for column in batch.columns)
+    size = sum(produced(column) for column in batch.columns)
     if size <= LARGEST_BATCH:
         unpacked.add(size)
         yield batch
         return
     for row in (batch.slice(index, 1) for index in range(batch.num_rows)):
-        size = sum(_produced(column) for column in row.columns)
+        size = sum(produced(column) for column in row.columns)
         unpacked.check_row(size)
         unpacked.add(size)
         yield row
@@ -147,7 +147,7 @@ def _python_rows(rows: RecordBatch) -> list[dict[str, Any] | Exception]:
         return [row for index in range(rows.num_rows) for row in _python_rows(rows.slice(index, 1))]
 
 
-def _produced(array: Array) -> int:
+def produced(array: Array) -> int:
     """Return the number of characters in an Arrow array's values, plus `TEXT_PER_VALUE` for each value."""
     import pyarrow as pa
     from pyarrow import compute
@@ -159,18 +159,18 @@ def _produced(array: Array) -> int:
     if isinstance(array, pa.DictionaryArray):
         lengths = compute.binary_length(array.dictionary) if _has_length(array.dictionary) else None
         if lengths is None:
-            return _produced(array.dictionary) * len(array)
+            return produced(array.dictionary) * len(array)
         return (compute.sum(lengths.take(array.indices)).as_py() or 0) + TEXT_PER_VALUE * len(array)
     if isinstance(array, pa.StructArray):
-        return TEXT_PER_VALUE * len(array) + sum(map(_produced, array.flatten()))
+        return TEXT_PER_VALUE * len(array) + sum(map(produced, array.flatten()))
     if isinstance(array, pa.MapArray):
         entries = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
         inner = [part.slice(entries[0], entries[1] - entries[0]) for part in (array.keys, array.items)]
-        return TEXT_PER_VALUE * len(array) + sum(map(_produced, inner))
+        return TEXT_PER_VALUE * len(array) + sum(map(produced, inner))
     if isinstance(
         array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray | pa.ListViewArray | pa.LargeListViewArray
     ):
-        return TEXT_PER_VALUE * len(array) + _produced(array.flatten())
+        return TEXT_PER_VALUE * len(array) + produced(array.flatten())
     characters = compute.sum(compute.binary_length(array)).as_py() if _has_length(array) else 0
     return (characters or 0) + TEXT_PER_VALUE * len(array)
 
