@@ -43,6 +43,15 @@ class LogContents:
     torn_bytes: int = 0
 
 
+def refuse_link(path: Path) -> None:
+    """Raise `ConfigError` if a log is a link.
+
+    In a folder from someone else, it could lead to any file. This file would get lines, or lose an incomplete last one.
+    """
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a symbolic link, but a log must be a regular file. Delete the link.")
+
+
 class AppendLog:
     """An append-only log, locked against other processes while it is open. Threads must not share it.
 
@@ -67,9 +76,7 @@ class AppendLog:
     def __init__(
         self, path: Path, *, checksum: bool = False, sync: bool = True, busy: ContextAgentError | None = None
     ) -> None:
-        if path.is_symlink():
-            # In a folder from someone else it could lead to any file, which would lose an incomplete last line.
-            raise ConfigError(f"{path} is a symbolic link, but a log must be a regular file. Delete the link.")
+        refuse_link(path)
         self.path = path
         self._checksum, self._sync = checksum, sync
         self._file: BinaryIO | None = None

@@ -22,7 +22,7 @@ from typing import Any
 
 from context_agent._support.atomic_files import replace_file
 from context_agent._support.journal import AppendLog, read_log
-from context_agent._support.small_files import MAX_BYTES, parse_json, read_json
+from context_agent._support.small_files import MAX_BYTES, files_in, parse_json, read_json, require_files
 from context_agent._support.suggest import differing_settings, listed_changes
 from context_agent.errors import ConfigError, CorpusLockedError, DataError
 
@@ -211,7 +211,10 @@ def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]
     Raises:
         ConfigError: If the folder has a run with other settings.
         CorpusLockedError: If another run is writing to the folder.
+        DataError: If the folder contains a link.
     """
+    # The run moves and deletes files in its folder. A link would lead it to files of another folder.
+    require_files(files_in(folder), links=False)
     busy = CorpusLockedError(f"another evaluation is writing to {folder}. Wait until it ends, or choose another --out.")
     with AppendLog(folder / RECORDS_FILE, busy=busy) as log:
         plain = json.loads(json.dumps(settings))

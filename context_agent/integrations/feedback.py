@@ -23,7 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import encode_line
+from context_agent._support.journal import encode_line, refuse_link
 from context_agent._support.locks import file_lock
 from context_agent._support.private_files import open_private
 from context_agent._support.question_files import Source, load_rows
@@ -131,7 +131,17 @@ class FeedbackLog:
     """The log of judgments in a folder of trajectories. Several threads and processes may use it at once."""
 
     def __init__(self, folder: str | Path) -> None:
+        """Read the log in a folder.
+
+        Args:
+            folder: The folder of the trajectories.
+
+        Raises:
+            ConfigError: If a file of the log is a link.
+        """
         self.folder = Path(folder)
+        for name in (JUDGMENTS_FILE, SERVED_FILE):
+            refuse_link(self.folder / name)
         self._judgments = LineIndex(self.folder / JUDGMENTS_FILE, _judgment_id)
         self._requests = LineIndex(self.folder / SERVED_FILE, _request_id, latest=MAX_REQUESTS)
 

@@ -18,6 +18,7 @@ from context_agent.synth_data.demonstrations.experts import oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.player import DemonstrationSettings
 from context_agent.synth_data.demonstrations.runs import make_demonstrations
+from context_agent.synth_data.demonstrations.selection import write_selection
 from context_agent.testing.documents import linked_documents
 from context_agent.testing.embedders import HashEmbedder
 from tests.support.tasks import task
@@ -43,3 +44,28 @@ def test_the_name_of_a_trajectory_leads_to_no_other_file(tmp_path: Path) -> None
     with pytest.raises(DataError, match="is not the name of a trajectory file"):
         play(run, replace(SETTINGS, filters=filters))
     assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["kept", "dropped", "new"])
+def test_a_link_in_the_folder_of_a_run_leads_to_no_other_folder(tmp_path: Path, name: str) -> None:
+    run, victims = tmp_path / "run", tmp_path / "victims"
+    victims.mkdir()
+    for victim in ("letter.txt", "draft.partial"):
+        victims.joinpath(victim).write_text("precious")
+    run.mkdir()
+    run.joinpath(name).symlink_to(victims)
+    with pytest.raises(DataError, match="is a link"):
+        play(run)
+    assert sorted(path.name for path in victims.iterdir()) == ["draft.partial", "letter.txt"]
+
+
+def test_the_list_of_a_selection_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
+    folder, victims = tmp_path / "selection", tmp_path / "victims"
+    victims.mkdir()
+    victims.joinpath("letter.txt").write_text("precious")
+    folder.mkdir()
+    folder.joinpath("kept").symlink_to(victims)
+    folder.joinpath("trajectories.jsonl").write_text('{"file": "letter.txt"}\n')
+    with pytest.raises(DataError, match="is a link"):
+        write_selection(folder, [], [], {})
+    assert victims.joinpath("letter.txt").read_text() == "precious"

@@ -14,10 +14,12 @@ from context_agent._support.journal import AppendLog, read_log
 from context_agent._support.question_files import load_questions
 from context_agent.cli.config_file import load_config
 from context_agent.errors import ConfigError, ContextAgentError, DataError, TrajectoryError
+from context_agent.eval.records import open_run
 from context_agent.eval.records import read_run as read_evaluation
 from context_agent.eval.scoring import load_prices
 from context_agent.harness.trajectory_file import read
 from context_agent.harness.trajectory_folder import is_trajectory
+from context_agent.integrations.feedback import FeedbackLog
 from context_agent.train.experimental.judge.calibration_check import check_calibration
 from context_agent.train.experimental.judge.rubric import load_rubric
 from context_agent.train.metrics_log import read_metrics
@@ -92,3 +94,23 @@ def test_no_log_is_written_through_a_link(tmp_path: Path, content: str | None) -
     with pytest.raises(ConfigError, match="is a symbolic link"), AppendLog(tmp_path / "log.jsonl") as log:
         log.append({"key": "q1"})
     assert (victim.read_text() if victim.exists() else None) == content
+
+
+@pytest.mark.parametrize("name", ["feedback.jsonl", "served.jsonl"])
+def test_no_judgment_is_written_through_a_link(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "trajectories"
+    folder.mkdir()
+    folder.joinpath(name).symlink_to(tmp_path / "victim")
+    with pytest.raises(ConfigError, match="is a symbolic link"):
+        FeedbackLog(folder)
+
+
+@pytest.mark.parametrize("name", ["unfinished", "unfinished/one/agent", "trajectories"])
+def test_a_link_in_the_folder_of_an_evaluation_leads_to_no_other_folder(tmp_path: Path, name: str) -> None:
+    run = tmp_path / "run"
+    link = run / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path)
+    with pytest.raises(DataError, match="is a link"), open_run(run, {"windows": [1]}, {}):
+        pass
+    assert not (run / "run.json").exists()

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from context_agent._support.small_files import parse_json
+from context_agent._support.small_files import files_in, parse_json, require_files
 from context_agent.errors import DataError
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data import stages
@@ -69,11 +69,13 @@ async def make_demonstrations(
         advance: A function that is called with the number of finished episodes and the total.
 
     Raises:
-        DataError: If there are no tasks.
+        DataError: If there are no tasks, or if the folder contains a link.
         ConfigError: If the folder was started with other settings.
     """
     if not tasks:
         raise DataError("there are no tasks to play. Pass a file with at least one task.")
+    # The run moves and deletes files in its folder. A link would lead it to files of another folder.
+    require_files(files_in(folder), links=False)
     player = EpisodePlayer(corpus, expert, folder / NEW, settings)
     out, inputs = folder / EPISODES, episode_rows(tasks, settings.rollouts)
     resumed, again = None, 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.atomic_files import replacing
-from context_agent._support.small_files import parse_json
+from context_agent._support.small_files import files_in, parse_json, require_files
 from context_agent.errors import ConfigError
 from context_agent.synth_data.demonstrations.runs import DROPPED, EPISODES, INDEX, KEPT, REPORT
 from context_agent.synth_data.json_files import write_json, write_rows
@@ -40,7 +40,9 @@ def write_selection(
 
     Raises:
         ConfigError: If `ctx1 synth trajectories` wrote the folder, or if two files have the same name.
+        DataError: If the folder contains a link.
     """
+    require_files(files_in(folder), links=False)
     if (folder / EPISODES).exists():
         raise ConfigError(
             f"{folder} contains the episodes of `ctx1 synth trajectories`, which would be mixed with the "

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.atomic_files import replacing
+from context_agent._support.atomic_files import replace_file, replacing
 from context_agent._support.question_files import question_of
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
@@ -138,10 +138,8 @@ def prepare(
         settings = verl_settings(run, location, dev=dev, trainer=trainer)
         loop = [{"name": AGENT, "_target_": LOOP_CLASS, "run": run.plain()}]
         # JSON is valid YAML.
-        (location / LOOP_FILE).write_text(json.dumps(loop, indent=1) + "\n", encoding="utf-8")
-        (location / SETTINGS_FILE).write_text(
-            f"# @package _global_\n{json.dumps(settings, indent=1)}\n", encoding="utf-8"
-        )
+        replace_file(location / LOOP_FILE, json.dumps(loop, indent=1) + "\n")
+        replace_file(location / SETTINGS_FILE, f"# @package _global_\n{json.dumps(settings, indent=1)}\n")
         return PreparedFolder(str(location), len(material.questions), rows, dev)
 
 
