@@ -794,6 +794,17 @@ def _entries(size: int) -> Iterator[HostileFile]:
         yield HostileFile(name, b"BEGIN:VCALENDAR\n" + body, attack)
 
 
+def _manual_pages(size: int) -> Iterator[HostileFile]:
+    name = b".Nm " + b"x" * (size // 2) + b"\n"
+    for stem, body, attack in (
+        ("names", name + repeated(b".Nm\n", size // 2), "a long name that every line repeats"),
+        ("tight", b".Sm off\n" + repeated(b"a\n", size), "lines that are joined without spaces"),
+        ("nested", b".Op " + repeated(b"Op ", size), "options inside each other"),
+        ("definitions", repeated(b".de x\n", size), "definitions that never end"),
+    ):
+        yield HostileFile(f"{stem}.1", b".Dd June 1, 2020\n" + body, f"a manual page of {attack}")
+
+
 _MAKERS: tuple[tuple[str, Callable[..., Iterator[HostileFile]]], ...] = (
     ("docx pptx xlsx epub", _archives),
     ("docx", _word_files),
@@ -811,5 +822,6 @@ _MAKERS: tuple[tuple[str, Callable[..., Iterator[HostileFile]]], ...] = (
     ("md rst ipynb txt", _texts),
     ("rtf", _rich_texts),
     ("ics vcf", _entries),
+    ("1", _manual_pages),
 )
 """The functions that make files, each with the kinds that it makes."""

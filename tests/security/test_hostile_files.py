@@ -118,6 +118,7 @@ def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) 
         ("soft.vcf", 200_000),
         ("speaker.ass", 400_000),
         ("mentions.json", 100_000),
+        ("tight.1", 400_000),
     ],
 )
 def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name: str, size: int) -> None:
@@ -132,7 +133,8 @@ def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name
 
 
 def test_what_a_file_yields_is_bounded_by_its_own_size(tmp_path: Path) -> None:
-    for name in ("text.parquet", "metadata.parquet", "list.parquet", "rows.jsonl.gz", "string.xlsx", "folder.html"):
+    packed = ("text.parquet", "metadata.parquet", "list.parquet", "rows.jsonl.gz", "string.xlsx")
+    for name in (*packed, "folder.html", "names.1"):
         file = hostile(name, MB)
         measured = cost(tmp_path, file)
         assert not measured.failure, name

@@ -72,6 +72,8 @@ _INLINE = frozenset(["Fl", "Fn", "Xr", *_NAMES])
 _CLOSING = frozenset(".,;:!?)]")
 LONGEST_DEFINITION = 500
 """The most lines of the definition of a macro or of a table's columns."""
+LONGEST_PROGRAM = 40
+"""The most characters of the name of a program that `.Nm` repeats. A page can repeat it in every line."""
 MOST_NESTED = 100
 """The most macros in a line that print marks around the rest of the line."""
 
@@ -168,10 +170,7 @@ class _Printer:
         if line[0].isspace():
             self._break()
         text = _plain(line.removesuffix("\\"))
-        if self._tight and self._words:
-            self._words[-1] += text
-        else:
-            self._words.append(text)
+        self._words.append(text if self._tight or not self._words else f" {text}")
         if self._tag and not self._whole_tag:
             self._break()
 
@@ -179,7 +178,8 @@ class _Printer:
         """Print the arguments of a request or a macro."""
         words = [(found[1] or "").replace('""', '"') or found[2] or "" for found in _ARGUMENT.finditer(rest)]
         if name == "Nm":
-            self._program = self._program or (words[0] if words else "")
+            if words and len(words[0]) <= LONGEST_PROGRAM:
+                self._program = self._program or words[0]
             words = words or [self._program]
         if name in _BREAKS or name in _HEADINGS:
             is_verbatim = True if name in _VERBATIM else False if name in _FILLED or name in _HEADINGS else None
@@ -189,7 +189,7 @@ class _Printer:
             return
         if name == "Sm":
             self._tight = words[:1] == ["off"]
-            self._words += [""] if self._tight and self._words else []  # a space before the first of these words
+            self._words += [" "] if self._tight and self._words else []  # a space before the first of these words
         self._tag = self._tag or name in {"IP", "TP", "TQ", "It"}
         self._whole_tag = name != "Xc" and (self._whole_tag or (name == "It" and "Xo" in words))
         if name == "Xc" and self._tag:
@@ -204,7 +204,7 @@ class _Printer:
     def _break(self) -> None:
         """End the line that is being filled."""
         if self._words:
-            self.done.append(" ".join(self._words))
+            self.done.append("".join(self._words))
             self._words, self._tag, self._whole_tag = [], False, False
 
 
