@@ -19,6 +19,8 @@ from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.player import DemonstrationSettings
 from context_agent.synth_data.demonstrations.runs import make_demonstrations
 from context_agent.synth_data.demonstrations.selection import write_selection
+from context_agent.synth_data.world.closed_world import make_world
+from context_agent.synth_data.world.files import write_world
 from context_agent.testing.documents import linked_documents
 from context_agent.testing.embedders import HashEmbedder
 from tests.support.tasks import task
@@ -69,3 +71,16 @@ def test_the_list_of_a_selection_deletes_nothing_behind_a_link(tmp_path: Path) -
     with pytest.raises(DataError, match="is a link"):
         write_selection(folder, [], [], {})
     assert victims.joinpath("letter.txt").read_text() == "precious"
+
+
+def test_the_unfinished_folder_of_a_world_is_no_link_to_another_folder(tmp_path: Path) -> None:
+    victims = tmp_path / "victims"
+    victims.mkdir()
+    for name in ("README.md", "letter.txt"):
+        victims.joinpath(name).write_text("precious")
+    tmp_path.joinpath(".world.partial").symlink_to(victims)
+    write_world(make_world(entities=60, seed=7), tmp_path / "world")
+    assert {path.name: path.read_text() for path in victims.iterdir()} == dict.fromkeys(
+        ("README.md", "letter.txt"), "precious"
+    )
+    assert (tmp_path / "world" / "world.json").exists()

@@ -41,6 +41,8 @@ def write_world(
     _check_folder(folder, force)
     target = folder.resolve()
     partial = target.with_name(f".{target.name}.partial")
+    if partial.is_symlink():
+        partial.unlink()  # the folder that it leads to is someone else's
     shutil.rmtree(partial, ignore_errors=True)
     try:
         about = _write_files(world, partial, report)
