@@ -24,6 +24,13 @@ _RST_HEADING = re.compile(
     re.MULTILINE,
 )
 """A title with a line of punctuation below it, or with such lines above and below it."""
+_TEXT_HEADING = re.compile(
+    r"\A(?:[ \t]*\n|\.\. [^\n]*\n)*+"
+    r"(?:([=\-~^*#+])\1{2,199}+\n[ \t]*)?([\w`:][^\n]{0,149})\n([=\-~^*#+])\3{2,199}+[ \t]*(?:\n|\Z)"
+)
+"""An underlined first line of plain text. Only blank lines and directives of reStructuredText may precede it."""
+UNDERLINE_SLACK = 2
+"""The most characters by which the underline of a title is shorter than the title. AsciiDoc allows as many."""
 _RST_MARKS = re.compile(r"(?::[a-z][a-z:]{0,30}:(?=`))?``?[!~]?")
 """The marks of code and of names in a title, such as :mod:`!json`."""
 TITLE_SEARCH_CHARACTERS = 16_384
@@ -31,7 +38,7 @@ TITLE_SEARCH_CHARACTERS = 16_384
 
 
 def read_text(reading: Reading) -> Iterator[Document]:
-    """Yield the unchanged text, titled by the file's name.
+    """Yield the unchanged text, titled by its first line if that is underlined, or else by the file's name.
 
     The messages of a chat of WhatsApp are sections. So are the notes that Anki exports.
     """
@@ -40,7 +47,17 @@ def read_text(reading: Reading) -> Iterator[Document]:
         yield read_anki(reading, unix_lines(text))
         return
     chat = conversation(reading, read_turns(unix_lines(text)))
-    yield chat or document(reading, text)
+    yield chat or document(reading, text, text_title(unix_lines(text[:TITLE_SEARCH_CHARACTERS])))
+
+
+def text_title(text: str) -> str:
+    """Return the underlined first line of a plain text. If the first line is not underlined, return ""."""
+    found = _TEXT_HEADING.match(text)
+    if found is None:
+        return ""
+    title = found[2].rstrip()
+    underlined = len(found[0].rstrip().rpartition("\n")[2])
+    return _RST_MARKS.sub("", title) if underlined + UNDERLINE_SLACK >= len(title) else ""
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:
