@@ -1,5 +1,7 @@
 """The reader of JSON files. A conversation or a record of a list is a document. Any other value is one document.
 
+The large values inside such a document are sections, titled by their keys.
+
 Servers send a list of records inside an object, with the number of records and other facts around it.
 
 If a file is not valid JSON, for example because it has comments, it is read as plain text.
@@ -16,7 +18,9 @@ from typing import Any
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.chat_exports import chats_in, format_of
 from context_agent.retrieval.loaders.conversations import is_conversation, nothing_said, read_conversation
-from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
+from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.json_outline import json_sections
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document, one_line
 from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, fields_text, from_row, has_text, json_lines
 from context_agent.retrieval.loaders.slack import remember_users
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, is_generated
@@ -81,7 +85,18 @@ def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
     else:
         long = len(raw) > LONG_LINES * (raw.count("\n") + 1)
         escaped = r"\u" in raw  # words with escapes inside are not found
-        yield document(reading, json_lines(value) if long or escaped else raw, PurePath(reading.path).name)
+        text = unix_lines(json_lines(value) if long or escaped else raw)
+        title = _stated_title(value) or PurePath(reading.path).name
+        yield document(reading, text, title, sections=json_sections(text, title))
+
+
+def _stated_title(value: Any) -> str:
+    """Return the title of a schema or of the description of an API. If there is none, return an empty string."""
+    if not isinstance(value, dict):
+        return ""
+    places = value, value.get("info")
+    titles = (place.get("title") for place in places if isinstance(place, dict))
+    return next((one_line(title) for title in titles if isinstance(title, str) and title.strip()), "")
 
 
 def _enclosed(value: Any) -> tuple[list[Any], list[dict[str, Any]]] | None:

@@ -48,7 +48,11 @@ LICENSE = '.\\" Redistribution and use are permitted.\n' * 90
         ("gate.1", ".TH GATE 1\n.SH NAME\n.B gate\n.SH X\nNo\n", "gate.1"),
         ("a.adoc", "No heading.\n", "a.adoc"),
         ("a.conf", "= Brasko Weir\n", "a.conf"),
-        ("4.2.txt", ".. _weir:\n\n=================\nBrasko Weir 4.2\n=================\n\nIt holds.\n", "Brasko Weir 4.2"),
+        (
+            "4.2.txt",
+            ".. _weir:\n\n=================\nBrasko Weir 4.2\n=================\n\nIt holds.\n",
+            "Brasko Weir 4.2",
+        ),
         ("4.2.txt", "Brasko Weir\n---------\nIt holds.\n", "Brasko Weir"),
         ("4.2.txt", "\n:mod:`weir`\n===========\nIt holds.\n", "weir"),
         ("4.2.txt", "It holds.\n\nBrasko Weir\n===========\n", "4.2"),

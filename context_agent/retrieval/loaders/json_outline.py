@@ -1,0 +1,53 @@
+"""The large values inside a JSON file, which are its sections."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from context_agent.retrieval.loaders.content_lines import MAX_ENTRIES, MAX_LABEL
+from context_agent.retrieval.loaders.reading import one_line, storable
+from context_agent.types import Section
+
+LEAST_VALUE = 400
+"""The fewest characters of a value that is a section. Smaller values stay with those around them."""
+MAX_KEYS = 8
+"""The most levels of keys that a section is named by, and the most levels of sections inside each other."""
+_TOKEN = re.compile(r'"((?:[^"\\]++|\\.?)*+)(?:"(\s*+:)?|\Z)|([\[{])|[\]}]', re.DOTALL)
+
+
+def json_sections(text: str, name: str) -> tuple[Section, ...]:
+    """Return the large objects and lists in a JSON text, titled by the keys that lead to them.
+
+    The first section is the whole text, so a short text stays one chunk. A text without large values has no sections.
+
+    Args:
+        text: A valid JSON text.
+        name: The name with which the titles begin.
+    """
+    found: list[Section] = []
+    path: list[str] = []
+    opened: list[tuple[int, str | None]] = []
+    """Where each open object or list begins, with its key. A value in a list has none."""
+    start, key = 0, None
+    for token in _TOKEN.finditer(text):
+        if token[3]:
+            opened.append((start if key is not None else token.start(), key))
+            if key is not None:
+                path.append(key)
+            key = None
+        elif token[1] is None:
+            begin, own = opened.pop()
+            if own is not None:
+                if len(path) <= MAX_KEYS and token.end() - begin >= LEAST_VALUE:
+                    found.append(
+                        Section(begin, token.end(), one_line(storable(f"{name}: {'.'.join(path)}"))[:MAX_LABEL])
+                    )
+                path.pop()
+            key = None
+        elif token[2]:
+            start, key = token.start(), json.loads(f'"{token[1]}"')
+        else:
+            key = None
+    found.sort(key=lambda section: section.start)
+    return (Section(0, len(text), name), *found[:MAX_ENTRIES]) if found else ()
