@@ -63,6 +63,13 @@ _CHANGELOGS = frozenset({"changelog", "changes"})
 """The names of lists of changes. Programs write them from what people wrote."""
 _MAIL_INDEX = "// <!-- <mdb:mork:z"
 """The beginning of an index that Thunderbird keeps beside each mailbox."""
+INDEX_FILES = frozenset({"search_index.json", "searchindex.js"})
+"""Names of the indexes that generators of documentation write for the search in a browser. They repeat the pages."""
+_PAGE_INDEX = re.compile(
+    r'\s*+(?:var (?:NAVTREE\w{0,20}|searchData)\s*+=|var \w{1,300} =\n\[\n {4}\[ "|<map (?:id|name)='
+    r"|(?:member|module|package|tag|type)SearchIndex ?=|[0-9a-f]{32,128}\s*+\Z)"
+)
+"""The beginning of an index of pages that Doxygen or Javadoc writes for a browser, and a file of one checksum."""
 _SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
 LEAST_MINIFIED = 1_000
 """The fewest characters of a text that may be minified. A shorter text costs little."""
@@ -141,7 +148,7 @@ def is_generated(path: str, text: str) -> bool:
     name = PurePath(path).name
     if name in LOCK_FILES or name.endswith((".lock", ".lockfile")):
         return True
-    if text.startswith(_MAIL_INDEX):
+    if text.startswith(_MAIL_INDEX) or name in INDEX_FILES or _PAGE_INDEX.match(text):
         return True
     if name.endswith(".map") and _SOURCE_MAP.match(text):
         return True
