@@ -10,12 +10,14 @@ import unicodedata
 from collections.abc import Mapping
 from pathlib import PurePath
 
+from context_agent.retrieval.loaders.catalogs import catalog_language, catalog_text
 from context_agent.retrieval.loaders.manual_pages import is_manual_page, manual_text, manual_title
 
 TITLE_SEARCH_CHARACTERS = 16_384
 """The number of characters at the beginning of a file in which its title is searched."""
 LONGEST_ESCAPED_TITLE = 1_000
 _LATEX = (".bib", ".bst", ".cls", ".ltx", ".sty", ".tex")
+_CATALOGS = (".po", ".pot")
 _ASCIIDOC = re.compile(r"^[=#] (\S[^\n]*)", re.MULTILINE)
 _WIKI = re.compile(r"^={1,6}([^=\n]+)=", re.MULTILINE)
 _TITLES: Mapping[str, tuple[re.Pattern[str], ...]] = {
@@ -61,11 +63,16 @@ _UNICODE = re.compile(r"(?:\\u[0-9a-fA-F]{4})++")
 
 
 def readable_text(path: str, text: str) -> str:
-    """Return the text of a file with the letters that its escapes stand for, and of a manual page without macros."""
+    """Return the text of a file with the letters that its escapes stand for.
+
+    A manual page is returned without macros, and a catalog of translations without keywords.
+    """
     extension = PurePath(path).suffix.lower()
     if extension in _LATEX:
         text = _LETTER.sub(_letter, _ACCENT.sub(_accented, text))
         return _CAPITAL.sub(r"\1", text) if extension == ".bib" else text
+    if extension in _CATALOGS:
+        return catalog_text(text)
     if extension == ".properties":
         return _UNICODE.sub(_unescaped, text)
     if is_manual_page(text) and (printed := manual_text(text)).strip():
@@ -80,6 +87,9 @@ def stated_title(path: str, text: str) -> str:
         head = readable_text(path, head)
         found = next((found for pattern in _LATEX_TITLES if (found := pattern.search(head))), None)
         return latex_argument(head[found.end() :][:LONGEST_ESCAPED_TITLE]) if found else ""
+    if extension in _CATALOGS:
+        language = catalog_language(text)
+        return f"{path} ({language})" if language else path
     if is_manual_page(text):
         return manual_title(text)
     patterns = _TITLES.get(extension, ())

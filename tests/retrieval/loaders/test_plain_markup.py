@@ -46,6 +46,9 @@ LICENSE = '.\\" Redistribution and use are permitted.\n' * 90
         ("gate.1", ".Dd May 3, 2024\n.Sh BEZEICHNUNG\n.Nm gate ,\n.Nm sluice\n.Nd opens\n", "gate - opens"),
         ("gate.1", f'{LICENSE}.TH GATE 1\n.SH 名前\n.\\" x\n.PP\ngate \\- 開く\n.SH X\nNo\n', "gate - 開く"),
         ("gate.1", ".TH GATE 1\n.SH NAME\n.B gate\n.SH X\nNo\n", "gate.1"),
+        ("de.po", 'msgid ""\nmsgstr ""\n"Language-Team: German (https://example.org)\\n"\n', "de.po (German)"),
+        ("de.po", 'msgid ""\nmsgstr ""\n"Language-Team: \\n"\n"Language: pt_BR\\n"\n', "de.po (pt_BR)"),
+        ("a.pot", 'msgid ""\nmsgstr ""\n"Language-Team: LANGUAGE <LL@li.org>\\n"\n', "a.pot"),
         ("a.adoc", "No heading.\n", "a.adoc"),
         ("a.conf", "= Brasko Weir\n", "a.conf"),
         (
@@ -88,3 +91,42 @@ def test_the_fonts_of_a_manual_page_are_not_part_of_its_words(tmp_path: Path) ->
 def test_dialects_of_markdown_have_front_matter(tmp_path: Path, name: str) -> None:
     document = only(tmp_path / name, '---\ntitle: "Brasko Weir"\nyear: 1901\n---\n\n## Gates\n')
     assert (document.title, document.text, document.metadata["year"]) == ("Brasko Weir", "## Gates\n", 1901)
+
+
+CATALOG = r"""# Translators:
+# Lena Ortiz, 2024
+msgid ""
+msgstr ""
+"Language: de\n"
+"Content-Type: text/plain; charset=UTF-8\n"
+
+#. the main gate
+#: src/weir.c:12
+#, c-format
+msgctxt "lock"
+msgid "The gate of %s "
+"\"opens\"."
+msgstr "Das Tor von %s"
+" \"öffnet\"."
+# one or many
+msgid "gate"
+msgid_plural "gates"
+msgstr[0] "Tor"
+msgstr[1] "Tore"
+msgid "Weir"
+msgstr "Weir"
+
+no catalog
+#~ msgid "sluice"
+#~ msgstr "Schleuse"
+"""
+
+
+def test_a_catalog_of_translations_is_read_as_messages(tmp_path: Path) -> None:
+    assert only(tmp_path / "de.po", CATALOG).text.split("\n\n") == [
+        "Translators:\nLena Ortiz, 2024\nLanguage: de\nContent-Type: text/plain; charset=UTF-8",
+        'the main gate\nlock\nThe gate of %s "opens".\nDas Tor von %s "öffnet".',
+        "one or many\ngate\ngates\nTor\nTore",
+        "Weir",
+        "no catalog",
+    ]
