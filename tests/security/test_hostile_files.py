@@ -391,3 +391,10 @@ def test_texts_of_every_arrow_type_are_counted(tmp_path: Path, kind: str) -> Non
     report = LoadReport()
     assert sum(len(document.text) for document in load(tmp_path / "a.parquet", report=report)) <= 20 * MB
     assert "unpacks to more than 200 times its size" in report.notices[-1].reason
+
+
+def test_the_title_above_a_table_is_shortened_because_every_row_repeats_it(tmp_path: Path) -> None:
+    rows = b"".join(b"%d,2\n" % number for number in range(2_000))
+    documents, _ = read(tmp_path / "a.csv", b"x" * 999 + b"\n\na,b\n" + rows)
+    assert len(documents) == 2_000
+    assert sum(len(document.title) for document in documents) <= 64 * len(rows)

@@ -36,6 +36,8 @@ SAMPLE_LINES = 30
 """The number of first lines in which the delimiter and the header are searched."""
 FIRST_YEAR, LAST_YEAR = 1_000, 2_999
 """The numbers that may name a column."""
+LONGEST_TABLE_TITLE = 200
+"""The most characters of the title above a table. The title is repeated in each row."""
 MOST_COLUMNS = 10_000
 """The most columns of a table."""
 
@@ -195,7 +197,7 @@ def _parsed(bounded: _RowLines, table: _csv.Reader) -> Iterator[list[str]]:
 def _title(rows: Iterable[list[str]]) -> str:
     """Return the words above a header on one line."""
     cells = (cell for row in rows for cell in row if cell.strip())
-    return one_line(storable(", ".join(map(str.strip, cells))))
+    return one_line(storable(", ".join(map(str.strip, cells))))[:LONGEST_TABLE_TITLE]
 
 
 def _from_table(
