@@ -113,18 +113,20 @@ CSV file, or rows of a table with bars.
 
 
 class Item(NamedTuple):
-    """An item of a list that is divided into passages. If all of them are removed, one stub replaces the item.
+    """A record of a list that is divided into passages. If all of them are removed, one stub replaces the record.
 
     Attributes:
         start: The offset where it begins in the result's text.
         end: The offset after it in the result's text.
         group: The number of the group of its list. Neighbors in one group can share a stub.
+        form: The form in which it is written: an item of a list, a member of an object, or an XML element.
         strings: The number of JSON strings that it is nested in.
     """
 
     start: int
     end: int
     group: int
+    form: Form = "value"
     strings: int = 0
 
 
@@ -144,7 +146,7 @@ class Passage:
         cells: The number of cells in a row of its table.
         delimiter: The delimiter of its table.
         binary: True if it is encoded text or minified code.
-        items: The items of lists that it is a part of, the innermost first.
+        items: The records of lists that it is a part of, the innermost first.
     """
 
     text: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from xml.parsers import expat
 
 _TOKEN = re.compile(
@@ -13,6 +14,7 @@ _TOKEN = re.compile(
     re.S,
 )
 _START = re.compile(r"^[ \t]*+<(?:\?xml|[A-Za-z_])", re.M)
+_ATTRIBUTE = re.compile(r"\b([a-z]++)\s*+=\s*+(\"[^\"<]*+\"|'[^'<]*+')")
 _DECLARATION = re.compile(r"<!(?:DOCTYPE|ENTITY)")
 
 
@@ -80,8 +82,22 @@ def _root(text: str, start: int, end: int) -> Element | None:
     return root
 
 
-def texts(element: Element, names: tuple[str, ...], text: str) -> Iterator[str]:
-    """Yield the texts of the children with these names."""
-    for child in element.children:
-        if child.name.lower() in names and not child.children:
-            yield text[child.inner : child.inner_end].strip()
+def name(element: Element, names: tuple[str, ...], text: str) -> str:
+    """Return what names an element: an attribute with one of these names, or the text of such a child.
+
+    If neither exists, the only child that has a name gives it, such as `<metadata>`. If there is none, return an empty
+    string.
+    """
+    own = _own_name(element, names, text)
+    if own:
+        return own
+    first, second = (*islice(filter(None, (_own_name(child, names, text) for child in element.children)), 2), "", "")[:2]
+    return "" if second else first
+
+
+def _own_name(element: Element, names: tuple[str, ...], text: str) -> str:
+    said = {key: quoted[1:-1] for key, quoted in reversed(_ATTRIBUTE.findall(text, element.start, element.inner))}
+    for child in reversed(element.children):
+        if not child.children and (inner := text[child.inner : child.inner_end].strip()):
+            said.setdefault(child.name.lower(), inner)
+    return next((said[it] for it in names if it in said), "")

@@ -220,7 +220,9 @@ class _Cutter:
     def _of_elements(self, element: markup.Element, label: str, depth: int = 0) -> list[Passage]:
         """Return the child elements as passages. Large elements are opened."""
         text, sizes = self._text, self._sizes
-        label = next(markup.texts(element, _LABELS, text), label)[:LONGEST_LABEL]
+        own = markup.name(element, _LABELS, text)
+        if own not in label:
+            label = f"{label} {own}".strip()[:LONGEST_LABEL]
         group = next(self._groups)
         if not element.children:
             return self._of_leaf(element.inner, element.inner_end, label)
@@ -240,7 +242,8 @@ class _Cutter:
                 collect()
                 opened = self._of_elements(child, label, depth + 1)
                 if 2 * _covered(opened) >= size:
-                    passages += opened
+                    record = Item(child.start, child.end, group, "element")
+                    passages += self._inside(record, opened) if is_list else opened
                     continue
             if is_list or size > sizes.small:
                 spans.append((child.start, child.end))
@@ -335,14 +338,17 @@ class _Cutter:
                 covered = _covered(opened)
                 if 2 * covered >= size:
                     collect(small)
-                    if size - covered > sizes.small:
-                        own = Item(item.start, item.end, group)
-                        opened = [replace(passage, items=(*passage.items, own)) for passage in opened]
-                    passages += opened
+                    passages += self._inside(Item(item.start, item.end, group), opened)
                     continue
             spans.append((item.start, item.end))
         collect(small)
         return passages
+
+    def _inside(self, item: Item, passages: list[Passage]) -> list[Passage]:
+        """Return the passages of a record as parts of it. If little is around them, return them unchanged."""
+        if item.end - item.start - _covered(passages) <= self._sizes.small:
+            return passages
+        return [replace(passage, items=(*passage.items, item)) for passage in passages]
 
     def _of_members(
         self, run: Values, members: Sequence[Value], label: str, depth: int, *, keys_stay: bool
@@ -354,7 +360,7 @@ class _Cutter:
         names of the objects around it.
 
         If an object has many records by name, it counts as a list of records. Each name is then removed with its
-        record.
+        record, and labels the parts of a large record.
         """
         sizes = self._sizes
         own = self._name(run, members) or self._only_name(run, members)
@@ -384,7 +390,15 @@ class _Cutter:
                     spans.append((member.first, member.end))
                 continue
             collect()
-            passages += self._of_member(run, member, label or name, depth)
+            if not is_mapping:
+                passages += self._of_member(run, member, label or name, depth)
+                continue
+            opened = self._of_member(run, member, f"{label} {name}".strip()[:LONGEST_LABEL], depth)
+            if keys_stay:
+                record = Item(member.start, member.end, next(self._groups))
+            else:
+                record = Item(member.first, member.end, group, "member")
+            passages += self._inside(record, opened)
         collect()
         return passages
 
@@ -435,7 +449,10 @@ class _Cutter:
                 form="string" if passage.form == "text" else passage.form,
                 group=passage.group or group,
                 strings=passage.strings + 1,
-                items=tuple(Item(offset(it.start), offset(it.end), it.group, it.strings + 1) for it in passage.items),
+                items=tuple(
+                    it._replace(start=offset(it.start), end=offset(it.end), strings=it.strings + 1)
+                    for it in passage.items
+                ),
             )
             for passage in inner
         ]
@@ -501,7 +518,7 @@ def gaps(passages: Sequence[Passage], removed: Iterable[int]) -> list[Gap]:
         if item is None:
             gap = Gap([row], passage.start, passage.end, passage, passage.group)
         else:
-            gap = Gap([row], item.start, item.end, replace(passage, form="value", strings=item.strings), item.group)
+            gap = Gap([row], item.start, item.end, replace(passage, form=item.form, strings=item.strings), item.group)
         if found and found[-1].rows[-1] == row - 1 and found[-1].group == gap.group:
             found[-1].rows.append(row)
             found[-1].end = gap.end
