@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from xml.parsers import expat
@@ -91,7 +90,8 @@ def name(element: Element, names: tuple[str, ...], text: str) -> str:
     own = _own_name(element, names, text)
     if own:
         return own
-    first, second = (*islice(filter(None, (_own_name(child, names, text) for child in element.children)), 2), "", "")[:2]
+    inner = filter(None, (_own_name(child, names, text) for child in element.children))
+    first, second = (*islice(inner, 2), "", "")[:2]
     return "" if second else first
 
 

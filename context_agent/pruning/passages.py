@@ -9,6 +9,7 @@ parse, because a stub replaces a whole record, row or element. The hunks of a di
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,7 @@ from context_agent.pruning.blocks import (
     with_line_breaks,
 )
 from context_agent.pruning.diffs import FileDiff, diffs
+from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.records import Value, Values, value_runs
 from context_agent.pruning.tables import Table, tables
 from context_agent.pruning.terminal import PlainText, without_escapes
@@ -41,6 +43,10 @@ FEWEST_MEMBERS = 4
 """The fewest members of an object whose members may each be a record."""
 _LABELS = ("title", "name", "path", "file", "filename", "url", "key", "id")
 """Members of a record that name it. They label the passages from its other members."""
+
+
+Run = Values | Outline
+"""Consecutive values of one text."""
 
 
 def cut(text: str, *, as_json: bool = False, budget: int | None = None) -> list[Passage]:
@@ -106,6 +112,8 @@ class _Cutter:
     def _parts(self) -> list[tuple[int, int, Callable[[str], list[Passage]]]]:
         """Return the spans that are not plain text, each with the function that cuts it."""
         text = self._text
+        if len(text) > self._sizes.target and (outlined := outline(text)) is not None:
+            return [(outlined.start, outlined.end, partial(self._of_run, outlined))]
         parts: list[tuple[int, int, Callable[[str], list[Passage]]]] = [
             (files[0].start, files[-1].end, partial(self._of_diff, files)) for files in diffs(text)
         ]
@@ -235,12 +243,15 @@ class _Cutter:
             spans.clear()
 
         is_list = depth == 0 or len(element.children) >= FEWEST_MEMBERS
+        tags = Counter(child.name for child in element.children if child.children)
         for child in element.children:
             size = child.end - child.start
             is_wrapper = size > sizes.small and len(child.children) > 1 and all(it.children for it in child.children)
             if (size > sizes.largest or is_wrapper) and depth < DEEPEST:
                 collect()
-                opened = self._of_elements(child, label, depth + 1)
+                is_distinct = tags[child.name] == 1 and len(tags) > 1
+                own = f"{label} {child.name}".strip()[:LONGEST_LABEL] if is_distinct else label
+                opened = self._of_elements(child, own, depth + 1)
                 if 2 * _covered(opened) >= size:
                     record = Item(child.start, child.end, group, "element")
                     passages += self._inside(record, opened) if is_list else opened
@@ -267,7 +278,7 @@ class _Cutter:
             for first, last, own in text_spans(inner, self._sizes)
         ]
 
-    def _of_run(self, run: Values, label: str, *, keys_stay: bool = False) -> list[Passage]:
+    def _of_run(self, run: Run, label: str, *, keys_stay: bool = False) -> list[Passage]:
         """Split a series of consecutive values, such as the lines of a JSONL text, into passages and return them.
 
         A single value is a series of one.
@@ -290,7 +301,7 @@ class _Cutter:
         own = self._text[value.start : value.end] if text is None else without_escapes(text)
         return Passage(own, value.start, value.end, label, "value", next(self._groups), binary=binary)
 
-    def _is_record(self, run: Values, value: Value) -> bool:
+    def _is_record(self, run: Run, value: Value) -> bool:
         """Return True if a value is kept or removed as a whole.
 
         Such a value is not large, and it is not a list of records.
@@ -304,7 +315,7 @@ class _Cutter:
         is_list = sum(map(run.is_container, parts)) > 1 and not run.is_object(value)
         return not is_list and all(self._is_record(run, part) for part in parts)
 
-    def _opened(self, run: Values, value: Value, label: str, depth: int, *, keys_stay: bool = False) -> list[Passage]:
+    def _opened(self, run: Run, value: Value, label: str, depth: int, *, keys_stay: bool = False) -> list[Passage]:
         """Return the passages inside a value."""
         if run.is_string(value):
             return self._of_string(run, value, label)
@@ -315,7 +326,7 @@ class _Cutter:
             return self._of_items(run, parts, label, depth)
         return self._of_members(run, parts, label, depth, keys_stay=keys_stay)
 
-    def _of_items(self, run: Values, items: Sequence[Value], label: str, depth: int) -> list[Passage]:
+    def _of_items(self, run: Run, items: Sequence[Value], label: str, depth: int) -> list[Passage]:
         """Return the items of a list as passages.
 
         A record becomes one passage. Scalars and tiny records are joined. An item that is too large is divided into
@@ -351,13 +362,13 @@ class _Cutter:
         return [replace(passage, items=(*passage.items, item)) for passage in passages]
 
     def _of_members(
-        self, run: Values, members: Sequence[Value], label: str, depth: int, *, keys_stay: bool
+        self, run: Run, members: Sequence[Value], label: str, depth: int, *, keys_stay: bool
     ) -> list[Passage]:
         """Return the larger members of an object as passages.
 
         The small members are the frame that says what the larger ones belong to. They stay unless they are most of the
         object. The object's name, which may be in a single member such as `metadata`, labels the passages after the
-        names of the objects around it.
+        names of the objects around it. The key of a large member labels its passages if another member is large, too.
 
         If an object has many records by name, it counts as a list of records. Each name is then removed with its
         record, and labels the parts of a large record.
@@ -369,6 +380,7 @@ class _Cutter:
         large = [member for member in members if member.end - member.start > sizes.small]
         small = sum(member.end - member.first for member in members if member.end - member.start <= sizes.small)
         is_mapping = len(members) >= FEWEST_MEMBERS and 4 * sum(map(run.is_container, members)) >= 3 * len(members)
+        has_siblings = sum(map(run.is_container, large)) > 1
         if keys_stay:
             frame_goes = False
         else:
@@ -390,10 +402,11 @@ class _Cutter:
                     spans.append((member.first, member.end))
                 continue
             collect()
+            own = f"{label} {name}".strip()[:LONGEST_LABEL] if has_siblings else label or name
+            opened = self._of_member(run, member, own, depth)
             if not is_mapping:
-                passages += self._of_member(run, member, label or name, depth)
+                passages += opened
                 continue
-            opened = self._of_member(run, member, f"{label} {name}".strip()[:LONGEST_LABEL], depth)
             if keys_stay:
                 record = Item(member.start, member.end, next(self._groups))
             else:
@@ -403,18 +416,18 @@ class _Cutter:
         return passages
 
     @staticmethod
-    def _name(run: Values, members: Sequence[Value]) -> str:
+    def _name(run: Run, members: Sequence[Value]) -> str:
         """Return the member of an object that names it. If there is none, return an empty string."""
         named = {run.string(member.key): member for member in members if member.key is not None}
         return next((said for name in _LABELS if name in named and (said := run.string(named[name]))), "")
 
-    def _only_name(self, run: Values, members: Sequence[Value]) -> str:
+    def _only_name(self, run: Run, members: Sequence[Value]) -> str:
         """Return the name of the only member that is an object with a name, or else an empty string."""
         names = (self._name(run, run.parts(member)) for member in members if run.is_object(member))
         first, second = (*islice(filter(None, names), 2), "", "")[:2]
         return "" if second else first
 
-    def _of_member(self, run: Values, member: Value, label: str, depth: int) -> list[Passage]:
+    def _of_member(self, run: Run, member: Value, label: str, depth: int) -> list[Passage]:
         """Return the passages of a member whose key stays."""
         if run.is_string(member):
             text = run.string(member)
@@ -428,9 +441,15 @@ class _Cutter:
             return [self._value(member, label)]
         opened = self._opened(run, member, label, depth + 1)
         is_open = 2 * _covered(opened) >= member.end - member.start
-        return opened if is_open else [self._value(member, label)]
+        if is_open:
+            return opened
+        if isinstance(run, Outline) and not run.is_object(member):
+            # The dashes of a list may stand in the column of its key, where a stub cannot.
+            text = self._text[member.first : member.end]
+            return [Passage(text, member.first, member.end, label, "member", next(self._groups))]
+        return [self._value(member, label)]
 
-    def _of_string(self, run: Values, value: Value, label: str) -> list[Passage]:
+    def _of_string(self, run: Run, value: Value, label: str) -> list[Passage]:
         """Return the passages of the text in a string."""
         text = run.string(value)
         if is_binary(text):

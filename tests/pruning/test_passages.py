@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
@@ -307,6 +308,29 @@ def test_a_long_indented_text_is_cut_between_its_larger_parts(indent: str) -> No
     services = [f"├─ service_{n}:\n{f'{indent}└─ setting: rain and wind{chr(10)}' * 9}" for n in range(20)]
     text = "services:\n" + "".join(f"{indent}{line}\n" for service in services for line in service.split("\n") if line)
     assert all(passage.split("\n")[0].endswith(":") for passage in texts_of(text))
+
+
+QUAY = "".join(f"<crane><part>{row}</part><about>{BODY}</about></crane>" for row in range(9))
+
+
+def test_parts_of_xml_have_the_names_of_the_elements_around_them() -> None:
+    named = f"<name>north</name><size><name>L</name></size><cranes>{QUAY}</cranes>"
+    west = f"<about><key>west</key></about>{QUAY}"
+    ports = f'<ports><port>{named}</port><port id="south">{QUAY}</port><port>{west}</port></ports>'
+    labels = list(dict.fromkeys(passage.label for passage in cut(ports)))
+    assert labels == ["north cranes", "south", "west"]
+
+
+def test_a_large_element_is_removed_with_the_last_of_its_parts() -> None:
+    ports = "".join(f'<port name="{name}" about="{BODY}">{QUAY}</port>' for name in ("north", "south", "west"))
+    text = f"<ports>{ports}</ports>"
+    passages = cut(text)
+    rows = [row for row, passage in enumerate(passages) if passage.label in ("south", "west")]
+    assert len(rows) > 10
+    left = ET.fromstring(without(text, passages, rows, _stub))
+    assert [port.get("name") for port in left] == ["north"]
+    some = ET.fromstring(without(text, passages, rows[1:], _stub))
+    assert [port.get("name") for port in some] == ["north", "south"]
 
 
 def test_the_declaration_of_an_xml_file_is_no_label() -> None:
