@@ -22,7 +22,7 @@ from typing import IO, Any, BinaryIO, Self, cast
 from context_agent._support.atomic_files import replacing, sync_path
 from context_agent._support.locks import acquired_lock
 from context_agent._support.private_files import open_private
-from context_agent._support.small_files import parse_json, read_lines
+from context_agent._support.small_files import parse_json, read_lines, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 
 JsonObject = Mapping[str, Any]
@@ -41,15 +41,6 @@ class LogContents:
     lines: tuple[bytes, ...] = ()
     records: tuple[JsonObject, ...] = ()
     torn_bytes: int = 0
-
-
-def refuse_link(path: Path) -> None:
-    """Raise `ConfigError` if a log is a link.
-
-    In a folder from someone else, it could lead to any file. This file would get lines, or lose an incomplete last one.
-    """
-    if path.is_symlink():
-        raise ConfigError(f"{path} is a symbolic link, but a log must be a regular file. Delete the link.")
 
 
 class AppendLog:
@@ -76,7 +67,9 @@ class AppendLog:
     def __init__(
         self, path: Path, *, checksum: bool = False, sync: bool = True, busy: ContextAgentError | None = None
     ) -> None:
-        refuse_link(path)
+        if path.is_symlink():
+            # In a folder from someone else it could lead to any file, which would lose an incomplete last line.
+            raise ConfigError(f"{path} is a symbolic link, but a log must be a regular file. Delete the link.")
         self.path = path
         self._checksum, self._sync = checksum, sync
         self._file: BinaryIO | None = None
@@ -165,6 +158,7 @@ def read_log(path: Path, *, checksum: bool = False) -> LogContents:
     Raises:
         DataError: If the log cannot be read or is damaged.
     """
+    require_files([path])
     lines: list[bytes] = []
     records: list[JsonObject] = []
     try:

@@ -23,11 +23,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import encode_line, refuse_link
+from context_agent._support.journal import encode_line
 from context_agent._support.locks import file_lock
 from context_agent._support.private_files import open_private
 from context_agent._support.question_files import Source, load_rows
-from context_agent._support.small_files import MAX_BYTES, parse_json
+from context_agent._support.small_files import MAX_BYTES, parse_json, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import MALFORMED, decode_header
@@ -137,11 +137,10 @@ class FeedbackLog:
             folder: The folder of the trajectories.
 
         Raises:
-            ConfigError: If a file of the log is a link.
+            DataError: If a file of the log is a link or a pipe.
         """
         self.folder = Path(folder)
-        for name in (JUDGMENTS_FILE, SERVED_FILE):
-            refuse_link(self.folder / name)
+        require_files((self.folder / name for name in (JUDGMENTS_FILE, SERVED_FILE)), links=False)
         self._judgments = LineIndex(self.folder / JUDGMENTS_FILE, _judgment_id)
         self._requests = LineIndex(self.folder / SERVED_FILE, _request_id, latest=MAX_REQUESTS)
 
@@ -186,8 +185,10 @@ class FeedbackLog:
             raise TrajectoryError(
                 f"{trajectory[:140]!r} cannot be the id of a trajectory. Pass the id from a search's answer."
             )
+        path = self.folder / f"{trajectory}.jsonl"
         try:
-            with (self.folder / f"{trajectory}.jsonl").open("rb") as stream:
+            require_files([path])
+            with path.open("rb") as stream:
                 return decode_header(parse_json(stream.readline(MAX_BYTES)))
         except (OSError, *MALFORMED, ContextAgentError):
             raise TrajectoryError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.atomic_files import replacing
-from context_agent._support.small_files import parse_json
+from context_agent._support.small_files import parse_json, require_files
 from context_agent.errors import DataError
 from context_agent.train.config import Notify
 
@@ -79,6 +79,7 @@ def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
         DataError: If the file cannot be read, or a line before the last is damaged.
     """
     path = Path(path)
+    require_files([path])
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -100,9 +100,32 @@ def test_no_log_is_written_through_a_link(tmp_path: Path, content: str | None) -
 def test_no_judgment_is_written_through_a_link(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "trajectories"
     folder.mkdir()
-    folder.joinpath(name).symlink_to(tmp_path / "victim")
-    with pytest.raises(ConfigError, match="is a symbolic link"):
+    folder.joinpath(name).symlink_to(tmp_path)
+    with pytest.raises(DataError, match="is a link"):
         FeedbackLog(folder)
+
+
+def test_a_pipe_in_place_of_a_log_blocks_no_reader(tmp_path: Path) -> None:
+    for name in ("log.jsonl", "t1.jsonl", "feedback/served.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        os.mkfifo(path)
+    with pytest.raises(DataError, match="is a pipe"):
+        read_log(tmp_path / "log.jsonl")
+    with pytest.raises(DataError, match="is a pipe"):
+        list(read_metrics(tmp_path / "log.jsonl"))
+    with pytest.raises(TrajectoryError, match="there is no trajectory 't1'"):
+        FeedbackLog(tmp_path).header("t1")
+    with pytest.raises(DataError, match="is a pipe"):
+        FeedbackLog(tmp_path / "feedback")
+
+
+def test_a_sparse_file_of_metrics_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.touch()
+    os.truncate(path, 2**40)
+    with pytest.raises(DataError, match="almost none of them are on the disk"):
+        list(read_metrics(path))
 
 
 @pytest.mark.parametrize("name", ["unfinished", "unfinished/one/agent", "trajectories"])
