@@ -18,6 +18,7 @@ from context_agent._support.processes import available_cores
 from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
 from tests.support.fork_servers import hold_folder
+from tests.support.remembered_rows import remembered_rows
 
 if TYPE_CHECKING:
     from tests.support.browser import Browser
@@ -96,6 +97,13 @@ def _static_by_default() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(default, "SMALL_CORPUS_CHARACTERS", 0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remembered_rows() -> Iterator[None]:
+    """Let readers in this process read each pair of texts once. Other processes read all of them."""
+    with remembered_rows():
         yield
 
 

@@ -6,7 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +21,15 @@ from context_agent._support.onnx import OnnxModel
 from context_agent._support.shipped_models import MINILM_FILE, MINILM_FORMAT, READER_FILE, READER_FORMAT, TOKENIZER_FILE
 from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError
+from tests.support.remembered_rows import rows_computed_anew
 
 CONTENT = MINILM_FILE.read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def _rows_computed_anew() -> Iterator[None]:
+    with rows_computed_anew():
+        yield
 
 
 @pytest.fixture
