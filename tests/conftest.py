@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,18 +66,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect the tests without collections of garbage. Later collections are rare, and leave out what exists by then.
 
     Millions of objects of torch and its like live as long as the process. A collection that visits them takes seconds.
     """
     gc.disable()
     try:
+        if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+            _compile_own_share()
         return (yield)
     finally:
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
         gc.enable()
+
+
+def _compile_own_share() -> None:
+    """Import all tests, if this is one of several test processes. Each process begins at another test.
+
+    In a fresh checkout, a test module is compiled by the first process that imports it. Processes that import the
+    modules in the same order would all compile them.
+    """
+    count, worker = (os.environ.get(f"PYTEST_XDIST_WORKER{suffix}", "") for suffix in ("_COUNT", ""))
+    if not count:
+        return
+    root = Path(__file__).parents[1]
+    paths = sorted((root / "tests").rglob("test_*.py"))
+    modules = [".".join(path.relative_to(root).with_suffix("").parts) for path in paths]
+    start = len(modules) * int(worker.removeprefix("gw")) // int(count)
+    for name in modules[start:] + modules[:start]:
+        # The collection tells why a module cannot be imported.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(name)
 
 
 @pytest.fixture(autouse=True)
