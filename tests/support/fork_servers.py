@@ -27,6 +27,8 @@ IMPORTED = {
     PROGRAMS: [
         "chromadb",
         "context_agent.cli.eval",
+        "context_agent.cli.index",
+        "context_agent.cli.search",
         "context_agent.eval.runner",
         "context_agent.integrations.mcp.serving",
         "context_agent.integrations.server.app",

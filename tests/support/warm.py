@@ -1,11 +1,18 @@
 """Loads, when it is imported, what almost every program of the package loads first. Forks then have it.
 
-This takes 0.7 seconds of the processor: a vocabulary of tokens and a model of languages.
+This takes a second of the processor: a vocabulary of tokens, a model of languages, and the models that read passages.
 """
 
+from context_agent._support.shipped_models import shipped_minilm, shipped_reader
+from context_agent._support.token_table import load_weights
+from context_agent.policies.bridge.policy import BridgePolicy
 from context_agent.text.identification import language_of
 from context_agent.text.languages import ENGLISH
 from context_agent.tokens import HarmonyCounter
 
 HarmonyCounter().count("a word")
 language_of("Alfred Hitchcock directed Rope, a film of 1948.", ENGLISH)
+BridgePolicy()
+load_weights()
+for model in (shipped_minilm(), shipped_reader()):
+    model.encode(["a word"])
