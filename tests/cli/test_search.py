@@ -14,6 +14,8 @@ from tests.support.forked_ctx1 import forked_ctx1
 from tests.support.http_server import Response, http_server
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
+FAST = ("--effort", "fast")
+"""For commands in processes of their own, whose effort says nothing about what is tested."""
 KEYS = [
     *("id", "question", "documents", "sufficient", "confidence"),
     *("stop_reason", "turns", "tokens", "critical_steps", "trajectory", "error"),
@@ -119,16 +121,16 @@ def test_one_failing_question_of_a_file_stops_nothing(inside, index, tmp_path):
         json.dumps({"id": "f"}),
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    process = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--ordered")
+    process = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--ordered", *FAST)
     assert process.returncode == 1
     results = read_rows(process)
     assert [row["id"] for row in results] == ["a", None, "c", 4, None, "f"]
     assert [row["error"] is None for row in results] == [True, False, False, True, False, False]
     assert all(list(row) == KEYS for row in results)
     assert "4 of 6 questions failed" in process.stderr
-    unordered = inside("search", "--questions", "-", "--path", index, "--json", stdin="\n".join(rows))
+    unordered = inside("search", "--questions", "-", "--path", index, "--json", *FAST, stdin="\n".join(rows))
     assert sorted(str(row["id"]) for row in read_rows(unordered)) == sorted(str(row["id"]) for row in results)
-    parallel = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", 2)
+    parallel = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", 2, *FAST)
     assert (parallel.returncode, parallel.stdout) == (1, process.stdout)
     assert "4 of 6 questions failed" in parallel.stderr
 
@@ -248,7 +250,8 @@ def test_limits_still_give_a_ranking(inside, index, option):
 def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path, processes):
     row = json.dumps({"question": QUESTION}) + "\n"
     (tmp_path / "q.jsonl").write_text(row * 3000, encoding="utf-8")
-    command = [forked_ctx1(), "search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", processes]
+    command = [forked_ctx1(), "search", "--questions", "q.jsonl", "--path", index, "--json"]
+    command += ["--processes", processes, *FAST]
     with (
         (tmp_path / "err").open("w") as errors,
         subprocess.Popen(
@@ -270,7 +273,7 @@ def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path, processes)
 def test_a_reader_that_goes_away_is_no_stack_trace(index, tmp_path):
     row = json.dumps({"question": QUESTION}) + "\n"
     (tmp_path / "q.jsonl").write_text(row * 50, encoding="utf-8")
-    command = [forked_ctx1(), "search", "--questions", "q.jsonl", "--path", index, "--json"]
+    command = [forked_ctx1(), "search", "--questions", "q.jsonl", "--path", index, "--json", *FAST]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         process.stdout.close()
@@ -281,7 +284,7 @@ def test_a_reader_that_goes_away_is_no_stack_trace(index, tmp_path):
 
 
 def test_a_terminal_shows_the_ranking_and_no_turns(index, tmp_path):
-    out = on_terminal("search", QUESTION, "--path", index, "--k", 3, cwd=tmp_path)
+    out = on_terminal("search", QUESTION, "--path", index, "--k", 3, *FAST, cwd=tmp_path)
     assert "1. " in out
     assert "designed by Ketil Varga" in out
     assert "brought nothing" not in out
@@ -308,7 +311,7 @@ def test_quiet_excludes_what_prints_more(inside, flag):
 
 
 def test_steps_show_turns_calls_and_the_filling_context(index, tmp_path):
-    out = on_terminal("search", QUESTION, "--path", index, "--k", 3, "--steps", cwd=tmp_path)
+    out = on_terminal("search", QUESTION, "--path", index, "--k", 3, "--steps", *FAST, cwd=tmp_path)
     assert "turn 1" in out
     assert "search" in out
     assert "context" in out
@@ -322,7 +325,7 @@ def test_a_document_cannot_steer_the_terminal(inside, tmp_path):
         {"id": "x", "title": "Bell\x07", "text": "The Lume \x1b[2J\x1b]0;owned\x07 flows past Brasko.\u202e"}
     )
     assert inside("index", "-", "--path", "i", stdin=row + "\n").returncode == 0
-    out = on_terminal("search", "Lume", "--path", "i", cwd=tmp_path)
+    out = on_terminal("search", "Lume", "--path", "i", *FAST, cwd=tmp_path)
     assert "\x1b[2J" not in out
     assert "\x1b]0;owned" not in out
     assert "\x07" not in out
