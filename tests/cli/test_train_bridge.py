@@ -35,7 +35,7 @@ def questions(tmp_path):
 
 def test_few_questions_adapt_the_reader_and_the_weights_are_searched_with(inside, tmp_path, questions):
     few = tmp_path / "few.jsonl"
-    few.write_text("\n".join(questions.read_text().splitlines()[:6]), encoding="utf-8")
+    few.write_text("\n".join(questions.read_text().splitlines()[:3]), encoding="utf-8")
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(row) + "\n" for row in passages()), encoding="utf-8")
     process = inside("train", "bridge", corpus, few, "--out", "own.safetensors", "--json")

@@ -37,6 +37,12 @@ class OverlapReader:
         return np.array([[count, count] for count in shared], dtype=np.float32).reshape(-1, 2)
 
 
+@pytest.fixture(autouse=True)
+def _quick_expansion(monkeypatch):
+    """Train the networks that choose names to look up as briefly as the others."""
+    monkeypatch.setattr("context_agent.train.bridge.training.EXPANSION_RECIPE", QUICK)
+
+
 READERS = dict.fromkeys(range(FOLDS), OverlapReader())
 
 
