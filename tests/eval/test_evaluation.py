@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import textwrap
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +22,9 @@ from context_agent.eval.systems import find_systems
 from context_agent.web.report import write_report
 from tests.support import faulty_policies
 from tests.support.evaluation_runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
+from tests.support.forked_programs import PATIENCE, ForkedProgram, run_path
+from tests.support.forked_workers import ForkedProcess
 from tests.support.sample_benchmarks import native_folder
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_missing_or_damaged_trajectory_only_loses_its_link(benchmarks: Benchmarks, tmp_path: Path) -> None:
@@ -79,9 +79,6 @@ def test_a_complete_run_is_not_repeated(benchmarks: Benchmarks, tmp_path: Path) 
     assert (tmp_path / "records.jsonl").read_bytes() == before
 
 
-RUN_MARK = "CTX1_TEST_RUN"
-"""Environment variable that marks the processes of a run."""
-
 PROGRAM = """
 import sys
 from functools import partial
@@ -102,26 +99,27 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_or_interrupted_run_can_be_resumed(tmp_path: Path, end: signal.Signals) -> None:
     native_folder(tmp_path, 16, name="big")
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
-    out = tmp_path / "out"
-    command = [sys.executable, str(program), str(tmp_path), str(out)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), RUN_MARK: str(tmp_path)}
-    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL) as child:
-        wait_for(lambda: len(records_in(out)) >= 3, child)
-        assert str(child.pid) in processes_of_run(tmp_path)
-        child.send_signal(end)
-        child.wait(30)
+    path, out = tmp_path / "program.py", tmp_path / "out"
+    path.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
+    program = ForkedProgram(run_path, str(path), (str(tmp_path), str(out)), folder=tmp_path)
+    first = program.start(tmp_path / "stdout", tmp_path / "stderr")
+    assert first.pid is not None
+    wait_for(lambda: len(records_in(out)) >= 3, first)
+    assert first.pid in processes_of_session(first.pid)
+    os.kill(first.pid, end)
+    first.join(PATIENCE)
     count = len(records_in(out))
     assert 3 <= count < 16
     with (out / "records.jsonl").open("ab") as file:
         file.write(b'{"benchmark": "big", "system": "ag')
-    assert subprocess.run(command, env=environment, cwd=tmp_path, timeout=120, check=False).returncode == 0
+    second = program.start(tmp_path / "stdout", tmp_path / "stderr")
+    second.join(PATIENCE)
+    assert second.exitcode == 0, (tmp_path / "stderr").read_text()
     records = read_records(out)
     assert len(records) == 16
     assert {record.question for record in records} == {f"dev-{number}" for number in range(16)}
     assert all(record.error is None for record in records)
-    wait_for(lambda: not processes_of_run(tmp_path))
+    wait_for(lambda: not any(processes_of_session(process.pid) for process in (first, second)))
 
 
 def records_in(out: Path) -> list[bytes]:
@@ -131,24 +129,21 @@ def records_in(out: Path) -> list[bytes]:
     )
 
 
-def processes_of_run(folder: Path) -> list[str]:
-    """The ids of the living processes that a run in this folder started, directly or not."""
-    mark = f"{RUN_MARK}={folder}"
+def processes_of_session(leader: int | None) -> list[int]:
+    """The ids of the living processes of a session, which are its leader and what this has started."""
     pids = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in path.read_bytes().decode(errors="replace").split("\0"):
-                pids.append(path.parent.name)
-        except OSError:
-            continue
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError):
+            if os.getsid(int(path.name)) == leader:
+                pids.append(int(path.name))
     return pids
 
 
-def wait_for(condition, child: subprocess.Popen[bytes] | None = None) -> None:
-    deadline = time.monotonic() + 60
+def wait_for(condition: Callable[[], bool], child: ForkedProcess | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "waited for nothing"
-        assert child is None or child.poll() is None, "the program ended by itself"
+        assert child is None or child.is_alive(), "the program ended by itself"
         time.sleep(0.05)
 
 

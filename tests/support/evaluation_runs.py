@@ -14,7 +14,7 @@ from context_agent.policies import load_policy
 
 Benchmarks = list[PreparedBenchmark]
 
-BRIDGE = partial(load_policy, "bridge")
+BRIDGE = partial(load_policy, "bridge", effort="fast")
 OPTIONS = EvalOptions(BRIDGE, windows=(1024, 4096))
 SYSTEMS = find_systems(["hybrid", "agent", "agent-random"])
 
