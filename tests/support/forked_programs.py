@@ -87,7 +87,7 @@ class ForkedProgram:
 
 def run_program(path: Path, *arguments: str, folder: Path | None = None) -> CompletedProcess[str]:
     """Run `python PATH ARGUMENTS`."""
-    return ForkedProgram(_run_path, str(path), arguments, folder=folder).completed()
+    return ForkedProgram(run_path, str(path), arguments, folder=folder).completed()
 
 
 def run_module(
@@ -98,7 +98,8 @@ def run_module(
     return program.completed(TRAINING_PATIENCE, at_timeout)
 
 
-def _run_path(path: str) -> None:
+def run_path(path: str) -> None:
+    """Run a file as `python FILE` does."""
     sys.path.insert(0, str(Path(path).parent))
     runpy.run_path(path, run_name="__main__")
 

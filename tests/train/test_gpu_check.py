@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -13,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.bare_machine import run_on_bare_machine
 
 PROGRAMS = Path(__file__).parents[2] / "scripts"
 if not (PROGRAMS / "gpu_check.py").is_file():
@@ -28,21 +28,6 @@ from gpu.part import FULL, Clock, Row, Scale  # noqa: E402
 from gpu.shapes import gpt_oss_config, qwen3_config  # noqa: E402
 
 sys.path.remove(str(PROGRAMS))
-
-BLOCKER = """
-import sys
-from importlib.machinery import PathFinder
-
-class Bare(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if path is None and name in {"chromadb", "tantivy", "re2", "vllm"}:
-            path = [entry for entry in sys.path if entry.endswith("/site")]
-        return PathFinder.find_spec(name, path, target)
-
-sys.meta_path[sys.meta_path.index(PathFinder)] = Bare
-"""
-"""A sitecustomize that hides packages, unless the folder `site` of the check has them."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,17 +52,11 @@ def wheel_of(name: str, folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_every_part_runs_on_a_bare_machine_with_wheels(tmp_path: Path) -> None:
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "sitecustomize.py").write_text(BLOCKER)
     wheels = tmp_path / "wheels"
     for name in ("tantivy", "google-re2"):
         wheel_of(name, wheels)
-    command = [sys.executable, str(PROGRAMS / "gpu_check.py"), "--self-test", "--minutes", "30"]
-    command += ["--wheels", str(wheels), "--out", str(tmp_path / "out")]
-    path = os.pathsep.join(filter(None, [str(tmp_path / "bare"), os.environ.get("PYTHONPATH")]))
-    finished = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, check=False
-    )
+    arguments = ["--self-test", "--minutes", "30", "--wheels", str(wheels), "--out", str(tmp_path / "out")]
+    finished = run_on_bare_machine(PROGRAMS / "gpu_check.py", *arguments, folder=tmp_path / "bare")
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert (tmp_path / "out" / "gpu-check.md").read_text() in finished.stdout
     assert "installed tantivy" in finished.stdout
