@@ -37,7 +37,8 @@ def evaluate(tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_leaves_records_a_summary_and_a_report_and_prints_a_table(evaluate, ctx1, world, tmp_path):
-    command = ("--benchmark", world, "--systems", "bm25,agent", "--windows", "1024,4096", "--out", "run")
+    command = ("--benchmark", world, "--systems", "bm25,agent", "--windows", "1024,4096", "--effort", "fast")
+    command += ("--out", "run")
     evaluation = ctx1("eval", "--cache", "cache", *command)
     assert evaluation.returncode == 0, evaluation.stderr
     assert "world" in evaluation.stdout
