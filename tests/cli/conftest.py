@@ -10,6 +10,7 @@ from context_agent.cli.app import run
 from tests.support import ctx1_process
 from tests.support.demo_corpus import passages
 from tests.support.forked_workers import fork_workers
+from tests.support.shared_folders import made_once
 
 
 @pytest.fixture(autouse=True)
@@ -40,18 +41,22 @@ def inside(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def notes(tmp_path_factory):
-    """A folder of notes: one Markdown file for each passage."""
-    folder = tmp_path_factory.mktemp("user") / "notes"
-    folder.mkdir()
-    for passage in passages():
-        (folder / f"{passage['id']}.md").write_text(f"# {passage['title']}\n\n{passage['text']}\n", encoding="utf-8")
-    return folder
+    """A folder of notes: one Markdown file for each passage. All test processes share it."""
+
+    def write(folder):
+        for passage in passages():
+            text = f"# {passage['title']}\n\n{passage['text']}\n"
+            (folder / f"{passage['id']}.md").write_text(text, encoding="utf-8")
+
+    return made_once(tmp_path_factory, "notes", write)
 
 
 @pytest.fixture(scope="session")
-def index(notes):
-    """The notes, indexed by `ctx1 index`."""
-    folder = notes.parent / "index"
-    index_run = ctx1_process.run("index", notes, "--path", folder, cwd=notes.parent)
-    assert index_run.returncode == 0, index_run.stderr
-    return folder
+def index(notes, tmp_path_factory):
+    """The notes, indexed by `ctx1 index`. All test processes share the index."""
+
+    def make(folder):
+        index_run = ctx1_process.run("index", notes, "--path", folder / "index", cwd=folder)
+        assert index_run.returncode == 0, index_run.stderr
+
+    return made_once(tmp_path_factory, "notes-index", make) / "index"
