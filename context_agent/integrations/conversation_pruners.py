@@ -11,12 +11,13 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from context_agent.pruning.contents import MessageContent
 from context_agent.pruning.formats import read_content
 from context_agent.pruning.formats.marks import without_added_context
 from context_agent.pruning.messages import checked_messages
@@ -243,6 +244,13 @@ def _prunable_texts(message: Mapping[str, Any]) -> list[str]:
     return [call["function"]["arguments"] for call in calls] if calls else [message["content"]]
 
 
+def _contents(messages: Sequence[Any]) -> Iterator[MessageContent]:
+    """Yield the contents of messages that follow no message of the agent."""
+    for index, message in enumerate(messages):
+        content = read_content(message, index, is_last=index == len(messages) - 1)
+        yield from (content, *content.later)
+
+
 def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes = b"") -> bytes:
     """Return a digest of the scope and of the conversation's beginning.
 
@@ -257,8 +265,7 @@ def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes 
     """
     digest = blake2b(blake2b(scope, key=key).digest(), key=key)
     has_user = False
-    for index, message in enumerate(checked_messages(messages)):
-        content = read_content(message, index)
+    for content in _contents(checked_messages(messages)):
         if has_user and content.role == "assistant":
             break
         digest.update(blake2b(f"{content.role}\0{content.text}".encode(errors="surrogatepass")).digest())

@@ -52,7 +52,7 @@ class ResultText:
     """A text that pruning may change. It is a part of a tool result, or the large arguments of a call.
 
     Attributes:
-        message: The index of its message.
+        message: The index of its content in the conversation. A message may have several contents.
         path: The path from its message to the text.
         call_id: The id of the call as the message has it. Without an id it is the name of the tool.
         text: The text. For an image it is a digest.
@@ -99,9 +99,13 @@ class MessageContent:
         result_owner: For each result, the index of its answer in `answers`, or `OWN_RESULT`.
         left: The texts of results that answer no call of the conversation.
         unknown: The types of parts that are passed through without being read.
-        writes_calls: True if the text contains calls, such as `<tool_call>`. Results without an id answer them.
+        texts: The texts of the author with their paths. It is empty if the place of a word is not known.
+        written_calls: The marks of calls in the author's own text, such as `<tool_call>`.
         unmarked: The beginning of a result in the text whose marks are incomplete. It is passed through.
         is_compaction: True if the message has a summary in place of all earlier messages, which the model does not see.
+        is_imitable: True if a result in the same text may have written these words, for example after the closing mark.
+        before_results: The words before the first result, if they are imitable. No result can have written them.
+        later: The contents after the first result, if one text of the message has several turns of the agent.
     """
 
     role: str
@@ -115,17 +119,13 @@ class MessageContent:
     result_owner: tuple[int, ...] = ()
     left: tuple[ResultText, ...] = ()
     unknown: tuple[str, ...] = ()
-    writes_calls: bool = False
+    texts: tuple[tuple[Path, str], ...] = ()
+    written_calls: frozenset[str] = frozenset()
     unmarked: str = ""
     is_compaction: bool = False
-
-    @property
-    def has_marked_results(self) -> bool:
-        """True if a user message has results between marks.
-
-        A result may contain the closing mark, so the text outside may not be the user's.
-        """
-        return self.role == "user" and OWN_RESULT in self.result_owner
+    is_imitable: bool = False
+    before_results: str = ""
+    later: tuple[MessageContent, ...] = ()
 
     def text_with(self, replacement: Callable[[ResultText], str]) -> str:
         """Return the text of the message, with `replacement(argument)` in place of each argument of a call.

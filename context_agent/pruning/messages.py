@@ -44,7 +44,9 @@ class Transcript:
 
     Attributes:
         messages: The original messages.
-        contents: The content of each message, without results that answer no call.
+        contents: The contents of the messages, in order, without results that answer no call. A message whose text has
+            several turns of the agent has several contents.
+        origins: The index of the message of each content.
         faults: A sentence for each result without a call and for each call without a result.
 
     Raises:
@@ -53,20 +55,29 @@ class Transcript:
 
     messages: Sequence[Any]
     contents: tuple[MessageContent, ...] = field(init=False)
+    origins: tuple[int, ...] = field(init=False)
     faults: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         contents: list[MessageContent] = []
-        follows_agent = answers_call = is_agent = False
-        for index, message in enumerate(checked_messages(self.messages)):
-            content = read_content(message, index, follows_agent=follows_agent, answers_call=answers_call)
-            contents.append(content)
-            was_agent, is_agent = is_agent, content.role == "assistant"
-            is_same_turn = content.role == "tool" or (is_agent and was_agent)
-            answers_call = content.writes_calls or (answers_call and is_same_turn)
-            follows_agent = is_agent or (follows_agent and content.role == "tool")
-        pairing = paired(contents, _last_turn(contents))
+        origins: list[int] = []
+        written_calls: frozenset[str] | None = None
+        for number, message in enumerate(checked_messages(self.messages)):
+            is_last = number == len(self.messages) - 1
+            read = read_content(message, len(contents), written_calls=written_calls, is_last=is_last)
+            for content in (read, *read.later):
+                was_agent = bool(contents) and contents[-1].role == "assistant"
+                if content.role == "assistant":
+                    written_calls = content.written_calls | (
+                        (written_calls or frozenset()) if was_agent else frozenset()
+                    )
+                elif content.role != "tool":
+                    written_calls = None
+                contents.append(content)
+                origins.append(number)
+        pairing = paired(contents, _last_turn(contents), origins)
         object.__setattr__(self, "contents", _without_compacted(pairing.contents))
+        object.__setattr__(self, "origins", tuple(origins))
         object.__setattr__(self, "faults", pairing.faults)
 
     @property
@@ -107,7 +118,7 @@ class Transcript:
         for content in reversed(self.contents):
             if content.role == "user":
                 break
-            if content.role == "assistant" and (found := _HINT.findall(content.text)):
+            if content.role == "assistant" and not content.is_imitable and (found := _HINT.findall(content.text)):
                 return str(found[-1]).strip()
         return ""
 
@@ -129,7 +140,7 @@ class Transcript:
 
     @cached_property
     def last_turn(self) -> int:
-        """The index of the first message of the last turn.
+        """The index of the first content of the last turn.
 
         The last turn has the assistant's last messages and all messages that follow them. A message that contains the
         results of its own calls ends a turn.
@@ -142,7 +153,7 @@ class Transcript:
         return tuple(
             f"message {index} must be a dict or an object with a role, such as "
             f'{{"role": "user", "content": "…"}}; got {content.unknown[0]}'
-            for index, content in enumerate(self.contents)
+            for index, content in zip(self.origins, self.contents, strict=True)
             if not content.role
         )
 
@@ -153,7 +164,7 @@ class Transcript:
         There is one warning for each type that cannot be read, and one for all results without complete marks.
         """
         unread: dict[object, tuple[str, list[int]]] = {}
-        for index, content in enumerate(self.contents):
+        for index, content in zip(self.origins, self.contents, strict=True):
             for name in dict.fromkeys(content.unknown if content.role else ()):
                 warning = _UNKNOWN_MESSAGE if content.role == "unknown" else _UNKNOWN_PART
                 unread.setdefault((warning, name), (warning.format(name), []))[1].append(index)
@@ -164,6 +175,14 @@ class Transcript:
             for warning, indices in unread.values()
         )
         return (*self.faults, *warnings)
+
+    @property
+    def by_message(self) -> list[list[MessageContent]]:
+        """The contents of each message."""
+        contents: list[list[MessageContent]] = [[] for _ in self.messages]
+        for number, content in zip(self.origins, self.contents, strict=True):
+            contents[number].append(content)
+        return contents
 
     def steps(self, number: int) -> tuple[str, ...]:
         """Return the assistant's latest messages with words or calls, at most `number` of them, the latest first."""
@@ -184,8 +203,8 @@ class Transcript:
         for result, path, value in values:
             new = json.loads(value) if result.form == "value" else value
             if isinstance(value, Mapping):
-                new = _with_mark(value, reduce(_at, path, self.messages[result.message]))
-            changes.setdefault(result.message, {})[path] = new
+                new = _with_mark(value, reduce(_at, path, self.messages[self.origins[result.message]]))
+            changes.setdefault(self.origins[result.message], {})[path] = new
         messages = list(self.messages)
         for index, by_path in changes.items():
             messages[index] = _with_values(messages[index], by_path)

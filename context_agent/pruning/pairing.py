@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from context_agent.pruning.contents import OWN_RESULT, Call, MessageContent
+from context_agent.pruning.formats.marks import CALL_MARKS
 
 
 @dataclass(eq=False, slots=True)
@@ -82,12 +83,13 @@ class Pairing:
     faults: tuple[str, ...] = field(default=())
 
 
-def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
+def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence[int]) -> Pairing:
     """Pair results with calls, and return the contents without the results that answer no call.
 
     Args:
         contents: The contents of the messages.
-        last_turn: The index of the first message of the last turn. Its calls may still have no result.
+        last_turn: The index of the first content of the last turn. Its calls may still have no result.
+        origins: The index of the message of each content.
 
     Returns:
         The contents, and a sentence for each fault. A fault is a result without a call, a second result for a call, or
@@ -105,11 +107,12 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
             turn += 1
             writes_calls = False
         was_agent = is_agent
-        writes_calls = writes_calls or content.writes_calls
+        writes_calls = writes_calls or not content.written_calls.isdisjoint(CALL_MARKS)
         sound = {
             number
             for number, answer in enumerate(content.answers)
-            if (writes_calls and not answer.id and latest.turn != turn) or _answer(answer, index, by_id, latest, faults)
+            if (writes_calls and not answer.id and latest.turn != turn)
+            or _answer(answer, origins[index], by_id, latest, faults)
         }
         paired_contents.append(content if len(sound) == len(content.answers) else _without_broken(content, sound))
         for call in content.calls:
@@ -124,7 +127,7 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
                     turns.append(deque())
                 turns[-1].append(made)
     faults += [
-        f"message {made.message} has a call without a result: {made.call.id or made.call.name!r}"
+        f"message {origins[made.message]} has a call without a result: {made.call.id or made.call.name!r}"
         for made in calls
         if not made.answered and made.message < last_turn
     ]

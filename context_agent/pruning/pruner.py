@@ -208,7 +208,8 @@ class ContextPruner:
             raise ConfigError(f"no stub in this conversation names {unknown[0]!r}. {hint}")
         values: list[tuple[ResultText, Path, Any]] = []
         for result, record, removed in found:
-            self._record(transcript.task, record.restore(wanted, removed, n_messages=len(messages)))
+            n_messages = len(transcript.contents)
+            self._record(transcript.task, record.restore(wanted, removed, n_messages=n_messages))
             remaining = {index: name for index, name in removed.items() if name not in wanted}
             if (text := self._results.returned(result, record, remaining)) != result.text:
                 values.append((result, *record.value(result, text)))
@@ -261,9 +262,9 @@ class _Prune:
         self._records = memory.records(self._results, opening)
         self._sent = self._rendered({})
         self._requests = RequestedIds(
-            self._own_text(content)
+            content.before_results if content.is_imitable else self._own_text(content)
             for content in transcript.contents
-            if content.role == "assistant" or (content.role == "user" and not content.has_marked_results)
+            if content.role in ("assistant", "user")
         )
         self.brought_back: list[Passage] = []
         self._restored = self._restore()
@@ -628,7 +629,7 @@ class _Prune:
         passage, result = candidate.passage, candidate.source
         return RemovedPassage(
             id=name,
-            message=result.message,
+            message=self._transcript.origins[result.message],
             call_id=result.call_id,
             tokens=passage.tokens,
             score=round(float(score), 4),
@@ -637,8 +638,9 @@ class _Prune:
         )
 
     def _warnings(self) -> tuple[str, ...]:
+        origins = self._transcript.origins
         imitations = (
-            f"message {result.message} has a text that looks like a stub; it is treated as text"
+            f"message {origins[result.message]} has a text that looks like a stub; it is treated as text"
             for result, record in zip(self._results, self._records, strict=True)
             if looks_like_stub(record.text)
         )

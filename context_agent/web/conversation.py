@@ -63,7 +63,7 @@ def model_calls(messages: Sequence[Any], pruner: ContextPruner, task: str | None
     Returns:
         The model calls in the order of the conversation.
     """
-    roles = [content.role for content in Transcript(messages).contents]
+    roles = [contents[0].role for contents in Transcript(messages).by_message]
     starts = [n for n, role in enumerate(roles) if role == "assistant" and n and roles[n - 1] != "assistant"]
     ends = [*starts, *([len(roles)] if roles and roles[-1] != "assistant" else [])]
     return [ModelCall(end, pruner.prune(messages[:end], task).report) for end in ends[-SHOWN_CALLS:]]
@@ -125,12 +125,16 @@ def _messages(messages: Sequence[Any], calls: Sequence[ModelCall]) -> Iterator[s
     for number, call in enumerate(calls, 1):
         for passage in call.report.removed:
             removed.setdefault(passage.message, []).append((number, passage))
-    for index, content in enumerate(Transcript(messages).contents):
+    for index, contents in enumerate(Transcript(messages).by_message):
+        role = escape(contents[0].role)
         texts = [
-            text for text in (content.text, *(result.text for result in (*content.results, *content.left))) if text
+            text
+            for content in contents
+            for text in (content.text, *(result.text for result in (*content.results, *content.left)))
+            if text
         ]
         body = "".join(f"<pre>{escape(text)}</pre>" for text in texts)
-        yield f'<article id="m{index}" class="{escape(content.role)}"><h3>{index} {escape(content.role)}</h3>'
+        yield f'<article id="m{index}" class="{role}"><h3>{index} {role}</h3>'
         if passages := removed.get(index, []):
             yield f"<ul class=removed>{''.join(_passages(passages, back))}</ul><details><summary>whole result</summary>"
         yield f"{body}{'</details>' if passages else ''}</article>"

@@ -31,6 +31,7 @@ from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamain
 from context_agent.pruning.formats.mistral import MISTRAL_ENTRIES, MISTRAL_MESSAGES, read_mistral
 from context_agent.pruning.formats.opencode import is_opencode, read_opencode
 from context_agent.pruning.formats.responses import OPAQUE_ITEMS, read_item
+from context_agent.pruning.formats.text_results import with_text_results
 from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_ai_author, read_typed_parts
 from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
 from context_agent.pruning.formats.wrappers import is_session_record, unwrapped
@@ -68,16 +69,16 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int, str], MessageCo
 
 
 def read_content(
-    message: Any, index: int, *, follows_agent: bool = False, answers_call: bool = False
+    message: Any, index: int, *, written_calls: frozenset[str] | None = None, is_last: bool = False
 ) -> MessageContent:
     """Return the content of one message.
 
     Args:
         message: The message, a dict or an object. A pair of a role and a text is accepted too.
-        index: The index of the message in the conversation.
-        follows_agent: True if the message follows one of the agent. Then the text of a user message may contain marked
-            tool results.
-        answers_call: True if the text of the agent's message contains calls. Then a result needs no closing mark.
+        index: The index of the content in the conversation.
+        written_calls: The marks of calls in the text of the agent's message that this message follows. If it follows
+            none, it is None. Otherwise the text of a user message may contain tool results.
+        is_last: True if the message is the last of the conversation. Then its text may have several turns of the agent.
 
     Returns:
         The content. If the message is passed through, the role is `unknown`. If the value is not a message, it is
@@ -88,7 +89,7 @@ def read_content(
     if is_session_record(message):
         return MessageContent("unknown")
     path, inner = unwrapped(message)
-    content = _read(inner, index, follows_agent=follows_agent, answers_call=answers_call)
+    content = with_text_results(_read(inner, index), index, written_calls, is_last=is_last)
     return _under(path, content) if path else content
 
 
@@ -96,10 +97,11 @@ def _under(path: Path, content: MessageContent) -> MessageContent:
     """Return the content of a message that is at a path in another object."""
     results = tuple(replace(text, path=(*path, *text.path)) for text in content.results)
     arguments = tuple(replace(text, path=(*path, *text.path)) for text in content.arguments)
-    return replace(content, results=results, arguments=arguments)
+    later = tuple(_under(path, part) for part in content.later)
+    return replace(content, results=results, arguments=arguments, later=later)
 
 
-def _read(message: Any, index: int, *, follows_agent: bool, answers_call: bool) -> MessageContent:
+def _read(message: Any, index: int) -> MessageContent:
     kind = text_field(message, "type")
     role = next(filter(None, (text_field(message, name) for name in ("role", "_role"))), "")
     role = role or text_field(get_field(message, "author"), "role")
@@ -118,7 +120,7 @@ def _read(message: Any, index: int, *, follows_agent: bool, answers_call: bool) 
     family: MessageKind | None = "langchain" if is_langchain else _FAMILIES.get(kind)
     if author == "tool":
         return read_tool_message(message, index, family)
-    return read_authored(message, index, author, family, follows_agent=follows_agent, answers_call=answers_call)
+    return read_authored(message, index, author, family)
 
 
 def _without_role(message: Any, kind: str, index: int) -> MessageContent | None:

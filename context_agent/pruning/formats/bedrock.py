@@ -47,7 +47,7 @@ def read_bedrock(message: Any, index: int, role: str) -> MessageContent:
             reading.unknown += more
             reading.kind = "bedrock"
         elif isinstance(text := get_field(part, "text"), str):
-            reading.words.append(text)
+            reading.add_text(("content", number, "text"), text)
         elif not any(get_field(part, name) is not None for name in _BEDROCK_OPAQUE):
             reading.unknown.append(first_key(part))
     return reading.authored(role)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from context_agent.pruning.contents import Call, Form, MessageContent, MessageKind, Path, ResultText, Section
+from context_agent.pruning.contents import Call, Form, MessageContent, MessageKind, Path
 from context_agent.pruning.formats.collector import ContentCollector, written_form
 from context_agent.pruning.formats.fields import get_field, is_of_program, is_signed, items, text_field
-from context_agent.pruning.formats.marks import (
-    announces_result,
-    is_of_tool,
-    marked_sections,
-    text_outside,
-    unmarked_beginning,
-)
-from context_agent.pruning.formats.parts import OPAQUE_PARTS, TEXT_PARTS, result_text, result_texts, text_of
+from context_agent.pruning.formats.parts import OPAQUE_PARTS, TEXT_PARTS, result_texts, text_of
 from context_agent.pruning.formats.server_tools import OWN_RESULTS, SERVER_CALLS, add_server_tool
+from context_agent.pruning.formats.text_results import section_texts, tagged_sections
 
 TOOL_CALL_ROLE = "tool-call"
 """The role of a message of smolagents that has only the text of a call."""
@@ -36,34 +30,16 @@ def read_tool_message(message: Any, index: int, kind: MessageKind | None) -> Mes
         reading.unknown = ["content that is neither a text nor a list"]
     names = (text_field(message, "name"), text_field(message, "tool_name"), text_field(author, "name"))
     answer = Call(text_field(message, "tool_call_id"), next(filter(None, names), ""))
-    if not answer.id and isinstance(content, str) and (sections := marked_sections(content)):
-        texts = [_section_text(("content",), content, section) for section in sections]
+    if not answer.id and isinstance(content, str) and (sections := tagged_sections(content)):
+        texts = section_texts(("content",), content, sections)
     reading.add_results(answer, texts, flagged=get_field(message, "status") == "error")
     return reading.content("tool")
 
 
-def _section_text(path: Path, text: str, section: Section) -> ResultText:
-    return result_text((*path, section), text[section.start : section.end])
-
-
-def read_authored(
-    message: Any,
-    index: int,
-    role: str,
-    kind: MessageKind | None,
-    *,
-    follows_agent: bool = False,
-    answers_call: bool = False,
-) -> MessageContent:
-    """Return the content of a system, user or assistant message.
-
-    Anthropic's user messages contain the tool results. A user message after one of the agent may contain results as
-    text, between marks. If it answers calls in the text of the agent, it needs no closing mark.
-    """
+def read_authored(message: Any, index: int, role: str, kind: MessageKind | None) -> MessageContent:
+    """Return the content of a system, user or assistant message. Anthropic's user messages have the tool results."""
     reading = ContentCollector(index, kind)
     content = get_field(message, "content")
-    may_have_marks = follows_agent and role == "user"
-    texts: list[tuple[Path, str]] = []
     for number, part in enumerate([content] if isinstance(content, str) else items(content)):
         path: Path = ("content",) if isinstance(content, str) else ("content", number)
         name = "text" if isinstance(part, str) else text_field(part, "type")
@@ -82,11 +58,7 @@ def read_authored(
             reading.unknown += more
             reading.kind = reading.kind or "anthropic"
         elif name in TEXT_PARTS or (not name and text_field(part, "text")):
-            words = part if isinstance(part, str) else text_of(part)
-            if may_have_marks:
-                texts.append((path if isinstance(part, str) else (*path, "text"), words))
-            else:
-                reading.words.append(words)
+            _add_text(reading, path, part)
         elif role == "assistant" and (name in OWN_RESULTS or name in SERVER_CALLS):
             add_server_tool(reading, part, name, path)
             reading.kind = reading.kind or "anthropic"
@@ -98,28 +70,18 @@ def read_authored(
                 reading.is_compaction = True
         elif name not in OPAQUE_PARTS and not name.endswith("_tool_result"):
             reading.unknown.append(name)
-    _add_marked_results(reading, texts, answers_call=answers_call)
     _add_calls(reading, message)
     return reading.authored(role)
 
 
-def _add_marked_results(reading: ContentCollector, texts: Sequence[tuple[Path, str]], *, answers_call: bool) -> None:
-    """Add the results in the texts of a user message. The other texts are words of the user."""
-    is_announced = False
-    for number, (path, text) in enumerate(texts):
-        if is_announced:
-            reading.add_own_results("", [result_text(path, text)], flagged=False)
-            is_announced = False
-            continue
-        following = texts[number + 1][1] if number + 1 < len(texts) else ""
-        is_announced = announces_result(text) and is_of_tool(following)
-        if is_announced:
-            continue
-        sections = marked_sections(text, answers_call=answers_call)
-        if not sections:
-            reading.unmarked = reading.unmarked or unmarked_beginning(text)
-        reading.add_own_results("", [_section_text(path, text, section) for section in sections], flagged=False)
-        reading.words.append(text_outside(text, sections) if sections else text)
+def _add_text(reading: ContentCollector, path: Path, part: Any) -> None:
+    """Add a text part, which is a text or has one."""
+    if isinstance(part, str):
+        reading.add_text(path, part)
+    elif isinstance(get_field(part, "text"), str):
+        reading.add_text((*path, "text"), text_of(part))
+    else:
+        reading.words.append(text_of(part))
 
 
 def is_harmony_call(message: Any) -> bool:

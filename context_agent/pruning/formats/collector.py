@@ -9,7 +9,7 @@ from typing import Any
 
 from context_agent.pruning.contents import OWN_RESULT, Call, Form, MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.formats.fields import json_text, written
-from context_agent.pruning.formats.marks import before_calls, writes_calls
+from context_agent.pruning.formats.marks import before_calls, written_calls
 from context_agent.pruning.terminal import without_escapes
 
 LONGEST_ERROR = 2_000
@@ -30,6 +30,7 @@ class ContentCollector:
     index: int
     kind: MessageKind | None
     words: list[str] = field(default_factory=list)
+    texts: list[tuple[Path, str]] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
     answers: list[Call] = field(default_factory=list)
@@ -59,6 +60,11 @@ class ContentCollector:
         if text is not None and not fixed:
             key = call.id or call.name
             self.arguments.append(ResultText(self.index, path, key, text, form=form, is_argument=True))
+
+    def add_text(self, path: Path, text: str) -> None:
+        """Add a text that the author wrote. It may have tool results in it."""
+        self.words.append(text)
+        self.texts.append((path, text))
 
     def add_words(self, name: str, arguments: Any) -> None:
         """Add the arguments of a call to the words of the agent."""
@@ -100,10 +106,14 @@ class ContentCollector:
             arguments=tuple(self.arguments),
             result_owner=tuple(self.owners),
             unknown=tuple(self.unknown),
-            writes_calls=role == "assistant" and any(map(writes_calls, self.words)),
+            texts=tuple(self.texts) if len(self.texts) == len(self.words) else (),
+            written_calls=self._written_calls() if role == "assistant" else frozenset(),
             unmarked=self.unmarked,
             is_compaction=self.is_compaction,
         )
+
+    def _written_calls(self) -> frozenset[str]:
+        return frozenset().union(*(written_calls(words) for words in self.words if words not in self.called))
 
 
 def _replaced(result: ResultText, values: Mapping[str, Any]) -> ResultText:

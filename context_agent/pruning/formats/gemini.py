@@ -44,7 +44,7 @@ def read_gemini(message: Any, index: int, role: str) -> MessageContent:
             failed = get_field(output, "outcome") in ("OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
             reading.add_own_results("code", own_texts, flagged=failed)
         elif isinstance(text := get_field(part, "text"), str):
-            reading.words.append(text)
+            reading.add_text(("parts", number, "text"), text)
         elif not any(get_field(part, name) is not None for name in _GEMINI_OPAQUE):
             reading.unknown.append(first_key(part))
     return reading.authored(role)

@@ -39,7 +39,8 @@ def read_llamaindex(message: Any, index: int, role: str) -> MessageContent:
     if role == "tool":
         reading.add_results(Call(text_field(more, "tool_call_id"), text_field(more, "name")), texts, flagged=False)
     else:
-        reading.words += [text.text for text in texts]
+        for text in texts:
+            reading.add_text(text.path, text.text)
     if not reading.calls:
         for number, call in enumerate(items(get_field(more, "tool_calls"))):
             add_tool_call(reading, call, ("additional_kwargs", "tool_calls", number))
