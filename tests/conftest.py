@@ -125,7 +125,7 @@ def _static_by_default() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _remembered_rows() -> Iterator[None]:
-    """Let readers in this process read each pair of texts once. Other processes read all of them."""
+    """Let models in this process read each text once. Other processes read all of them."""
     with remembered_rows():
         yield
 

@@ -1,7 +1,7 @@
-"""Remembers the rows of the readers, so that the tests of a process compute the row of a pair once.
+"""Remembers the rows of the shipped models, so that the tests of a process compute the row of a text or a pair once.
 
-A row depends on its pair alone, as `tests/_support/test_onnx.py` shows. Many tests ask the same question about the same
-documents. Reading them again would take a third of the time of the tests of `ctx1 search`.
+A row depends on its text or pair alone, as `tests/_support/test_onnx.py` shows. Many tests ask the same question about
+the same documents. Reading them again would take a third of the time of the tests of `ctx1 search`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ _PAUSES: list[None] = []
 
 @contextmanager
 def remembered_rows() -> Iterator[None]:
-    """Remember the rows of pairs that graphs in this process compute."""
+    """Remember the rows that graphs in this process compute."""
     compute = onnx._Graph._run
     rows: dict[tuple[object, ...], onnx.Rows] = {}
 
     def run(graph: onnx._Graph, output: str, first: Sequence[int], second: Sequence[int] | None = None) -> onnx.Rows:
-        if second is None or _PAUSES:
+        if output == onnx.STATES or _PAUSES:
             return compute(graph, output, first, second)
-        key = (graph, output, *(np.array(pieces, dtype=np.int32).tobytes() for pieces in (first, second)))
+        texts = [None if pieces is None else np.array(pieces, dtype=np.int32).tobytes() for pieces in (first, second)]
+        key = (graph, output, *texts)
         if (row := rows.get(key)) is None:
             if len(rows) >= MOST_ROWS:
                 rows.clear()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,17 @@ from context_agent.retrieval.embedders import Embedder, load_embedder, sentence_
 from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
 from context_agent.retrieval.embedders.sentence_transformers import SentenceTransformerEmbedder
 from context_agent.retrieval.embedders.static import StaticEmbedder
+from tests.support.remembered_rows import rows_computed_anew
 
 needs_extra = pytest.mark.skipif(
     find_spec("sentence_transformers") is None, reason='needs pip install "context-agent[embed]"'
 )
+
+
+@pytest.fixture(autouse=True)
+def _rows_computed_anew() -> Iterator[None]:
+    with rows_computed_anew():
+        yield
 
 
 @pytest.fixture(scope="module")
