@@ -20,7 +20,7 @@ from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
-from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, named, one_line, storable
+from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, meaningful_title, named, one_line, storable
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
 from context_agent.types import MetadataValue
@@ -169,8 +169,16 @@ def resolved(folder: str, target: str) -> str:
 
 
 def stated_properties(title: str, author: str, created: str, modified: str) -> dict[str, MetadataValue]:
-    """Return the properties that a file states. A date that is not in ISO 8601 is left out."""
-    fields = {"title": title, "author": author, "created": _date(created), "modified": _date(modified)}
+    """Return the properties that a file states.
+
+    A date that is not in ISO 8601 is left out, and so is a title that a program made up.
+    """
+    fields = {
+        "title": meaningful_title(title),
+        "author": author,
+        "created": _date(created),
+        "modified": _date(modified),
+    }
     return {name: value for name, value in fields.items() if value}
 
 
