@@ -311,3 +311,14 @@ def test_a_large_text_with_marks_is_read_in_linear_time(text: str) -> None:
     Transcript([{"role": "user", "content": TASK}, *_turn(call, text), *_turn(text, text)])
     Transcript([{"role": "user", "content": text}])
     assert time.process_time() - start < 3
+
+
+def test_a_reminder_that_an_agent_repeats_as_the_user_is_not_the_task() -> None:
+    reminder = {"role": "user", "content": "Analyze the result, and then answer or call a tool."}
+    first, *turns = crewai_messages(TASK, ["a", "b", "c"])
+    messages = [first, *(message for turn in turns for message in (turn, reminder))]
+    assert Transcript(messages[:-2]).task == reminder["content"]
+    assert Transcript(messages).task == TASK
+    assert "I look." in Transcript(messages).intention
+    again = [first, turns[0], first, turns[1], first]
+    assert Transcript(again).task == TASK
