@@ -24,6 +24,8 @@ SHORTEST_TASK = 4
 
 A shorter one is read together with the message before.
 """
+_ACKNOWLEDGMENT = "Ok."
+"""What Aider writes as the agent after the output of a command. The user's question comes next."""
 REPEATED_REMINDER = 3
 """The fewest equal user messages that are a reminder of the agent. It repeats itself after each result."""
 INTENTION_CHARACTERS = 300
@@ -248,6 +250,8 @@ def _last_turn(contents: Sequence[MessageContent]) -> int:
     index = len(contents) - 1
     while index > 0 and contents[index].role != "assistant":
         index -= 1
+    while index > 1 and contents[index].text == _ACKNOWLEDGMENT and contents[index - 1].role == "tool":
+        index -= 2
     while index > 0 and contents[index - 1].role == "assistant" and not contents[index - 1].results:
         index -= 1
     return max(0, index)
