@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from context_agent.errors import DataError
+from context_agent.eval.benchmarks.loading import load_benchmark
 from context_agent.eval.benchmarks.source_tables import read_rows
+from tests.support.sample_benchmarks import hotpot_row, write
 
 
 def rows(path: Path) -> list[Any]:
@@ -59,3 +61,21 @@ def test_a_value_that_python_cannot_hold_is_an_error_of_the_file(kind: str, tmp_
 
     with pytest.raises(DataError, match="is damaged after 0 rows"):
         rows(path)
+
+
+@pytest.mark.parametrize("identifier", ["d\ud800", "d\0"])
+def test_a_document_whose_id_cannot_be_stored_is_a_problem(identifier: str, tmp_path: Path) -> None:
+    documents = [{"_id": "d1", "text": "Osk is a river."}, {"_id": identifier, "text": "Vellmar is a town."}]
+    write(tmp_path / "corpus.jsonl", documents)
+    write(tmp_path / "queries.jsonl", [{"_id": "q", "text": "What is Osk?"}])
+    (tmp_path / "qrels.tsv").write_text("q\td1\t1\n")
+    benchmark = load_benchmark(f"own={tmp_path}")
+    assert [document.id for document in benchmark.documents] == ["d1"]
+    assert "has a character that cannot be stored" in benchmark.problems[0]
+
+
+@pytest.mark.parametrize("title", [None, 5, True])
+def test_a_gold_title_of_another_type_is_a_text(title: object, tmp_path: Path) -> None:
+    row = {**hotpot_row(), "supporting_facts": [[title, 0]]}
+    write(tmp_path / "hotpot_dev_distractor_v1.json", [row])
+    assert load_benchmark(f"hotpotqa-distractor={tmp_path}").questions[0].gold == (str(title),)

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from context_agent.errors import DataError
 from context_agent.eval.benchmarks.source_tables import LocatedRow, SourceRow, SourceTables
+from context_agent.retrieval.loaders.reading import storable
 from context_agent.types import Document, Metadata, Question
 
 
@@ -45,7 +46,7 @@ def hotpotqa(tables: SourceTables) -> BenchmarkContent:
         paragraphs = {title: "".join(sentences) for title, sentences in _pairs(row["context"], "title", "sentences")}
         ids = {title: _pooled(pooled, title, text) for title, text in paragraphs.items()}
         titles = dict.fromkeys(title for title, _ in _pairs(row["supporting_facts"], "title", "sent_id"))
-        gold = tuple(ids.get(title, title) for title in titles)
+        gold = tuple(ids.get(title, str(title)) for title in titles)
         answer, kind = text_of(row.get("answer")), text_of(row.get("type"))
         return Question(str(row.get("_id") or row["id"]), row["question"], answer, gold, kind, len(gold))
 
@@ -251,10 +252,12 @@ def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], A
 
 
 def _unreadable(value: object) -> str:
-    """Return why a converted row cannot be used: its question is empty, or a text has another type.
+    """Return why a converted row cannot be used. If it can be used, return "".
 
-    Otherwise return "".
+    The question may be empty, a text may have another type, or the id may have a character that no database accepts.
     """
+    if isinstance(value, Document) and storable(value.id) != value.id:
+        return f"the id {value.id!r} has a character that cannot be stored"
     text: object = value.question if isinstance(value, Question) else "-"
     if text is None or (isinstance(text, str) and not text.strip()):
         return "the question is empty"
