@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 from context_agent.errors import DataError
@@ -55,7 +54,7 @@ def _read(reading: Reading) -> Iterator[Document]:
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):
-        yield document(reading, raw, PurePath(reading.path).name)
+        yield document(reading, raw, reading.path)
     else:
         yield from _documents(reading, raw, value)
 
@@ -81,12 +80,12 @@ def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
         found, rest = records
         yield from _documents(reading, raw, found)
         if " " in json.dumps(rest, separators=(",", ":")):
-            yield document(reading, "\n".join(map(fields_text, rest)), PurePath(reading.path).name)
+            yield document(reading, "\n".join(map(fields_text, rest)), reading.path)
     else:
         long = len(raw) > LONG_LINES * (raw.count("\n") + 1)
         escaped = r"\u" in raw  # words with escapes inside are not found
         text = unix_lines(json_lines(value) if long or escaped else raw)
-        title = _stated_title(value) or PurePath(reading.path).name
+        title = _stated_title(value) or reading.path
         yield document(reading, text, title, sections=json_sections(text, title))
 
 
@@ -136,5 +135,5 @@ def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[D
         text = fields_text(record)
         parts = [record, *(part for key in _NESTED if isinstance(part := record.get(key), dict))]
         names = (part[key] for part in parts for key in ("title", "name") if isinstance(part.get(key), str))
-        whole = document(reading, text, next(names, f"{PurePath(reading.path).name} {number}"))
+        whole = document(reading, text, next(names, f"{reading.path} {number}"))
         yield replace(whole, id=f"{whole.id}#{number}")

@@ -130,7 +130,7 @@ def check_written(reading: Reading, text: str) -> None:
 
 
 def read_other_text(reading: Reading) -> Iterator[Document]:
-    """Yield the text of a file that has no reader of its own, titled by its title in markup or by the file's name."""
+    """Yield the text of a file that has no reader of its own, titled by its title in markup or by the file's path."""
     try:
         text = decoded(reading, content(reading)).text
     except DataError as error:
@@ -139,7 +139,7 @@ def read_other_text(reading: Reading) -> Iterator[Document]:
     text = unix_lines(text)
     if reading.found and is_link(text):
         raise LeftOutError("a link to another manual page")
-    title = stated_title(reading.path, text) or PurePath(reading.path).name
+    title = stated_title(reading.path, text) or reading.path
     yield document(reading, readable_text(reading.path, text), title)
 
 

@@ -49,7 +49,7 @@ def read_xml(reading: Reading) -> Iterator[Document]:
 
     The title is that of the file, or else its name.
     """
-    yield from _elements(reading, PurePath(reading.path).name)
+    yield from _elements(reading, reading.path)
 
 
 def read_enex(reading: Reading) -> Iterator[Document]:
@@ -81,7 +81,7 @@ def read_svg(reading: Reading) -> Iterator[Document]:
     lines = (" ".join(line.split()) for line in "".join(words).split("\n"))
     if not (found := "\n".join(filter(None, lines))):
         raise LeftOutError("a drawing without words")
-    yield document(reading, found, title or PurePath(reading.path).name)
+    yield document(reading, found, title or reading.path)
 
 
 def _elements(reading: Reading, name: str) -> Iterator[Document]:

@@ -26,6 +26,18 @@ def write(folder: Path, **texts: str) -> Path:
     return folder
 
 
+def test_files_of_the_same_name_are_titled_by_their_paths(tmp_path: Path) -> None:
+    """Otherwise no passage says which `values.yaml` it is from."""
+    files = {
+        "prod/values.yaml": "port: 1",
+        "test/Dockerfile": "FROM a",
+        "test/a.json": '{"a": 1}',
+        "x/b.xml": "<b>c</b>",
+    }
+    titles = [document.title for document in load(write(tmp_path, **files))]
+    assert titles == list(files)
+
+
 # Rules ------------------------------------------------------------------------------------------------------------
 
 
