@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from context_agent.pruning.captions import INDENTATION, LINE_NUMBER, RECORD, WIDEST_INDENT, Captions, heads
 from context_agent.text.sentences import loose_ends
 
 TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
@@ -34,55 +35,17 @@ LEAST_ESCAPED = 5
 """The fewest escaped line breaks of a text that was written as a string, and the fewest for each real one."""
 LOG_PREFIX = 48
 """The number of characters of a log entry in which its time and level are searched."""
-LONGEST_LABEL = 120
 _PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)++")
-_TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
-_HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)
-"""A heading of Markdown, or of HTML, which other tags may precede."""
-_TITLE = re.compile(
-    r"(?:#{1,6}[ \t]++(?P<heading>\S.*)$"
-    rf"|{_TAGS}<h[1-6]\b[^>\n]*+>\s*+(?:<[^>\n]*+>\s*+)*+(?P<tagged>[^\n<]++)"
-    r"|(?:<(?!title>)[a-z][^>\n]*+>\s*+)*+<title>(?P<element>[^\n<]*+)</title>"
-    r"|\[\d{1,4}\][ \t]++(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
-    r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}+\W*+)[ \t]*+"
-    r"(?P<numbered>[^\n]*[^\s.!?;,])[ \t\r]*\n[ \t\r]*$)",
-    re.M | re.I,
-)
-"""A title: a heading, the title of a tagged hit, a line after a number in brackets, or a numbered line before a blank
-one.
-
-The quantifiers are possessive. A match never tries shorter runs again, so it takes linear time.
-"""
-_HIT = re.compile(
-    r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
-    r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
-    re.M | re.I,
-)
-"""The first line of a search hit, in the formats that common tools write."""
-_SECTION = re.compile(
-    r"^(?:\[{1,2}(?P<name>[A-Za-z][\w.\-\" ]{0,80})\]{1,2}[ \t\r]*$|(?P<key>[A-Za-z][\w.-]{0,80}):[ \t\r]*\n(?=[ \t]))",
-    re.M,
-)
-"""The first line of a section of settings: `[name]`, or `name:` above an indented line."""
-_RECORD = re.compile(
-    r"^(?:commit [0-9a-f]{7,64}\b|(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
-    r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S)",
-    re.M,
-)
-"""The first line of a record of several blocks: a commit of `git log`, or a failed test of pytest, unittest or Jest."""
 _CHAIN = re.compile(r"(?:The above exception was the direct cause of|During handling of the above exception)")
 """The start of the line between two tracebacks of Python that belong together."""
-INDENTATION = " \t\r\n│├└┬─"
-"""The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
-WIDEST_INDENT = 80
-"""The most spaces before a line that are counted."""
 INDENTED = (" ", "\t")
 """The first character of an indented line."""
 _LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic|Caused by)\b")
 """The start of a line that belongs to the indented lines before it: a bracket, an exception, or the cause of one."""
 _PROMPT = re.compile(r"(?:>>>|\$|#|In \[\d{1,5}\]:|(?:PS )?[\w.@~:/\\()-]{1,80}[$#>]) \S")
 """The start of a line with the prompt of a shell or of an interpreter. What it printed follows."""
-_FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
+_FENCE = re.compile(r"^(```|(?<![^\n]\n)~~~).*?(?:^\1|\Z)", re.M | re.S)
+"""A fenced block. Tildes below a line of text are the rule of a title."""
 _HTML = re.compile(r"^[ \t]*+<(?:!doctype html|html|table|tr)\b", re.M | re.I)
 HTML_START = 2_000
 """The first characters of a text, in which HTML shows itself."""
@@ -99,8 +62,6 @@ _LOGGED = re.compile(
 """The parts that most log entries have: the time of day, or a level."""
 _LOCATION = re.compile(r"(?!\d{4}-\d\d-|\d\d?:\d\d)([^\s:]+)[:-]\d+[:-]")
 """The file name in a line of grep's output. A date and a time of day are none."""
-_LINE_NUMBER = re.compile(r"[ \t]{0,12}\d{1,9}(?:\t|→| ?[|│:] ?)")
-"""The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line."""
 _LETTER = re.compile(r"[^\W_]")
 
 
@@ -205,45 +166,24 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
     Short blocks are joined with the next one, and long blocks are cut. A block stays with the less indented one that
     it follows, up to the target size.
     """
-    label = ""
+    captions = Captions(text)
     blocks = [*_joined_blocks(text, sizes)]
-    sections = [*_SECTION.finditer(text)]
-    section_starts = [match.start() for match in sections]
-    titled = 0
     is_html = _HTML.search(text, 0, HTML_START) is not None
     for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
-        record = None
-        # A title is in its own block. One more character shows whether a blank line follows it.
-        if title := _TITLE.match(text, start, following + 1):
-            label, titled = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL], start
-        elif record := _RECORD.match(text, start):
-            label, titled = text[start:end].partition("\n")[0].strip("_=- \t\r")[:LONGEST_LABEL], start
-        elif _HIT.match(text, start):
-            label, titled = "", start
+        titled = captions.begin(start, following)
         has_entries = is_log(text[start:end])
         if has_entries or end - start > sizes.largest:
             target = sizes.small if has_entries else sizes.target
             for first, last in entry_spans(text, start, end, target, sizes, is_html=is_html):
-                yield first, last, _section(sections, section_starts, titled, first) or label
+                yield first, last, captions.caption(first)
         else:
-            yield start, end, "" if title or record else _section(sections, section_starts, titled, start) or label
-
-
-def _section(sections: Sequence[re.Match[str]], starts: Sequence[int], titled: int, position: int) -> str:
-    """Return the name of the settings section that contains a position.
-
-    If a title follows the start of the section, return no name.
-    """
-    row = bisect_right(starts, position) - 1
-    if row < 0 or starts[row] < titled:
-        return ""
-    return str(sections[row][sections[row].lastgroup or 0])
+            yield start, end, captions.caption(start, titled=titled)
 
 
 def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
-    records = [match.start() for match in _RECORD.finditer(text)]
-    heads = {match.start() for pattern in (_HEADING, _HIT) for match in pattern.finditer(text)}.union(records)
-    starts = heads | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
+    records = [match.start() for match in RECORD.finditer(text)]
+    first_lines = heads(text).union(records)
+    starts = first_lines | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
     if fences := _fences(text):
         starts = {start for start in starts if not inside(fences, start)}
         records = [start for start in records if not inside(fences, start)]
@@ -263,7 +203,7 @@ def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
             last_line = text.rfind("\n", *pending) + 1 or pending[0]
             is_chained = fits and (_CHAIN.match(text, block[0]) or _CHAIN.match(text, last_line))
             is_inner = block[1] - pending[0] <= sizes.target and _indent(text, block[0]) > _indent(text, pending[0])
-            is_head = first in heads and short_left > 0 and _LETTER.search(text, *pending)
+            is_head = first in first_lines and short_left > 0 and _LETTER.search(text, *pending)
             if is_chained or ((is_short or is_inner) and not is_head):
                 block = (pending[0], block[1])
             else:
@@ -337,7 +277,7 @@ def entry_spans(
     indents: list[tuple[int, int]] = []
     for match in _LINE.finditer(text, start, end):
         line, here = match[0], match.start()
-        content = number.end() if (number := _LINE_NUMBER.match(line)) else 0
+        content = number.end() if (number := LINE_NUMBER.match(line)) else 0
         begins = bool(line) and line[content : content + 1].strip(" \t\r\n│") != ""
         if is_html:
             begins = _OPENING.match(line) is not None

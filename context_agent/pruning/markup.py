@@ -14,6 +14,8 @@ _TOKEN = re.compile(
 )
 _START = re.compile(r"^[ \t]*+<(?:\?xml|[A-Za-z_])", re.M)
 _ATTRIBUTE = re.compile(r"\b([a-z]++)\s*+=\s*+(\"[^\"<]*+\"|'[^'<]*+')")
+_PAGES = ("html", "body", "main", "article", "section", "div")
+"""The roots of pages of HTML. Their headings say more than their elements."""
 _DECLARATION = re.compile(r"<!(?:DOCTYPE|ENTITY)")
 
 
@@ -41,8 +43,8 @@ class Element:
 def document(text: str, start: int, end: int) -> Element | None:
     """Return the root of the XML document in a part of a text. If there is none, return None.
 
-    Lines of text may precede and follow the document. A document that consists mostly of text, or that declares
-    entities, is not read.
+    Lines of text may precede and follow the document. A document that consists mostly of text, that declares entities,
+    or that is a page of HTML is not read.
     """
     first, last = _START.search(text, start, end), text.rfind(">", start, end)
     if first is None or last < 0:
@@ -56,7 +58,11 @@ def document(text: str, start: int, end: int) -> Element | None:
     except (expat.ExpatError, UnicodeEncodeError):
         return None
     root = _root(text, start, end)
-    if root is None or 2 * sum(child.end - child.start for child in root.children) < root.end - root.start:
+    if (
+        root is None
+        or root.name.lower() in _PAGES
+        or 2 * sum(child.end - child.start for child in root.children) < root.end - root.start
+    ):
         return None
     return root
 

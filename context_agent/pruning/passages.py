@@ -9,6 +9,7 @@ parse, because a stub replaces a whole record, row or element. The hunks of a di
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from context_agent.pruning import markup
 from context_agent.pruning.binary import binary_spans, is_binary
 from context_agent.pruning.blocks import (
     LARGEST,
-    LONGEST_LABEL,
     Item,
     Passage,
     Sizes,
@@ -29,6 +29,7 @@ from context_agent.pruning.blocks import (
     text_spans,
     with_line_breaks,
 )
+from context_agent.pruning.captions import LONGEST_LABEL
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.records import Value, Values, value_runs
@@ -124,11 +125,16 @@ class _Cutter:
         if not parts and (root := markup.document(text, 0, len(text))) is not None:
             parts.append((root.start, root.end, partial(self._of_elements, root)))
         position = 0
+        found: list[Table] = []
         for start, end in [*((start, end) for start, end, _ in parts), (len(text), len(text))]:
-            for table in tables(text, position, start):
-                span = table.start, table.rows[-1][1]
-                parts.append((*span, partial(self._of_rows, table)))
+            found += tables(text, position, start)
             position = end
+        firsts = sorted([*(start for start, _, _ in parts), *(table.first for table in found), len(text)])
+        for table in found:
+            end = table.rows[-1][1]
+            following = firsts[bisect_left(firsts, end)]
+            whole = (table.first, self._footer_end(end, following)) if len(found) > 1 else None
+            parts.append((table.first, end, partial(self._of_rows, table, whole)))
         taken = sorted((start, end) for start, end, _ in parts)
         position = 0
         for start, end in [*taken, (len(text), len(text))]:
@@ -192,10 +198,24 @@ class _Cutter:
                 group = next(self._groups)
         return passages
 
-    def _of_rows(self, table: Table, label: str) -> list[Passage]:
-        """Return the rows of a table as passages. Tiny rows are joined."""
+    def _footer_end(self, start: int, end: int) -> int:
+        """Return the end of the short text after a table, such as the number of its rows. A fence is no part of it."""
+        footer = self._text[start:end].rstrip()
+        is_short = len(footer) < self._sizes.small and "```" not in footer and "~~~" not in footer
+        return start + len(footer) if is_short else start
+
+    def _of_rows(self, table: Table, whole: tuple[int, int] | None, label: str) -> list[Passage]:
+        """Return the rows of a table as passages. Tiny rows are joined.
+
+        Args:
+            table: The table.
+            whole: The span that is removed with the last row. If a text has one table, its header stays.
+            label: What the text before the table says.
+        """
+        label = _last_line(self._text[table.first : table.start]) or label
         label = f"{label} {table.labels}".strip()[:LONGEST_LABEL]
-        group = next(self._groups)
+        group, own = next(self._groups), next(self._groups)
+        items = () if whole is None else (Item(*whole, own, "text"),)
         return [
             Passage(
                 self._text[first:last],
@@ -206,6 +226,7 @@ class _Cutter:
                 group,
                 cells=table.cells,
                 delimiter=table.delimiter,
+                items=items,
             )
             for first, last in self._collected(table.rows, self._sizes.tiny)
         ]

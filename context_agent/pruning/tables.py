@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from context_agent.pruning.blocks import is_log_entry
@@ -19,6 +19,8 @@ FEWEST_NAMES = 3
 """The fewest words of a header in capitals."""
 LONGEST_HEADER = 60
 """The most characters of a cell in the header of a delimited table."""
+LONGEST_TITLE = 120
+"""The most characters of a title above a table."""
 DELIMITERS = "\t,;|"
 _BAR = re.compile(r"[|│┃║┆]")
 """A mark between cells. Programs draw tables with the last four."""
@@ -45,6 +47,7 @@ class Table:
     """A table in a text.
 
     Attributes:
+        first: The offset where it begins with its title, which is a short line above the header.
         start: The offset where its header begins.
         form: `cell` for a delimited table, `row` for a table with bars, `text` for aligned columns.
         labels: The names of its columns.
@@ -53,6 +56,7 @@ class Table:
         delimiter: The delimiter between cells. For a table with bars it is the bar at the start of a row, or empty.
     """
 
+    first: int
     start: int
     form: Literal["cell", "row", "text"]
     labels: str
@@ -67,7 +71,9 @@ def tables(text: str, start: int, end: int) -> Iterator[Table]:
         first, last = block.span()
         finders = (_barred_table, _aligned_table, _delimited_table)
         if found := next(filter(None, (find(text, first, last) for find in finders)), None):
-            yield found
+            title = text.rfind("\n", first, max(first, found.start - 1)) + 1 or first
+            has_title = 0 < found.start - title <= LONGEST_TITLE
+            yield replace(found, first=title) if has_title else found
 
 
 def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
@@ -101,7 +107,7 @@ def _barred_table(text: str, start: int, end: int) -> Table | None:
     names = cells[not cells[0] : len(cells) - (not cells[-1])]
     bar = _BAR.match(text[slice(*rows[0])].lstrip()) if not cells[0] else None
     labels = " ".join(cell.strip() for cell in names).strip()
-    return Table(header_start, "row", labels, tuple(rows), len(names), bar[0] if bar else "")
+    return Table(header_start, header_start, "row", labels, tuple(rows), len(names), bar[0] if bar else "")
 
 
 def _aligned_table(text: str, start: int, end: int) -> Table | None:
@@ -123,7 +129,7 @@ def _aligned_table(text: str, start: int, end: int) -> Table | None:
     aligned = sum(_GAP in text[first:last].strip() for first, last in rows)
     if len(rows) < FEWEST_ROWS or 2 * aligned < len(rows) or not any(map(_is_name, header)):
         return None
-    return Table(header_start, "text", " ".join(header), tuple(rows), 1, "")
+    return Table(header_start, header_start, "text", " ".join(header), tuple(rows), 1, "")
 
 
 def _delimited_table(text: str, start: int, end: int) -> Table | None:
@@ -162,7 +168,7 @@ def _delimited(text: str, lines: list[tuple[int, int]], delimiter: str) -> Table
         return None
     if 2 * spaced > len(rows) * (len(header) - 1):
         return None
-    return Table(rows[0][0], "cell", " ".join(header), tuple(rows[1:]), len(header), delimiter)
+    return Table(rows[0][0], rows[0][0], "cell", " ".join(header), tuple(rows[1:]), len(header), delimiter)
 
 
 def _is_name(cell: str) -> bool:

@@ -32,7 +32,7 @@ def test_markdown_sections_lend_their_heading() -> None:
     text = f"# Ports\n\n{BODY}\n\n## Rain\n\n{BODY}\n\n{BODY}\n\n```\ncode\n\n\ncode\n```\n"
     passages = cut(text)
     assert [passage.text.split("\n")[0] for passage in passages[:2]] == ["# Ports", "## Rain"]
-    assert [passage.label for passage in passages] == ["", "", "Rain", "Rain"]
+    assert [passage.label for passage in passages] == ["", "Ports", "Ports Rain", "Ports Rain"]
     assert passages[3].text == "```\ncode\n\n\ncode\n```"
 
 

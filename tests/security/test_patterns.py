@@ -124,7 +124,7 @@ def test_the_list_of_bounded_patterns_has_no_other() -> None:
 
 def test_the_scan_finds_what_the_package_has() -> None:
     assert len(STATIC) > 250
-    assert any(pattern.id == "context_agent.pruning.blocks:_TITLE" for pattern in STATIC)
+    assert any(pattern.id == "context_agent.pruning.captions:_TITLE" for pattern in STATIC)
 
 
 @pytest.mark.parametrize(

@@ -191,12 +191,6 @@ def test_the_results_in_the_messages_of_crewai_are_pruned() -> None:
     assert pruned[-1] == messages[-1]
 
 
-def test_an_example_in_the_words_of_an_agent_stays() -> None:
-    example = f"Write this:\n```\nThought: a\nAction: b\nAction Input: c\nObservation: {LONG}\n```"
-    messages = [{"role": "user", "content": TASK}, *_turn(example, "What comes next?"), *_turn("Done.", "go on")]
-    assert pruner(100).prune(messages).messages == messages
-
-
 @pytest.mark.parametrize("name", SCRATCHPADS)
 def test_a_scratchpad_that_grows_keeps_what_was_removed(name: str) -> None:
     keeper = pruner(900)
@@ -317,24 +311,3 @@ def test_a_large_text_with_marks_is_read_in_linear_time(text: str) -> None:
     Transcript([{"role": "user", "content": TASK}, *_turn(call, text), *_turn(text, text)])
     Transcript([{"role": "user", "content": text}])
     assert time.process_time() - start < 3
-
-
-def test_a_reminder_that_an_agent_repeats_as_the_user_is_not_the_task() -> None:
-    reminder = {"role": "user", "content": "Analyze the result, and then answer or call a tool."}
-    first, *turns = crewai_messages(TASK, ["a", "b", "c"])
-    messages = [first, *(message for turn in turns for message in (turn, reminder))]
-    assert Transcript(messages[:-2]).task == reminder["content"]
-    assert Transcript(messages).task == TASK
-    assert "I look." in Transcript(messages).intention
-    again = [first, turns[0], first, turns[1], first]
-    assert Transcript(again).task == TASK
-
-
-def test_the_output_of_a_command_before_a_question_to_aider_is_the_newest_result() -> None:
-    newest = noises(50, 5)
-    messages = text_conversation(FORMS["aider"], TASK, [LONG, newest])
-    messages += [{"role": "assistant", "content": "Ok."}, {"role": "user", "content": TASK}]
-    pruned = pruner(500).prune(messages)
-    assert pruned.report.removed
-    assert pruned.messages[4] == messages[4]
-    assert pruned.messages[2] != messages[2]

@@ -1,0 +1,188 @@
+"""Captions of the passages of plain text: titles, names of records, and the less indented lines that they belong to."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
+
+LONGEST_LABEL = 120
+LONGEST_LINE = 60
+"""The most characters of a less indented line that count."""
+MOST_LINES = 4
+"""The most less indented lines that count, the nearest ones."""
+INDENTATION = " \t\r\n│├└┬─"
+"""The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
+WIDEST_INDENT = 80
+"""The most spaces before a line that are counted."""
+LINE_NUMBER = re.compile(r"[ \t]{0,12}\d{1,9}(?:\t|→| ?[|│:] ?)")
+"""The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line."""
+_TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
+_HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)
+"""A heading of Markdown, or of HTML, which other tags may precede."""
+_UNDERLINED = re.compile(
+    rf"^(?P<underlined>[^\W_][^\n]{{0,{LONGEST_LABEL}}})(?<![.!?;,: \t\r])\r?\n"
+    r"(?P<rule>(?P<mark>[=~^\"-])(?P=mark)++)[ \t\r]*$",
+    re.M,
+)
+"""A title with a rule below it, which is about as long."""
+HIT = re.compile(
+    r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
+    r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
+    re.M | re.I,
+)
+"""The first line of a search hit, in the formats that common tools write."""
+RECORD = re.compile(
+    r"^(?:commit [0-9a-f]{7,64}\b|(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
+    r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S)",
+    re.M,
+)
+"""The first line of a record of several blocks: a commit of `git log`, or a failed test of pytest, unittest or Jest."""
+_TITLE = re.compile(
+    r"(?:(?P<marks>#{1,6})[ \t]++(?P<heading>\S.*)$"
+    rf"|{_TAGS}<h(?P<depth>[1-6])\b[^>\n]*+>\s*+(?:<[^>\n]*+>\s*+)*+(?P<tagged>[^\n<]++)"
+    r"|(?:<(?!title>)[a-z][^>\n]*+>\s*+)*+<title>(?P<element>[^\n<]*+)</title>"
+    r"|\[\d{1,4}\][ \t]++(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
+    r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}+\W*+)[ \t]*+"
+    r"(?P<numbered>[^\n]*[^\s.!?;,])[ \t\r]*\n[ \t\r]*$)",
+    re.M | re.I,
+)
+"""A title: a heading, the title of a tagged hit, a line after a number in brackets, or a numbered line before a blank
+one.
+
+The quantifiers are possessive. A match never tries shorter runs again, so it takes linear time.
+"""
+_TITLES = ("heading", "tagged", "element", "bracketed", "numbered")
+_SECTION = re.compile(r"^\[{1,2}(?P<name>[A-Za-z][\w.\-\" ]{0,80})\]{1,2}[ \t\r]*$", re.M)
+"""The first line of a section of settings: `[name]`."""
+_NAMED = re.compile(
+    r"^(?P<key>name|title|subject|from|package|service|host|job|pod|node|id|path|file|url)[ \t]*+:[ \t]++"
+    r"(?P<name>\S[^\n]*)",
+    re.M | re.I,
+)
+"""A line that names the record that follows."""
+_CLOSING = (")", "]", "}", "<")
+"""The first character of a line that names nothing: a closing bracket, or a tag."""
+_ENDS = " \t\r:{([,-"
+"""The characters that a less indented line loses at its ends."""
+_LETTER = re.compile(r"[^\W_]")
+
+
+class Captions:
+    """The captions of the passages of a text, which are asked for in ascending order.
+
+    A caption has the titles, the section of settings, the names of the record and the less indented lines that a
+    position belongs to. The innermost ones are the last, and the outermost ones are left out if there is no room.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._titles: list[tuple[int, str]] = []
+        self._titled = 0
+        self._underlined = {match.start(): match for match in _underlined(text)}
+        self._marks: list[str] = []
+        self._sections = [(match.start(), match["name"]) for match in _SECTION.finditer(text)]
+        self._named = _NAMED.finditer(text)
+        self._next_name = next(self._named, None)
+        self._record: dict[str, str] = {}
+        self._open: list[tuple[int, str]] = []
+        self._read = 0
+
+    def begin(self, start: int, following: int) -> bool:
+        """Read the title or the first line of the record that a block begins with. Return True if there is one.
+
+        Args:
+            start: The offset where the block begins.
+            following: The offset where the next block begins.
+        """
+        text = self._text
+        # A title is in its own block. One more character shows whether a blank line follows it.
+        if (title := self._underlined.get(start)) is not None:
+            # The first mark below a title that occurs is that of the highest level.
+            if title["mark"] not in self._marks:
+                self._marks.append(title["mark"])
+            self._push(self._marks.index(title["mark"]) + 1, title["underlined"], start)
+        elif title := _TITLE.match(text, start, following + 1):
+            level = len(title["marks"] or "") or int(title["depth"] or 0)
+            self._push(level, next(title[name] for name in _TITLES if title[name]), start)
+        elif RECORD.match(text, start):
+            self._push(0, text[start:following].partition("\n")[0].strip("_=- \t\r"), start)
+        else:
+            if HIT.match(text, start):
+                self._push(0, "", start)
+            return False
+        return True
+
+    def _push(self, level: int, said: str, start: int) -> None:
+        """Add a title. Those of its level and below end. Level 0 ends all."""
+        self._titles = [*((above, it) for above, it in self._titles if above < level), (level, said.strip())]
+        self._titled = start
+
+    def caption(self, start: int, *, titled: bool = False) -> str:
+        """Return the caption of the passage that begins at this offset.
+
+        Args:
+            start: The offset.
+            titled: True if the passage begins with its title, which is then left out.
+        """
+        parts = [said for _, said in (self._titles[:-1] if titled else self._titles)]
+        if row := bisect_right(self._sections, (start, "\U0010ffff")):
+            section, name = self._sections[row - 1]
+            parts += [name] if section >= self._titled else []
+        parts += [*self._names_of(start), *self._lines_above(start)]
+        parts = [part for part in dict.fromkeys(parts) if part]
+        while len(parts) > 1 and sum(map(len, parts)) + len(parts) > LONGEST_LABEL:
+            del parts[0]
+        return " ".join(parts)[:LONGEST_LABEL]
+
+    def _names_of(self, start: int) -> Iterator[str]:
+        """Yield the names of the record that a position is in. A record ends where one of its keys occurs again."""
+        while (match := self._next_name) is not None and match.start() < start:
+            key = match["key"].lower()
+            if match.start() < self._titled:
+                self._record = {}
+            if key in self._record:
+                self._record = dict(islice(self._record.items(), [*self._record].index(key)))
+            self._record[key] = match["name"].strip()
+            self._next_name = next(self._named, None)
+        yield from self._record.values()
+
+    def _lines_above(self, start: int) -> list[str]:
+        """Return the less indented lines above the line of a position, the nearest ones."""
+        line_start = self._text.rfind("\n", 0, start) + 1
+        while self._read < line_start:
+            end = self._text.find("\n", self._read) + 1 or len(self._text)
+            line = self._text[self._read : end]
+            self._read = end
+            indent, content = _indented(line)
+            if _LETTER.search(content) or content.startswith(_CLOSING):
+                is_named = not content.startswith(_CLOSING)
+                while self._open and self._open[-1][0] >= indent + (not is_named):
+                    self._open.pop()
+                if is_named:
+                    self._open.append((indent, content[:LONGEST_LINE].strip(_ENDS)))
+        indent, _ = _indented(self._text[line_start : start + WIDEST_INDENT])
+        return [said for own, said in self._open if own < indent][-MOST_LINES:]
+
+
+def heads(text: str) -> set[int]:
+    """Return the offsets of the lines that begin a section or a record."""
+    underlined = [*_underlined(text)]
+    starts = {match.start() for pattern in (_HEADING, HIT) for match in pattern.finditer(text)}
+    return (starts - {match.start("rule") for match in underlined}) | {match.start() for match in underlined}
+
+
+def _underlined(text: str) -> Iterator[re.Match[str]]:
+    """Yield the titles with a rule below them."""
+    for match in _UNDERLINED.finditer(text):
+        if len(match["rule"]) >= max(3, len(match["underlined"]) - 2):
+            yield match
+
+
+def _indented(line: str) -> tuple[int, str]:
+    """Return the number of characters before the text of a line, and its text. A line number does not count."""
+    number = LINE_NUMBER.match(line)
+    line = line if number is None else line[number.end() :]
+    content = line.lstrip(INDENTATION)
+    return len(line) - len(content), content.rstrip()

@@ -1,0 +1,132 @@
+"""The caption of a passage of plain text says what is around it."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.pruning.blocks import LARGEST, Sizes, text_spans
+from context_agent.pruning.captions import LONGEST_LABEL, MOST_LINES, Captions
+from tests.support.growth import seconds
+
+BODY = "It rained in most of the weeks of that year, and ships stayed in the port for as long as they could. " * 3
+
+
+def captions_of(text: str) -> dict[str, str]:
+    """Return the captions of the passages by the first line of each."""
+    spans = text_spans(text, Sizes.of(text))
+    return {text[start:end].strip().split("\n")[0]: caption for start, end, caption in spans}
+
+
+TITLES = (
+    ("# Ports", "## North", "### Quay", "## South"),
+    ("Ports\n=====", "North\n-----", "Quay\n~~~~", "South\n-----"),
+    ("<h1>Ports</h1>", "<h2>North</h2>", "<h3>Quay</h3>", "<h2>South</h2>"),
+)
+
+
+@pytest.mark.parametrize(("first", "second", "third", "fourth"), TITLES)
+def test_a_caption_has_the_titles_of_all_sections_around_a_passage(
+    first: str, second: str, third: str, fourth: str
+) -> None:
+    parts = (first, BODY, second, BODY, third, BODY, f"After it. {BODY}", fourth, BODY, f"In the end. {BODY}")
+    captions = captions_of("\n\n".join(parts))
+    assert [*captions.values()] == ["", "Ports", "Ports North", "Ports North Quay", "Ports", "Ports South"]
+
+
+@pytest.mark.parametrize("line", ["It rained.", "title: Rain", "Ports and quays of the north and of the south"])
+def test_a_rule_below_other_lines_makes_no_title(line: str) -> None:
+    captions = captions_of(f"{line}\n---\n{BODY}\n\n{BODY}")
+    assert "" in captions.values()
+    assert not any(line in caption for caption in captions.values() if not line.startswith("title"))
+
+
+CODE = """\
+class Quay(
+    Port,
+):
+    \"\"\"A quay.\"\"\"
+
+    rain = 1
+
+    @property
+    def open(self):
+        if self.rain:
+{0}
+        return True
+
+
+def close():
+{0}
+"""
+
+
+def test_a_caption_has_the_less_indented_lines_above_a_passage() -> None:
+    lines = "\n".join(
+        f"            self.ships({number}, 'stay in the port for as long as they can')" for number in range(60)
+    )
+    text = CODE.format(lines)
+    captions = Captions(text)
+    starts = [text.index("self.ships(7,"), text.index("return True"), text.rindex("self.ships(7,")]
+    assert [captions.caption(start) for start in starts] == [
+        "class Quay def open(self) if self.rain",
+        "class Quay def open(self)",
+        "def close()",
+    ]
+
+
+def test_the_branches_and_the_numbers_before_lines_are_no_text_of_a_tree() -> None:
+    tree = "├── north\n│   ├── quay\n│   │   ├── crane\n├── south\n│   ├── pier\n"
+    for text in (tree, "".join(f"{number:4}\t{line}\n" for number, line in enumerate(tree.splitlines(), 1))):
+        captions = Captions(text)
+        assert captions.caption(text.index("crane")) == "north quay"
+        assert captions.caption(text.index("pier")) == "south"
+
+
+def test_closing_lines_and_tags_are_no_names() -> None:
+    text = "export class Quay {\n  open() {\n    rain();\n  }\n\n  close() {\n    <div>\n      sun();\n"
+    captions = Captions(text)
+    assert captions.caption(text.index("close")) == "export class Quay"
+    assert captions.caption(text.index("sun")) == "export class Quay close()"
+
+
+def test_a_caption_has_the_names_of_the_record() -> None:
+    letters = [
+        f"From: {name}@example.com\nSubject: {rain}\n\n{BODY}\n\nIn the end. {BODY}"
+        for name, rain in (("ana", "Rain"), ("ben", "Sun"))
+    ]
+    text = "\n\n---\n\n".join(letters)
+    captions = Captions(text)
+    ends = [text.index("In the end"), text.rindex("In the end")]
+    assert [captions.caption(end) for end in ends] == ["ana@example.com Rain", "ben@example.com Sun"]
+    pods = (
+        "Name: quay\nAbout: rain\nContainers:\n  crane:\n    Port: 80\n\n"
+        "Name: pier\nContainers:\n  winch:\n    Port: 90\n"
+    )
+    captions = Captions(pods)
+    assert captions.caption(pods.index("Port: 80")) == "quay Containers crane"
+    assert captions.caption(pods.index("Port: 90")) == "pier Containers winch"
+
+
+def test_the_innermost_parts_of_a_caption_stay() -> None:
+    text = "".join(f"{' ' * depth}level-{depth} {'x' * 50}\n" for depth in range(9))
+    caption = Captions(text).caption(text.index("level-8"))
+    assert caption.split()[::2] == ["level-6", "level-7"]
+    assert len(caption) <= LONGEST_LABEL
+    short = "".join(f"{' ' * depth}{depth}\n" for depth in range(9))
+    assert Captions(short).caption(short.index("8")).split() == [str(depth) for depth in range(8 - MOST_LINES, 8)]
+
+
+def test_a_title_of_a_section_ends_that_of_a_search_hit_before_it() -> None:
+    hits = f"[1] Rain\n{BODY}\n\n# Quay\n\n{BODY}\n\n[2] Sun\n{BODY}\n\nIn the end. {BODY}"
+    captions = captions_of(hits)
+    assert [*captions.values()][-1] == "Sun"
+    assert captions["# Quay"] == "Rain"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Name: a\n" * 50_000, "# a\n\nb\n\n" * 20_000, "a\n===\n" * 50_000, " a\n" * 50_000, "[a]\nb: c\n" * 50_000],
+)
+def test_captions_take_linear_time(text: str) -> None:
+    assert len(text) > LARGEST
+    assert seconds(lambda it: [*text_spans(it, Sizes.of(it))], text) < 3
