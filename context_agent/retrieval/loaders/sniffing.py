@@ -16,6 +16,7 @@ from context_agent.retrieval.loaders.decoding import LARGEST_CONTROL_SHARE, unix
 from context_agent.retrieval.loaders.manual_pages import is_link, is_manual_page
 from context_agent.retrieval.loaders.plain_markup import readable_text, stated_title
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
+from context_agent.retrieval.loaders.yaml_outline import yaml_sections
 from context_agent.types import Document
 
 HEAD_BYTES = 8_192
@@ -140,7 +141,9 @@ def read_other_text(reading: Reading) -> Iterator[Document]:
     if reading.found and is_link(text):
         raise LeftOutError("a link to another manual page")
     title = stated_title(reading.path, text) or reading.path
-    yield document(reading, readable_text(reading.path, text), title)
+    is_yaml = PurePath(reading.path).suffix.lower() in {".yaml", ".yml"}
+    sections = yaml_sections(text, title) if is_yaml else ()
+    yield document(reading, readable_text(reading.path, text), title, sections=sections)
 
 
 def is_generated(path: str, text: str) -> bool:
