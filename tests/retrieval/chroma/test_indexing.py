@@ -3,6 +3,7 @@
 import itertools
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,6 +94,14 @@ def check(path: Path, documents: list[Document]) -> None:
         assert sorted(hit.chunk.document_id for hit in hits) == sorted(document.id for document in changed)
 
 
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete index of the documents. Tests copy it."""
+    path = tmp_path_factory.mktemp("complete") / "index"
+    run(path, people(400))
+    return path
+
+
 @pytest.mark.parametrize(
     ("moment", "nth"), [("before-add", 1), ("during-add", 5), ("before-finish", 1), ("before-manifest", 1)]
 )
@@ -120,9 +129,9 @@ def test_the_first_run(tmp_path: Path, moment: str, nth: int) -> None:
         ("before-clean", 1, True),
     ],
 )
-def test_a_later_run(tmp_path: Path, moment: str, nth: int, committed: bool) -> None:
+def test_a_later_run(complete: Path, tmp_path: Path, moment: str, nth: int, committed: bool) -> None:
     path, old = tmp_path / "index", people(400)
-    run(path, old)
+    shutil.copytree(complete, path)
     index_and_kill(path, moment, nth, changed=100)
     new = changed_people(100)
     check(path, new if committed else old)
@@ -132,9 +141,11 @@ def test_a_later_run(tmp_path: Path, moment: str, nth: int, committed: bool) -> 
     check(path, new)
 
 
-def test_what_an_interrupted_run_stored_is_dropped_when_the_next_one_is_about_something_else(tmp_path: Path) -> None:
+def test_what_an_interrupted_run_stored_is_dropped_when_the_next_one_is_about_something_else(
+    complete: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "index"
-    run(path, people(400))
+    shutil.copytree(complete, path)
     index_and_kill(path, "after-add", 1, changed=100)
     assert run(path, people(400)) == (400, 0, 0)
     check(path, people(400))
@@ -195,15 +206,17 @@ def check_full_disk(path: Path, message: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [2_000_000, 3_000_000])
-def test_a_file_that_may_not_grow_is_reported_as_a_full_disk_and_the_run_resumes(tmp_path: Path, limit: int) -> None:
+def test_a_file_that_may_not_grow_is_reported_as_a_full_disk_and_the_run_resumes(
+    complete: Path, tmp_path: Path, limit: int
+) -> None:
     path = tmp_path / "index"
-    run(path, people(400))
+    shutil.copytree(complete, path)
     check_full_disk(path, index_with_limit(path, 5_000, limit))
     assert index_with_limit(path, 5_000) == ""
     check(path, people(400) + people(3_000, 5_000))
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(complete: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(disk)]
@@ -211,7 +224,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         pytest.skip("this user may not mount a file system")
     try:
         path = disk / "index"
-        run(path, people(400))
+        shutil.copytree(complete, path)
         check_full_disk(path, index_with_limit(path, 5_000))
         subprocess.run(["mount", "-o", "remount,size=60m", str(disk)], check=True)
         assert index_with_limit(path, 5_000) == ""
