@@ -168,7 +168,7 @@ def test_every_sequence_of_bytes_is_answered(server: Running, path: str, content
     ),
 )  # fmt: skip
 def test_what_is_not_http_does_not_stop_the_server(server: Running, start: bytes, rest: bytes) -> None:
-    with socket.create_connection(address_of(server.url), timeout=20) as connection, suppress(ConnectionError):
+    with socket.create_connection(address_of(server.url), timeout=120) as connection, suppress(ConnectionError):
         connection.sendall(start + rest)
         connection.shutdown(socket.SHUT_WR)
         answer = connection.recv(64)

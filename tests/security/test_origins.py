@@ -43,7 +43,7 @@ class Target:
     def post(self, headers: Mapping[str, str]) -> httpx.Response:
         """A POST as the server takes it, with the headers."""
         body = CALL_BODY if self.kind == "mcp" else BODY
-        return httpx.post(self.url + self.path, content=body, headers={**CALL, **headers}, timeout=20)
+        return httpx.post(self.url + self.path, content=body, headers={**CALL, **headers}, timeout=120)
 
 
 @contextmanager
@@ -131,11 +131,11 @@ def test_programs_and_the_own_pages_are_answered(server: Target) -> None:
 def test_no_method_of_a_foreign_page_reaches_the_upstream(server: Target, method: str) -> None:
     server.upstream.clear()
     for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
-        response = httpx.request(method, server.url + server.path, headers=headers, timeout=20)
+        response = httpx.request(method, server.url + server.path, headers=headers, timeout=120)
         assert response.status_code in (403, 405)
         assert "access-control-allow-origin" not in response.headers
     navigation = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-    assert httpx.request(method, server.url + server.path, headers=navigation, timeout=20).status_code in (403, 405)
+    assert httpx.request(method, server.url + server.path, headers=navigation, timeout=120).status_code in (403, 405)
     assert server.upstream == []
 
 
@@ -166,7 +166,7 @@ def test_a_browser_lets_only_the_page_that_the_user_allowed_call_the_mcp_server(
 
 def test_a_link_leads_to_the_page_and_to_nothing_else() -> None:
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-    with serving("serve") as server, httpx.Client(base_url=server.url, timeout=20) as client:
+    with serving("serve") as server, httpx.Client(base_url=server.url, timeout=120) as client:
         for path in ("/", "/episodes/x"):
             assert client.get(path, headers=link).status_code == 200
             for other in ({"Sec-Fetch-Dest": "iframe"}, {"Sec-Fetch-Mode": "no-cors"}, {"Origin": "null"}):

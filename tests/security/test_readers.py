@@ -315,7 +315,7 @@ def test_a_collection_that_its_owner_writes_meanwhile(tmp_path: Path) -> None:
 
 def make_read_only(mounted: Path) -> None:
     """Remounts read-only, as soon as no thread of Chroma or tantivy is still closing a file."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while subprocess.run(["mount", "-o", "remount,ro", mounted], capture_output=True, check=False).returncode:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -62,7 +62,7 @@ def serving_here(folder: Path, delay: float = 0.0, **settings: Any) -> Iterator[
 
 def connect(url: str, content: bytes = b"") -> socket.socket:
     """A connection on which these bytes were sent."""
-    connection = socket.create_connection(address_of(url), timeout=20)
+    connection = socket.create_connection(address_of(url), timeout=120)
     connection.sendall(content)
     return connection
 
@@ -306,7 +306,7 @@ def test_a_body_that_nobody_reads_ends_with_its_connection(tmp_path: Path, monke
     ],
 )
 def test_a_header_beyond_the_limit_is_refused(server: Running, sent: bytes) -> None:
-    connection = socket.create_connection(address_of(server.url), timeout=20)
+    connection = socket.create_connection(address_of(server.url), timeout=120)
     with suppress(ConnectionError):
         connection.sendall(sent)
     server.expect('ctx1_connections_refused_total{code="header_too_large"}', 1)

@@ -27,7 +27,7 @@ def proxy_client(url: str, *, budget: int = 300, pause: float = 30.0, **settings
     proxy = Proxy(url, pruners, Settings(**{"max_body": 1_000_000, "grace": 1.0, **settings}), pause=pause)
     with (
         listening(proxy, proxy_application, dated=False) as address,
-        httpx.Client(base_url=address, timeout=20, headers={"Authorization": f"Bearer {KEY}"}) as client,
+        httpx.Client(base_url=address, timeout=120, headers={"Authorization": f"Bearer {KEY}"}) as client,
     ):
         yield client
 

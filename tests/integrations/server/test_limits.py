@@ -105,7 +105,7 @@ def test_an_ending_server_answers_what_runs_and_refuses_what_is_new(serve: Serve
         for future in futures:
             response = future.result()
             assert (response.status_code, response.json()["stop_reason"]) == (200, "finished")
-        drain_thread.join(5)
+        drain_thread.join(120)
         assert not drain_thread.is_alive()
 
 
@@ -116,7 +116,7 @@ def test_what_still_runs_when_the_grace_is_over_is_handed_back(serve: Serve) -> 
         server.until(lambda: server.service.admission.running == 1)
         waiting = pool.submit(server.ask)
         server.until(lambda: server.service.admission.waiting == 1)
-        start_drain(server).join(10)
+        start_drain(server).join(120)
         body = running.result().json()
         assert body["stop_reason"] == "time"
         assert body["documents"]

@@ -405,7 +405,7 @@ def test_a_policy_serves_many_event_loops_and_threads() -> None:
         for thread in work:
             thread.start()
         for thread in work:
-            thread.join(20)
+            thread.join(120)
         agent.search(QUESTION)
     assert results == ["no_ranking"] * 8
     assert server.at_once <= 4

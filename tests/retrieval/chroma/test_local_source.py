@@ -302,11 +302,11 @@ def test_only_one_writer(tmp_path: Path) -> None:
     def slowly() -> object:
         yield from people(5)
         entered.set()
-        leave.wait(10)
+        leave.wait(120)
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(index, path, slowly())  # type: ignore[arg-type]
-        assert entered.wait(10)
+        assert entered.wait(120)
         with pytest.raises(CorpusLockedError, match="another process"):
             index(path, people(3))
         leave.set()

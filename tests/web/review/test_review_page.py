@@ -62,7 +62,7 @@ def sheet(browser, corpus, tmp_path):
 
 
 def read_download(folder, name):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (folder / name).exists():
         assert time.monotonic() < deadline, list(folder.iterdir()) if folder.exists() else "nothing downloaded"
         time.sleep(0.02)

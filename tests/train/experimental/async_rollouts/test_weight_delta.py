@@ -223,7 +223,7 @@ def test_the_receiver_can_be_sent_to_another_process(tmp_path: Path, forked: For
     process = forked.Process(target=_receive, args=(pair.receiver, sending))
     process.start()
     version, weights = receiving.recv()
-    process.join(30)
+    process.join(120)
     assert version == "1"
     assert weights == [parameter.tolist() for parameter in pair.trained.parameters()]
     assert pair.put("2") < 0.2 * pair.full, "the sender knows that it was taken"
