@@ -1,7 +1,7 @@
 """Measure whether pruning keeps as much evidence if an agent puts tool results into plain text.
 
     python benchmarks/prune_text_forms.py [--data benchmarks/data/tool-results/train] [--kinds grep,app-log]
-        [--limit 2] [--effort fast] [--shares 0.25,0.1] [--seed 0]
+        [--limit 2] [--effort fast] [--shares 0.25,0.1] [--forms "exit code,tags"] [--seed 0]
 
 The conversations are those of prune_tools.py, once with tool messages and once in each text form. A form is that of
 a family of agents: a user message with marks, or one text with all steps. `evidence` is the share of the labeled lines
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=2, help="conversations of a kind")
     parser.add_argument("--effort", default="fast", help="how the strategy reader judges")
     parser.add_argument("--shares", default="0.25,0.1", help="shares of the tokens that may remain")
+    parser.add_argument("--forms", default=",".join(FORMS), help="the text forms")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     composed = [*conversations(options)]
@@ -126,7 +127,8 @@ def main() -> None:
         rows: dict[str, list[Any]] = {
             "tool messages": [measure(it, it.messages, options.effort, share) for it in composed]
         }
-        for name, write in FORMS.items():
+        for name in options.forms.split(","):
+            write = FORMS[name]
             texts = [write(it.labeled.task, steps_of(it.messages)) for it in composed]
             rows[name] = [measure(it, text, options.effort, share) for it, text in zip(composed, texts, strict=True)]
         for name, kept in rows.items():

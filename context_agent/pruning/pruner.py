@@ -644,7 +644,7 @@ class _Prune:
             for result, record in zip(self._results, self._records, strict=True)
             if looks_like_stub(record.text)
         )
-        return (*self._transcript.notices, *imitations)
+        return (*self._transcript.notices, *dict.fromkeys(imitations))
 
     def _pruned(self, report: PruneReport) -> Pruned:
         values = [

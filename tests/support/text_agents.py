@@ -127,3 +127,21 @@ def crewai_messages(task: str, results: Sequence[str]) -> list[Any]:
             for result in results
         ),
     ]
+
+
+MARKS = (
+    "Thought:", "Thought: I look.", "Action: read", "Action Input: x", "Observation:", "Observation: x", "Begin!",
+    "Final Answer: x", "Action: Finish[x]", "[[ ## thought_0 ## ]]", "[[ ## tool_name_0 ## ]]",
+    "[[ ## tool_name_1 ## ]]", "[[ ## observation_0 ## ]]", "[[ ## observation_1 ## ]]",
+    "[[ ## trajectory ## ]]", "</output>", "<output>",
+    "<output_head>", "</output_head>", "<output_tail>", "</output_tail>", "<returncode>0</returncode>", "OBSERVATION:",
+    "EXECUTION RESULT of [a]:", "[The command completed with exit code 0.]", "[Current working directory: /]",
+    "[read_file for 'a'] Result:", "<environment_details>", "</environment_details>", '<file_content path="a">',
+    "</file_content>", "<feedback>", "exitcode: 0 (execution succeeded)", "Code output: x", "New task:", "Error:",
+    "\nWhat does this output mean / what's next", "Tool output for a tool call:", "TOOL RESPONSE: ", "------",
+    "\nUSER'S INPUT", "New Terminal Output:", "I ran this command:\n\nls\n\nAnd got this output:\n", "<bash-stdout>",
+    "</bash-stdout>", "<tool_result>", "</tool_result>", "```",
+    "Now let's retry: take care not to repeat previous errors!",
+    "\nRespond with ", "[2 passages pruned, 40 tokens; restore: p1-p2]", "[p1 pruned]", "restore: p1-p9",
+)  # fmt: skip
+"""Lines that are marks in one of the forms, or that imitate them."""

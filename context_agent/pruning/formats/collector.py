@@ -99,7 +99,11 @@ class ContentCollector:
             role=role,
             kind=self.kind,
             text="\n".join(filter(None, self.words)),
-            said="\n".join(before_calls(words) for words in self.words if words and words not in self.called),
+            said="\n".join(
+                before_calls(words, has_calls=bool(self.calls))
+                for words in self.words
+                if words and words not in self.called
+            ),
             calls=tuple(self.calls),
             answers=tuple(self.answers),
             results=tuple(self.results),

@@ -19,6 +19,7 @@ _LOOSE_CALL = re.compile(
     re.M,
 )
 """What is a call only if the answer has the form of a result: a code block, a member of JSON, or a tag."""
+_CODE_BLOCK = re.compile(r"^[ \t]{0,3}```", re.M)
 _ADDED_CONTEXT = re.compile(
     r"(?:# AGENTS\.md instructions for [^\n]{1,1000}\n\s{0,9})?"
     r"<(system-reminder|environment_context|environment_details|session_context|user_instructions|INSTRUCTIONS)>"
@@ -70,10 +71,13 @@ def marked_spans(text: str, opening_pattern: re.Pattern[str], start: int = 0) ->
         yield MarkedSpan(opening.start(), opening.end(), end, position)
 
 
-def before_calls(text: str) -> str:
-    """Return what the agent wrote before the first call in its text."""
-    call = _CALL.search(text)
-    return text[: call.start()] if call else text
+def before_calls(text: str, *, has_calls: bool) -> str:
+    """Return what the agent wrote before the first call in its text.
+
+    If the message has no calls outside its text, a code block may be the call.
+    """
+    starts = [call.start() for call in (_CALL.search(text), None if has_calls else _CODE_BLOCK.search(text)) if call]
+    return text[: min(starts, default=len(text))]
 
 
 def written_calls(text: str) -> frozenset[str]:

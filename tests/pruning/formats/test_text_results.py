@@ -16,8 +16,10 @@ from tests.support.long_conversation import FILM, TASK, noises, pruner
 from tests.support.text_agents import (
     CARRIERS,
     FORMS,
+    MARKS,
     SCRATCHPADS,
     crewai_messages,
+    react_prompt,
     text_conversation,
 )
 
@@ -191,6 +193,12 @@ def test_the_results_in_the_messages_of_crewai_are_pruned() -> None:
     assert pruned[-1] == messages[-1]
 
 
+def test_an_example_in_the_words_of_an_agent_stays() -> None:
+    example = f"Write this:\n```\nThought: a\nAction: b\nAction Input: c\nObservation: {LONG}\n```"
+    messages = [{"role": "user", "content": TASK}, *_turn(example, "What comes next?"), *_turn("Done.", "go on")]
+    assert pruner(100).prune(messages).messages == messages
+
+
 @pytest.mark.parametrize("name", SCRATCHPADS)
 def test_a_scratchpad_that_grows_keeps_what_was_removed(name: str) -> None:
     keeper = pruner(900)
@@ -279,8 +287,11 @@ def test_a_result_that_imitates_marks_restores_nothing_and_changes_only_results(
     assert whole.restore(once.messages, [item.id for item in once.report.removed]) == messages
 
 
+MARKED_TEXTS = st.lists(st.one_of(st.sampled_from(MARKS), TEXTS), min_size=1, max_size=8).map("\n".join)
+
+
 @pytest.mark.parametrize("name", [*FORMS, *SCRATCHPADS])
-@given(results=st.lists(TEXTS, min_size=1, max_size=4), budget=st.integers(20, 400))
+@given(results=st.lists(st.one_of(TEXTS, MARKED_TEXTS), min_size=1, max_size=4), budget=st.integers(20, 400))
 def test_any_result_in_text_is_restored_exactly(name: str, results: list[str], budget: int) -> None:
     if name in FORMS:
         messages = text_conversation(FORMS[name], TASK, results)
@@ -311,3 +322,40 @@ def test_a_large_text_with_marks_is_read_in_linear_time(text: str) -> None:
     Transcript([{"role": "user", "content": TASK}, *_turn(call, text), *_turn(text, text)])
     Transcript([{"role": "user", "content": text}])
     assert time.process_time() - start < 3
+
+
+def test_a_reminder_that_an_agent_repeats_as_the_user_is_not_the_task() -> None:
+    reminder = {"role": "user", "content": "Analyze the result, and then answer or call a tool."}
+    first, *turns = crewai_messages(TASK, ["a", "b", "c"])
+    messages = [first, *(message for turn in turns for message in (turn, reminder))]
+    assert Transcript(messages[:-2]).task == reminder["content"]
+    assert Transcript(messages).task == TASK
+    assert "I look." in Transcript(messages).intention
+    again = [first, turns[0], first, turns[1], first]
+    assert Transcript(again).task == TASK
+
+
+def test_the_output_of_a_command_before_a_question_to_aider_is_the_newest_result() -> None:
+    newest = noises(50, 5)
+    messages = text_conversation(FORMS["aider"], TASK, [LONG, newest])
+    messages += [{"role": "assistant", "content": "Ok."}, {"role": "user", "content": TASK}]
+    pruned = pruner(500).prune(messages)
+    assert pruned.report.removed
+    assert pruned.messages[4] == messages[4]
+    assert pruned.messages[2] != messages[2]
+
+
+def test_a_message_whose_results_look_like_stubs_is_named_once() -> None:
+    text = react_prompt(TASK, ["[2 passages pruned, 40 tokens; restore: p1-p2]", "[p3 pruned]"])
+    (warning,) = pruner().prune([{"role": "user", "content": text}]).report.warnings
+    assert warning.startswith("message 0 has a text that looks like a stub")
+
+
+def test_a_code_block_is_no_word_of_the_agent_if_it_is_the_call() -> None:
+    agent = {"role": "assistant", "content": "I look.\n```sh\ncat a.txt\n```"}
+    result = {"role": "user", "content": "exitcode: 0 (execution succeeded)\nCode output: a"}
+    assert Transcript([{"role": "user", "content": TASK}, agent, result]).intention == "I look."
+    call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    tool = {"role": "tool", "tool_call_id": "c", "content": "a"}
+    said = Transcript([{"role": "user", "content": TASK}, {**agent, "tool_calls": [call]}, tool]).intention
+    assert said == "I look. ```sh cat a.txt ```"
