@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property, reduce
@@ -23,6 +24,10 @@ SHORTEST_TASK = 4
 
 A shorter one is read together with the message before.
 """
+_ACKNOWLEDGMENT = "Ok."
+"""What Aider writes as the agent after the output of a command. The user's question comes next."""
+REPEATED_REMINDER = 3
+"""The fewest equal user messages that are a reminder of the agent. It repeats itself after each result."""
 INTENTION_CHARACTERS = 300
 """The number of characters at the end of the agent's own words that are read together with the task."""
 _HINT = re.compile(r"^[ \t]*(?:[-*>#]{1,6}[ \t]*)?looking for:[ \t]*(\S[^\n]{0,500})", re.I | re.M)
@@ -102,11 +107,11 @@ class Transcript:
     def task(self) -> str:
         """The last user message. A message of a few words, such as "go on", is joined with the messages before it.
 
-        Blocks that a coding agent added to the message are left out.
+        Blocks that a coding agent added to the message are left out, and so are reminders that the agent repeats.
         """
         task = ""
         for content in reversed(self.contents):
-            if content.role == "user" and (text := without_added_context(content.text)):
+            if self._is_of_user(content) and (text := without_added_context(content.text)):
                 task = f"{text}\n{task}".strip()
                 if len(task.split()) >= SHORTEST_TASK:
                     break
@@ -116,7 +121,7 @@ class Transcript:
     def hint(self) -> str:
         """The information that the agent is looking for, from a line `looking for: …` in its latest messages."""
         for content in reversed(self.contents):
-            if content.role == "user":
+            if self._is_of_user(content):
                 break
             if content.role == "assistant" and not content.is_imitable and (found := _HINT.findall(content.text)):
                 return str(found[-1]).strip()
@@ -130,13 +135,22 @@ class Transcript:
         """
         has_called = False
         for content in reversed(self.contents):
-            if content.role == "user" or (has_called and content.role == "tool"):
+            if self._is_of_user(content) or (has_called and content.role == "tool"):
                 break
             if content.role == "assistant":
                 has_called = True
                 if said := " ".join(content.said[-INTENTION_CHARACTERS:].split()):
                     return said
         return ""
+
+    def _is_of_user(self, content: MessageContent) -> bool:
+        return content.role == "user" and content.text not in self._reminders
+
+    @cached_property
+    def _reminders(self) -> frozenset[str]:
+        """The texts that an agent sends again and again as the user, such as CrewAI after each result."""
+        texts = [content.text for content in self.contents if content.role == "user"]
+        return frozenset(text for text, n in Counter(texts).items() if n >= REPEATED_REMINDER and text != texts[0])
 
     @cached_property
     def last_turn(self) -> int:
@@ -236,6 +250,8 @@ def _last_turn(contents: Sequence[MessageContent]) -> int:
     index = len(contents) - 1
     while index > 0 and contents[index].role != "assistant":
         index -= 1
+    while index > 1 and contents[index].text == _ACKNOWLEDGMENT and contents[index - 1].role == "tool":
+        index -= 2
     while index > 0 and contents[index - 1].role == "assistant" and not contents[index - 1].results:
         index -= 1
     return max(0, index)

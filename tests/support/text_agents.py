@@ -59,7 +59,6 @@ FORMS = {
         "Previous response had warnings:\nWARNINGS: - Extra text\n\nNew Terminal Output:\n\n",
     ),
     "aider": TextForm("Ok.", "I ran this command:\n\ncat a.txt\n\nAnd got this output:\n\n", needs_call=False),
-    "aider-web": TextForm("Ok.", "Here is the content of https://example.com/a:\n\n", needs_call=False),
     "claude-code": TextForm("Ok.", "<bash-stdout>", "</bash-stdout><bash-stderr></bash-stderr>", needs_call=False),
     "llamaindex": TextForm('Thought: I look.\nAction: read\nAction Input: {"file": "a.txt"}', "Observation: "),
 }

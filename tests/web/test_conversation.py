@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from context_agent.web.conversation import conversation_page, model_calls
 from tests.support.conversations import Call, Turn, rendered
-from tests.support.long_conversation import LONG, pruner, search
+from tests.support.long_conversation import LONG, TASK, noises, pruner, search
+from tests.support.text_agents import react_prompt
 
 
 def test_the_page_shows_each_call_and_what_went_before_it(browser, tmp_path):
@@ -39,3 +40,13 @@ def test_a_conversation_without_calls_or_with_problems_has_a_page():
     page = conversation_page(orphan, model_calls(orphan, pruner()), "t")
     assert "result without a call" in page
     assert "&lt;i&gt;" in page
+
+
+def test_a_message_with_several_turns_has_one_article():
+    messages = [{"role": "user", "content": react_prompt(TASK, [noises(0, 20), "done"])}]
+    calls = model_calls(messages, pruner())
+    assert [call.messages for call in calls] == [1]
+    page = conversation_page(messages, calls, "t")
+    assert page.count("<article") == 1
+    assert page.count("data-id=") == len(calls[0].report.removed) > 0
+    assert "Item 19 ends with a calm week" in page

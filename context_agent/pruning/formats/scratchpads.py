@@ -42,12 +42,27 @@ def scratchpad(text: str, *, is_user: bool) -> list[Piece]:
         text: The text of a message.
         is_user: True if the message is one of the user. Otherwise it is one of the agent.
     """
-    if "Observation" in text and "Action" in text and (pieces := _react_turns(text, is_user=is_user)):
+    if "Observation" in text and "Action" in text and (pieces := (_react_turns if is_user else _own_turn)(text)):
         return pieces
     return _dspy_turns(text) if is_user and "[[ ## trajectory ## ]]" in text else []
 
 
-def _react_turns(text: str, *, is_user: bool) -> list[Piece]:
+def _own_turn(text: str) -> list[Piece]:
+    """Return the turn of an agent whose message has both a call and its result, which ends the message.
+
+    In a code block, they are an example.
+    """
+    is_called = False
+    for mark in _REACT_MARK.finditer(text):
+        is_called = is_called or mark["name"] == "Action Input"
+        if is_called and mark["name"] == "Observation":
+            is_example = text.count("```", 0, mark.start()) % 2 == 1
+            results = [] if is_example else [(mark.end(), len(text))]
+            return _pieces([Piece("assistant", 0, 0)], results, Piece("assistant", len(text), len(text)))
+    return []
+
+
+def _react_turns(text: str) -> list[Piece]:
     """Return the turns of an agent that writes `Thought:`, `Action:` and `Observation:`.
 
     A scratchpad in a message of the user ends with an open thought. What comes before a final answer, or before
@@ -71,11 +86,7 @@ def _react_turns(text: str, *, is_user: bool) -> list[Piece]:
         else:
             first_step = mark.start() if first_step < 0 else first_step
             thought = mark.end() if name == "Thought" else -1
-            # An agent may mention an action in its own words.
-            is_called = is_called or name == "Action Input" or (is_user and name == "Action")
-    if not is_user:
-        results += [(result, len(text))] if result >= 0 else []
-        return _pieces([Piece("assistant", 0, 0)], results, Piece("assistant", len(text), len(text)))
+            is_called = is_called or name != "Thought"
     if thought < 0 or len(text) - thought > _LONGEST_OPEN_THOUGHT:
         return []
     head = [Piece("system", 0, first_word), Piece("user", first_word, first_step), Piece("assistant", first_step, 0)]

@@ -51,7 +51,6 @@ _TERMINAL = re.compile(
     r"(?:New Terminal Output|Current Terminal Screen):\n"
 )
 _COMMAND_OUTPUT = re.compile(r"I ran this command:\n\n[^\n]{1,4000}\n\nAnd got this output:\n\n")
-_WEB_PAGE = re.compile(r"Here is the content of https?://[^\s]{1,2000}:\n\n")
 _EXIT_LINES = re.compile(
     r"(?:\n\[(?:The command|Command|Current working|Python interp|Finished)[^\n]{0,500}\]){1,5}\s*\Z"
 )
@@ -103,7 +102,6 @@ _FORMS = (
     _Form(_TERMINAL, frozenset(('"commands"', '"keystrokes"', "<commands>", "<keystrokes>"))),
     # Aider
     _Form(_COMMAND_OUTPUT, None),
-    _Form(_WEB_PAGE, None),
 )
 
 
