@@ -11,7 +11,8 @@ from context_agent.train.rows import demonstrated_rows
 from tests.support.film_pages import films
 
 TASKS = 24
-RUN = ("--cache", "cache", "--out", "run")
+FAST = ("--effort", "fast")
+RUN = ("--cache", "cache", "--out", "run", *FAST)
 
 
 @pytest.fixture
@@ -32,7 +33,9 @@ def test_a_corpus_becomes_a_benchmark_and_rows_to_train_on(step, tmp_path):
     step("index", "corpus.jsonl")
     tasks_report = step("synth", "tasks", "--out", "tasks.jsonl", "--count", TASKS)
     assert tasks_report["tasks"] == TASKS
-    filter_report = step("synth", "filter", "tasks.jsonl", "--passes", 2, "--drop", "never", "--out", "kept.jsonl")
+    filter_report = step(
+        "synth", "filter", "tasks.jsonl", "--passes", 2, "--drop", "never", *FAST, "--out", "kept.jsonl"
+    )
     assert filter_report["kept"] + sum(filter_report["dropped"].values()) == TASKS
     ids = [row.id for row in load_questions(tmp_path / "kept.jsonl")]
     assert step("synth", "review", "kept.jsonl", "--sample", 5, "--out", "review.html")["tasks"] == 5

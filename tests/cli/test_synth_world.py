@@ -10,7 +10,7 @@ def test_a_world_is_made_indexed_and_searched(inside, tmp_path):
     assert report["documents"] == 60
     assert sum(counts["all"] for counts in report["tasks"].values()) == 120
     assert inside("index", "w/corpus.jsonl.gz", "--path", "i").returncode == 0
-    search_run = inside("search", "--questions", "w/queries.dev.jsonl", "--path", "i", "--json")
+    search_run = inside("search", "--questions", "w/queries.dev.jsonl", "--path", "i", "--effort", "fast", "--json")
     assert search_run.returncode == 0, search_run.stderr
     assert len(search_run.stdout.splitlines()) == report["tasks"]["dev"]["all"]
 
