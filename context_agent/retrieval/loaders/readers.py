@@ -59,6 +59,13 @@ _BY_MIMETYPE: dict[bytes, Reader] = {
 }
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:<!doctype\s++html\b|<html\b)", re.IGNORECASE)
 """The beginning of an HTML page. Programs also give such pages the names of Office files, such as `report.xls`."""
+_XML_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*+(?:<\?xml\s|<!DOCTYPE TS>)")
+"""The beginning of XML. Translations of Qt have the same extension as TypeScript."""
+_STYLESHEETS = (".xsl", ".xslt")
+"""The extensions of programs that are written in XML. They are read as plain text."""
+_XHTML = re.compile(rb"<html\b", re.IGNORECASE)
+XHTML_WITHIN = 2_048
+"""The number of first bytes in which XML is recognized as a page."""
 HEAD_BYTES = 2**16
 """The number of first bytes of a source that are examined. Mail servers often add 10 kB above a message's sender."""
 LONGEST_SNIFFED_LINE = MAX_MB * 2**20
@@ -70,7 +77,8 @@ SNIFFED_LINES = 5
 def read_any(reading: Reading) -> Iterator[Document]:
     """Yield the documents of a source whose name shows no format.
 
-    Its content shows whether it is an Office file, a book, PDF, parquet, rich text, HTML, mail or JSONL, or compressed.
+    Its content shows whether it is an Office file, a book, PDF, parquet, rich text, HTML, XML, mail or JSONL, or
+    compressed.
     Otherwise it is read as plain text.
     """
     head = _head(reading.stream)
@@ -82,6 +90,8 @@ def _reader_of(reading: Reading, head: bytes) -> Reader:
     reader = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None) or _packed(head)
     if reader is None and _PAGE.match(head):
         reader = read_html
+    if reader is None and _XML_BEGINS.match(head) and not reading.path.lower().endswith(_STYLESHEETS):
+        reader = read_html if _XHTML.search(head[:XHTML_WITHIN]) else read_xml
     if reader is None and may_be_mail(reading.path):
         reader = read_mail if begins_mailbox(head) else read_message if begins_message(head) else None
     if reader is None:
@@ -159,6 +169,11 @@ def _read_jsonl(reading: Reading) -> Iterator[Document]:
     """
     first, _ = _first_lines(reading)
     yield from (read_json if first.startswith("[") or first == "{" else read_jsonl)(reading)
+
+
+def _read_typescript(reading: Reading) -> Iterator[Document]:
+    """Yield the documents of a file that is named as TypeScript. Its content shows whether it is XML of Qt."""
+    yield from (read_xml if _XML_BEGINS.match(_head(reading.stream)) else read_code)(reading)
 
 
 def _first_lines(reading: Reading) -> tuple[str, str]:
@@ -240,6 +255,7 @@ READERS: Mapping[str, Reader] = {
     ".ssa": read_transcript,
     ".svg": read_svg,
     ".text": read_text,
+    ".ts": _read_typescript,
     ".tsv": read_csv,
     ".txt": read_text,
     ".vcf": read_contacts,

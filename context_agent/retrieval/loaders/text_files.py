@@ -9,7 +9,7 @@ from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.entry_files import ANKI, BOOKMARKS, read_anki, read_bookmarks
 from context_agent.retrieval.loaders.front_matter import split_front_matter
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.reading import Reading, content, decoded, document
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.retrieval.loaders.turns import conversation
 from context_agent.retrieval.loaders.whatsapp import read_turns
 from context_agent.types import Document
@@ -17,6 +17,9 @@ from context_agent.types import Document
 _HEADING = re.compile(r"^ {0,3}(?:#{1,6}[ \t]+([^\n]*)|([^\s#>|][^\n]*)\n {0,3}=+[ \t]*$)", re.MULTILINE)
 """A heading that begins with `#`, or a line of text above a line of equals signs."""
 _PAGE_HEADING = re.compile(r"<h1[\s>]", re.IGNORECASE)
+_REDIRECT = re.compile(r"""<meta\s++http-equiv\s*+=\s*+["']?refresh["']?\s[^>;]{0,99};""", re.IGNORECASE)
+LONGEST_REDIRECT = 300
+"""The most characters of the text of a page that only leads to another page."""
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _RST_HEADING = re.compile(
     r"^(?:([=\-~^\"'#*+`:._])\1{2,}+[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}+[ \t]*$"
@@ -87,6 +90,8 @@ def read_html(reading: Reading) -> Iterator[Document]:
         yield read_bookmarks(reading, page)
         return
     title, text = page_text(page, navigation=False)
+    if reading.found and len(text) <= LONGEST_REDIRECT and _REDIRECT.search(page):
+        raise LeftOutError("a page that leads to another page")
     yield document(reading, text, title)
 
 

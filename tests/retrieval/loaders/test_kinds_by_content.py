@@ -113,6 +113,55 @@ def test_an_office_file_or_book_of_any_name_is_read(tmp_path: Path, name: str, k
     assert (document.id, document.title, reasons) == (name, Path(name).stem, [])
 
 
+@pytest.mark.parametrize("name", ["guide.docbook", "guide.xsd", "guide", "weir_de.ts"])
+@pytest.mark.parametrize("mark", ['<?xml version="1.0"?>', '\ufeff<?xml version="1.0" ?>\n'])
+def test_xml_of_any_name_is_read_as_xml(tmp_path: Path, name: str, mark: str) -> None:
+    (tmp_path / name).write_text(f"{mark}<book><title>Storms</title><para>The mill stood.</para></book>", "utf-8")
+    (document,), reasons = read(tmp_path)
+    assert (document.title, reasons) == ("Storms", [])
+    assert "<" not in document.text
+
+
+def test_translations_of_qt_without_a_mark_of_xml_are_xml_and_other_files_are_typescript(tmp_path: Path) -> None:
+    (tmp_path / "a.ts").write_text("<!DOCTYPE TS><TS><message><source>The mill</source></message></TS>")
+    (tmp_path / "b.ts").write_text("const mill = <number>stood;\n")
+    (first, second), _ = read(tmp_path)
+    assert "<" not in first.text
+    assert (second.text, second.metadata["language"]) == ("const mill = <number>stood;\n", "typescript")
+
+
+def test_xml_that_is_a_page_is_read_as_a_page(tmp_path: Path) -> None:
+    page = '<?xml version="1.0"?>\n<!DOCTYPE html>\n<html><body><h1>Storms</h1></body></html>'
+    (tmp_path / "page.php3").write_text(page)
+    (document,), _ = read(tmp_path)
+    assert (document.title, document.text) == ("Storms", "# Storms")
+
+
+@pytest.mark.parametrize(
+    "redirect",
+    [
+        '<meta http-equiv="Refresh" content="0; url=b.html">',
+        "<META HTTP-EQUIV=refresh content='0;b.html'>",
+    ],
+)
+def test_a_page_that_leads_to_another_page_is_left_out_of_a_folder(tmp_path: Path, redirect: str) -> None:
+    (tmp_path / "a.html").write_text(f"<head>{redirect}</head><p>The page you are looking for has moved.</p>")
+    assert read(tmp_path) == ([], ["a page that leads to another page"])
+    assert [document.title for document in load(tmp_path / "a.html")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<meta http-equiv="refresh" content="60"><p>The level of the weir is 4 m.</p>',
+        '<meta http-equiv="refresh" content="9; url=b.html">' + "<p>The level of the weir is 4 m.</p>" * 20,
+    ],
+)
+def test_a_page_with_text_of_its_own_stays(tmp_path: Path, page: str) -> None:
+    (tmp_path / "a.html").write_text(page)
+    assert len(read(tmp_path)[0]) == 1
+
+
 def test_an_archive_with_an_office_file_is_an_archive(tmp_path: Path) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
