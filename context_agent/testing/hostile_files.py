@@ -526,6 +526,8 @@ def _rows(size: int) -> Iterator[HostileFile]:
     yield HostileFile("cells.csv", b"text\n" + repeated(b",", size), "a row of empty cells")
     wide = b"text," + b"".join(b"c%d," % number for number in range(9_990)) + b"\n" + repeated(b"a,b\n", size)
     yield HostileFile("wide.csv", wide, "short rows below a header of thousands of columns")
+    name = b"x" * (size // 2) + b",b\n" + repeated(b"a,b\na\n", size // 2)
+    yield HostileFile("name.csv", name, "short rows below a very long name of a column")
     yield HostileFile("header.csv", repeated(b"text,", size), "a header of great length")
     yield HostileFile("quotes.csv", b"text\n" + repeated(b'"', size), "quotes")
     yield HostileFile("open-quote.csv", b'text\n"' + repeated(b"a\n", size), "a quote that is never closed")

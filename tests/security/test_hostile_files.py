@@ -119,6 +119,7 @@ def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) 
         ("speaker.ass", 400_000),
         ("mentions.json", 100_000),
         ("tight.1", 400_000),
+        ("name.csv", 50_000),
     ],
 )
 def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name: str, size: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from context_agent._support.question_files import json_type
 from context_agent.errors import DataError
-from context_agent.retrieval.document_checks import MOST_ENTRIES
+from context_agent.retrieval.document_checks import LONGEST_KEY, MOST_ENTRIES
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, metadata_value, one_line, storable
 from context_agent.types import Document, MetadataValue
@@ -122,6 +122,12 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     for key, value in row.items():
         if len(metadata) > MOST_ENTRIES:  # One more than can be stored, so that it is reported.
             break
+        if len(key) > LONGEST_KEY:  # A name is in every row, so it is not even read.
+            reading.note_once(
+                f"field {key[:50]!r} has a name of more than {LONGEST_KEY} characters, so it is left out of the "
+                "metadata"
+            )
+            continue
         if key not in used and (entry := metadata_value(reading, key, value)) is not None:
             room -= len(entry) if isinstance(entry, str) else 1
             if room < 0:
@@ -161,7 +167,7 @@ def _spelled(names: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return the keys as the names spell them. Tables often write `Title` or `TEXT`."""
     if not set(keys).isdisjoint(names):
         return keys
-    by_lower = {name.lower(): name for name in names}
+    by_lower = {name.lower(): name for name in names if len(name) <= LONGEST_NAME}
     return tuple(by_lower.get(key, key) for key in keys)
 
 
