@@ -28,7 +28,7 @@ def tasks(tmp_path):
             linked["id"],
             question=f"What is told of {passage['title']} and then?",
         )
-        for passage, linked in pairs[:8]
+        for passage, linked in pairs[:4]
     ]
     extra = [
         task("copy", *linked_tasks[0].gold, question=f"{linked_tasks[0].question[:-1]} ?"),
@@ -67,10 +67,10 @@ def test_tasks_are_filtered_attempted_and_labeled(inside, tmp_path, tasks, corpu
     )
     filter_run = inside(*command)
     assert filter_run.returncode == 1, "a row could not be read"
-    assert "tasks.jsonl:11: the line is not valid JSON" in filter_run.stderr
+    assert "tasks.jsonl:7: the line is not valid JSON" in filter_run.stderr
     report = json.loads(filter_run.stdout)
     kept_tasks = load_tasks(tmp_path / "kept.jsonl")
-    assert (report["inputs"], report["unreadable"], report["kept"]) == (10, 1, len(kept_tasks))
+    assert (report["inputs"], report["unreadable"], report["kept"]) == (6, 1, len(kept_tasks))
     assert kept_tasks
     assert report["dropped"]["gold is not in the index"] == 1
     assert report["dropped"]["near-duplicate"] >= 1
@@ -80,7 +80,7 @@ def test_tasks_are_filtered_attempted_and_labeled(inside, tmp_path, tasks, corpu
     assert kept_tasks[0].labels["passes"]["recalls"][1] == 1
     before = (tmp_path / "kept.jsonl").read_bytes()
     again = json.loads(inside(*command).stdout)
-    assert again["resumed"] == 10
+    assert again["resumed"] == 6
     assert (tmp_path / "kept.jsonl").read_bytes() == before
     parallel = inside(*command[:6], "spread.jsonl", *command[7:], "--processes", 2)
     assert {**json.loads(parallel.stdout), "out": "kept.jsonl"} == report
