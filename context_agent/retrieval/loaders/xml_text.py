@@ -34,11 +34,13 @@ MAX_PARTS = 20_000
 """The most sections of a file. The text of further sections is chunked like any text."""
 _ENTRIES = frozenset({"Placemark", "entry", "item", "note", "page"})
 """The elements of feeds, maps, wikis and exported notes that have a title of their own."""
-_TITLE_NAMES = {"FictionBook": "book-title", "gpx": "name", "kml": "name"}
+_TITLE_NAMES = {"FictionBook": "book-title", "gpx": "name", "kml": "name", "refentry": "refentrytitle"}
 """The name of the elements that are titles, by the root of the file. In other files it is `title`."""
 _DRAWING_WORDS = frozenset({"desc", "foreignObject", "text", "title"})
 """The elements of a drawing (SVG) that hold words."""
 _SPACE = "xml:space"
+_VERBATIM = frozenset({"codeblock", "literallayout", "programlisting", "screen", "synopsis"})
+"""The elements of DocBook and DITA whose line breaks stay."""
 _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
 _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
 """Marks of HTML inside the text of an element, as in feeds and exported notes."""
@@ -146,7 +148,7 @@ class _Lines:
                 if not inline:
                     self._end_line("")
                     self._label = _label(event.name, event.attributes)
-                    self._verbatim = event.attributes.get(_SPACE) == "preserve"
+                    self._verbatim = event.attributes.get(_SPACE) == "preserve" or event.name in _VERBATIM
                     if event.name in _ENTRIES and not self._parts:
                         self._part = (self._size, "")
                 self._parts += event.name in _ENTRIES

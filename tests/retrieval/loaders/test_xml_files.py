@@ -116,6 +116,15 @@ def test_xml_that_is_broken_or_hostile_is_read_as_the_text_that_it_is(tmp_path: 
     assert [reason.partition(" (")[0] for reason in reasons] == ["the file was read as plain text"]
 
 
+def test_a_page_of_docbook_is_titled_by_its_name_and_keeps_the_lines_of_code(tmp_path: Path) -> None:
+    page = (
+        "<refentry><refmeta><refentrytitle>weir</refentrytitle></refmeta><refsect1><title>Examples</title>"
+        "<screen>\nweir --open\n  --gate 2</screen></refsect1></refentry>"
+    )
+    (document,), _ = read(tmp_path / "weir.dbk", page)
+    assert (document.title, document.text.split("\n")[-2:]) == ("weir", ["screen: weir --open", "  --gate 2"])
+
+
 def test_xml_without_text_is_reported(tmp_path: Path) -> None:
     assert read(tmp_path / "a.xml", "<a><b/></a>") == ([], ["the file's XML contains no text"])
 
