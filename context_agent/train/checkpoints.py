@@ -73,6 +73,18 @@ Some of them decide the memory that a run needs. They change results only by rou
 """
 
 
+LOCATIONS = (
+    "model.name",
+    "model.adapter",
+    "data.questions",
+    "data.path",
+    "data.documents",
+    "data.trajectories",
+    "episodes.searchers",
+)
+"""Settings that may name files or folders, which a user may have moved."""
+
+
 EXTENDABLE = ("rollouts.steps", "sft.epochs")
 """Settings that a resumed run may raise in order to train longer."""
 
@@ -114,10 +126,12 @@ class Checkpoint:
         longer = {key for key in EXTENDABLE if key in before and key in now and now[key] > before[key]}
         differences = differing_settings({**before, **{key: now[key] for key in longer}}, now)
         if differences:
+            moved = any(before.get(key) != now.get(key) for key in LOCATIONS)
+            link = " If a file or folder was moved, put a link to it at its old path." if moved else ""
             listed = "; ".join(differences[:4]) + (f"; {len(differences) - 4} more" if len(differences) > 4 else "")
             raise ConfigError(
                 f"{self.path} was written with other settings ({listed}). Resume with those settings, of which only "
-                f"{' and '.join(EXTENDABLE)} can be raised. Or name another folder with --out."
+                f"{' and '.join(EXTENDABLE)} can be raised.{link} Or name another folder with --out."
             )
 
 

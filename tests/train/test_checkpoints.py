@@ -111,6 +111,18 @@ def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path: Path) 
     assert moved is not None
 
 
+def test_a_moved_input_is_refused_with_the_link_that_helps(tmp_path: Path) -> None:
+    save_steps(tmp_path, 4)
+    moved = SETTINGS | {"model": {"name": "elsewhere/m"}}
+    with pytest.raises(
+        ConfigError, match=r"was 'm' .* If a file or folder was moved, put a link to it at its old path"
+    ):
+        Checkpoints(tmp_path, kind="rl", settings=moved).newest()
+    with pytest.raises(ConfigError) as raised:
+        Checkpoints(tmp_path, kind="rl", settings=SETTINGS | {"seed": 1}).newest()
+    assert "link" not in str(raised.value)
+
+
 def test_fewer_than_two_are_not_enough(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="keep must be at least 2"):
         Checkpoints(tmp_path, kind="rl", settings={}, keep=1)
