@@ -575,8 +575,8 @@ class OptimizerConfig:
         betas: Decay rates of the two moments.
         weight_decay: Decoupled weight decay.
         max_grad_norm: Largest norm of the gradient. A longer gradient is clipped to it. 0 means no limit.
-        warmup: Number of updates in which the learning rate rises linearly to its peak. The schedule `constant` has
-            none.
+        warmup: Number of updates in which the learning rate rises linearly to its peak. The first of them has the
+            learning rate 0, as in transformers, and does not change the weights. The schedule `constant` has none.
         schedule: Learning rate schedule.
     """
 
@@ -603,7 +603,8 @@ class SftConfig:
         learning_rate: Peak learning rate of supervised training. None means `optimizer.learning_rate`.
         epochs: Number of passes over the rows.
         rows: Number of rows of an update, on all GPUs together.
-        rows_per_pass: Number of rows of a forward pass.
+        rows_per_pass: Number of rows of a forward pass. These rows have similar lengths, so this number and the number
+            of processes decide which rows an update has.
         demonstrations: Number of expert episodes, in a toy environment.
         held_out: Share of the questions that are held out. Their demonstrations measure the loss and are not trained
             on.
