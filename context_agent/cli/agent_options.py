@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from context_agent.agent import SearchAgent
     from context_agent.harness.episode import Limits, Observer
     from context_agent.harness.policy import Policy
+    from context_agent.harness.profile import Profile
     from context_agent.retrieval.corpus import Corpus
 
 
@@ -168,11 +169,12 @@ class PolicyOptions:
     language_model: ModelOptions = ModelOptions()
 
     @property
-    def wire_format(self) -> str:
-        """The name of the profile that the episodes use."""
+    def wire_format(self) -> Profile:
+        """The profile that the episodes use."""
+        from context_agent.harness.profile import profile
         from context_agent.policies import default_profile
 
-        return self.profile or default_profile(self.policy, self.language_model.model)
+        return profile(self.profile) if self.profile else default_profile(self.policy, self.language_model.model)
 
     @property
     def window(self) -> int | None:

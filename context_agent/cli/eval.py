@@ -227,14 +227,12 @@ def _benchmarks(data: DataOptions) -> list[Benchmark]:
 
 def _eval_options(run: SystemOptions, agent: AgentOptions, index: CorpusOptions, data: DataOptions) -> EvalOptions:
     from context_agent.eval.evaluation import EvalOptions
-    from context_agent.harness.profile import profile
 
     model = asdict(agent.policy.language_model)
     model_settings = {name: value for name, value in model.items() if value is not None and name != "api_key_env"}
     return EvalOptions(
         agent.policy.load,
-        windows=_integers("--windows", run.windows)
-        or (agent.policy.window or profile(agent.policy.wire_format).window,),
+        windows=_integers("--windows", run.windows) or (agent.policy.window or agent.policy.wire_format.window,),
         seeds=_integers("--seeds", run.seeds),
         k=run.k,
         profile=agent.policy.wire_format,

@@ -144,7 +144,6 @@ def _pass_at_n(agent: AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> P
     """Return the attempts at each task. If tasks are not attempted, return None."""
     if not chosen.passes:
         return None
-    from context_agent.harness.profile import profile as named_profile
     from context_agent.synth_data.attempts import PassAtN, build_attempts, default_vary
 
     policy = agent.policy.load()
@@ -154,7 +153,7 @@ def _pass_at_n(agent: AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> P
         policy,
         chosen.passes,
         vary,
-        window=agent.window or agent.policy.window or named_profile(agent.policy.wire_format).window,
+        window=agent.window or agent.policy.window or agent.policy.wire_format.window,
         profile=agent.policy.wire_format,
         limits=agent.limits.load(),
         rollouts=agent.rollouts,

@@ -44,6 +44,7 @@ from context_agent.eval.summary import EvalSummary
 from context_agent.eval.systems import AnswerSettings, System, find_systems
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
+from context_agent.harness.profile import Profile
 from context_agent.policies.bridge import BridgePolicy, Effort
 from context_agent.pruning.budget import WINDOW, Budget
 from context_agent.retrieval.corpus import Corpus
@@ -121,7 +122,7 @@ class EvalOptions:
         windows: The context windows of the agents, in tokens.
         seeds: The seeds of the agents.
         k: The number of documents in a ranking.
-        profile: The name of the harness profile.
+        profile: The harness profile, or its name.
         max_turns: The maximum number of turns in an episode. Defaults to the limit of the profile.
         time_limit: The time limit of an episode, in seconds.
         price: Prices per token, for the metric `money`.
@@ -136,7 +137,7 @@ class EvalOptions:
     windows: tuple[int, ...] = (WINDOW,)
     seeds: tuple[int, ...] = (0,)
     k: int = 10
-    profile: str = "default"
+    profile: Profile | str = "default"
     max_turns: int | None = None
     time_limit: float | None = None
     price: Price | None = None
@@ -293,7 +294,7 @@ def run_settings(
         "seeds": list(options.seeds),
         "k": options.k,
         "policy": "none" if policy is None else policy.name,
-        "profile": options.profile,
+        "profile": options.profile if isinstance(options.profile, str) else options.profile.name,
         "max_turns": options.max_turns,
         "time_limit": options.time_limit,
         "price": None if options.price is None else options.price.model_dump(),

@@ -25,7 +25,7 @@ from context_agent.eval.gold import Gold
 from context_agent.eval.records import cell_folder
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
-from context_agent.harness.profile import profile
+from context_agent.harness.profile import Profile, profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import AnalyzedPassage
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
@@ -195,13 +195,13 @@ class AnswerSettings:
     """Settings for all answers of a run.
 
     Attributes:
-        profile: The name of the harness profile.
+        profile: The harness profile, or its name.
         limits: The limits of an episode.
         k: The number of documents in a ranking.
         trajectories: The folder for trajectories. Without it, none are written.
     """
 
-    profile: str = "default"
+    profile: Profile | str = "default"
     limits: Limits = field(default_factory=Limits)
     k: int = 10
     trajectories: Path | None = None
@@ -249,10 +249,11 @@ class Answerer:
 
     def _open(self, system: System, window: int, seed: int, gold: Gold | None = None) -> SearchAgent:
         settings, folder = self._settings, self._settings.trajectories
+        chosen = settings.profile if isinstance(settings.profile, Profile) else profile(settings.profile)
         return SearchAgent(
             self.corpus,
             self._controlled(system, seed, gold.ids if gold else frozenset()),
-            profile=profile(settings.profile).with_summaries() if system.summarizes else settings.profile,
+            profile=chosen.with_summaries() if system.summarizes else chosen,
             budget=window,
             limits=settings.limits,
             rollouts=system.rollouts,

@@ -20,6 +20,7 @@ from context_agent._support.suggest import closest, suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import Profile
+from context_agent.harness.profile import profile as named_profile
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
@@ -102,19 +103,20 @@ def _maker(kind: str, options: Mapping[str, Any]) -> Callable[..., Policy]:
     return AnthropicPolicy if kind == "anthropic" else ChatPolicy
 
 
-def default_profile(kind: str, model: str | None = None) -> str:
+def default_profile(kind: str, model: str | None = None) -> Profile:
     """Return the profile that a policy uses by default. For a packaged model it is `lean`.
 
-    For a trained model in a folder, it is the profile that the model was trained with.
+    For a trained model in a folder, it is the profile that the model was trained with, with the same number of hits and
+    the same share of the window for the results of a call.
     """
     if kind != "tokens" or model is None:
-        return "default"
+        return named_profile("default")
     from context_agent.policies.tokens.packaged import MODELS
     from context_agent.policies.tokens.trained import trained_model
 
     if Path(model).is_dir():
-        return trained_model(model).about.profile
-    return "lean" if model in MODELS else "default"
+        return trained_model(model).about.harness
+    return named_profile("lean" if model in MODELS else "default")
 
 
 def default_window(kind: str, model: str | None = None) -> int | None:

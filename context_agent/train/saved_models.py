@@ -94,7 +94,7 @@ class SavedModels:
             with _rounded_weights(trainer, self._config.model.dtype):
                 trainer.save_model(str(partial))
             if self._main:
-                _description(self._config).save(partial)
+                policy_description(self._config).save(partial)
                 if evaluation is not None:
                     (partial / EVALUATION_FILE).write_text(json.dumps(evaluation) + "\n", encoding="utf-8")
                 for written in (*partial.rglob("*"), partial):
@@ -132,7 +132,7 @@ def _replaced(model: Path) -> Path:
     return model.with_name(f".{model.name}.old")
 
 
-def _description(run: RunConfig) -> PolicyDescription:
+def policy_description(run: RunConfig) -> PolicyDescription:
     """Return the description that is saved with the run's model.
 
     It has the prompt format, and the harness in which the model is trained.
@@ -147,6 +147,8 @@ def _description(run: RunConfig) -> PolicyDescription:
         profile=episodes.profile,
         window=episodes.window,
         max_tokens=run.engine.max_tokens,
+        shown=episodes.shown,
+        per_call=episodes.per_call,
     )
 
 

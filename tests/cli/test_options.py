@@ -148,7 +148,7 @@ def test_defaults_under_other_names():
     selection, filters = SelectionOptions(), FeedbackFilters()
     thresholds = (selection.min_rating, selection.max_bad, selection.per_question)
     assert thresholds == (filters.rating, filters.bad, filters.per_question)
-    assert {ExpertOptions().wire_format, PolicyOptions().wire_format} <= set(NAMES)
+    assert {ExpertOptions().wire_format, PolicyOptions().wire_format.name} <= set(NAMES)
 
 
 @pytest.mark.parametrize("key", ["model = 'm'", "base-url = 'http://localhost:1'", "tools = 'text'", "adapter = 'a'"])

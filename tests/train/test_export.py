@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from context_agent import MemoryCorpus, SearchAgent
 from context_agent.cli.app import run as ctx1
 from context_agent.errors import ConfigError, DataError
-from context_agent.policies import default_profile, default_window, load_policy
+from context_agent.eval.gold import gold_of
+from context_agent.eval.systems import Answerer, AnswerSettings, find_systems
+from context_agent.policies import ScriptedPolicy, default_profile, default_window, load_policy
 from context_agent.policies.tokens import TokenPolicy, local
 from context_agent.policies.tokens.engines import SampleRequest
 from context_agent.policies.tokens.trained import PolicyDescription
-from context_agent.types import Document
+from context_agent.types import Document, Question
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
@@ -131,7 +134,7 @@ def test_a_folder_is_a_policy_in_this_process_as_it_was_trained(base: Path, adap
     assert best == pytest.approx(named, abs=1e-5)
     assert best != pytest.approx(final, abs=1e-3)
     assert (policies[0].renderer.name, policies[0].max_tokens, policies[0].temperature) == ("lines", 24, 0.0)
-    assert default_profile("tokens", str(adapters)) == "lean"
+    assert default_profile("tokens", str(adapters)).name == "lean"
     assert (default_window("tokens", str(adapters)), default_window("tokens", str(base))) == (1_024, None)
     with pytest.raises(ConfigError, match="is an adapter itself"):
         local(str(adapters), adapter=adapters / "final")
@@ -155,6 +158,43 @@ def test_an_episode_of_a_trained_folder_has_its_profile_and_window(
     assert "127.0.0.1:9" not in capsys.readouterr().err
 
 
+def test_a_trained_model_searches_and_is_evaluated_with_the_hits_and_results_of_its_training(
+    base: Path, adapters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other numbers would show it other views than those that it has learned from."""
+    from context_agent.train.run_file import parse_run
+    from context_agent.train.saved_models import policy_description
+
+    trained = tmp_path / "trained"
+    shutil.copytree(adapters / "best", trained)
+    run = parse_run(
+        {
+            "out": str(trained),
+            "model": {"name": str(base), "renderer": "lines"},
+            "data": {"trajectories": "trajectories"},
+            "episodes": {"profile": "lean", "window": 1_000, "per_call": 300, "shown": 1},
+            "engine": {"max_tokens": 24},
+        }
+    )
+    policy_description(run).save(trained)
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        (tmp_path / f"note{number}.md").write_text(f"# Rope {number}\n\nRope is a film by Hitchcock.\n")
+    assert ctx1(["index", *map(str, tmp_path.glob("*.md"))]) == 0
+    model = ["--policy", "tokens", "--model", str(trained), "--save", "kept", "--max-turns", "1"]
+    assert ctx1(["search", "Who directed Rope?", *model]) == 0
+    (system,) = find_systems(["agent"])
+    settings = AnswerSettings(default_profile("tokens", str(trained)), trajectories=Path("kept"))
+    answerer = Answerer(MemoryCorpus([Document("note", "Rope")]), ScriptedPolicy([]), settings)
+    question = Question("q", "Who directed Rope?", gold=("note",))
+    answerer.answer(system, question, gold_of(question), window=1_000, seed=0)
+    headers = [json.loads(path.read_text().splitlines()[0]) for path in Path("kept").rglob("*.jsonl")]
+    assert len(headers) == 2
+    for header in headers:
+        assert header["profile"]["search_limit"] == 1
+        assert header["budget"] == {**header["budget"], "window": 1_000, "per_call": 300}
+
+
 def test_a_model_of_the_toy_world_says_why_it_searches_no_index(base: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((base / "config.json").read_text())
     PolicyDescription(renderer="words").save(tmp_path)
@@ -166,8 +206,6 @@ def test_adapters_never_fetch_the_base_that_they_name(
     adapters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder from someone else decides no connection: its base has to be here already."""
-    import shutil
-
     from context_agent.train.export import merge
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)

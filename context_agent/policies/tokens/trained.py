@@ -8,7 +8,7 @@ model, and in which harness it was trained.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError, w
 from context_agent._support.small_files import read_json
 from context_agent._support.validation import explain, validate_plain
 from context_agent.errors import ConfigError
+from context_agent.harness.profile import Profile
+from context_agent.harness.profile import profile as named_profile
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, MODEL_CONFIG
 
 POLICY_FILE = "policy.json"
@@ -40,6 +42,8 @@ class PolicyDescription:
         profile: The name of the harness profile.
         window: The tokens of the context window. If it is 0, the profile's own window applies.
         max_tokens: The most tokens of one reply. If it is 0, the policy's own limit applies.
+        shown: The hits that a search shows. If it is 0, the profile's own number applies.
+        per_call: The tokens that a call may show in `window`. If it is 0, the profile's own share applies.
     """
 
     base: str = ""
@@ -50,6 +54,19 @@ class PolicyDescription:
     profile: str = "default"
     window: NonNegativeInt = 0
     max_tokens: NonNegativeInt = 0
+    shown: NonNegativeInt = 0
+    per_call: NonNegativeInt = 0
+
+    @property
+    def harness(self) -> Profile:
+        """The profile with the hits and the results' share of the window that the model was trained with."""
+        profile = named_profile(self.profile)
+        if self.shown:
+            profile = replace(profile, search_limit=self.shown)
+        if self.per_call:
+            # A window times the share is rounded down, so half a token more gives `per_call` again.
+            profile = replace(profile, result_share=(self.per_call + 0.5) / (self.window or profile.window))
+        return profile
 
     def save(self, folder: Path) -> None:
         """Write the description into the folder of the weights."""

@@ -56,9 +56,9 @@ def test_other_names_are_left_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_packaged_model_plays_in_the_lean_profile() -> None:
-    assert default_profile("tokens", "smollm2") == "lean"
-    assert default_profile("tokens", "openai/gpt-oss-20b") == "default"
-    assert default_profile("bridge") == "default"
+    assert default_profile("tokens", "smollm2").name == "lean"
+    assert default_profile("tokens", "openai/gpt-oss-20b").name == "default"
+    assert default_profile("bridge").name == "default"
 
 
 def test_an_option_that_the_model_does_not_have_is_refused() -> None:
