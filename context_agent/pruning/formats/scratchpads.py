@@ -47,6 +47,11 @@ def scratchpad(text: str, *, is_user: bool) -> list[Piece]:
     return _dspy_turns(text) if is_user and "[[ ## trajectory ## ]]" in text else []
 
 
+def without_fields(text: str) -> str:
+    """Return a text without the marks of DSPy's fields. Their names are no words of the task."""
+    return _FIELD.sub("", text).strip() if "[[ ## " in text else text
+
+
 def _own_turn(text: str) -> list[Piece]:
     """Return the turn of an agent whose message has both a call and its result, which ends the message.
 

@@ -15,7 +15,7 @@ from context_agent.pruning.contents import MessageContent, Path, ResultText, Sec
 from context_agent.pruning.formats.collector import ContentCollector
 from context_agent.pruning.formats.marks import CALL_MARKS, MarkedSpan, marked_spans
 from context_agent.pruning.formats.parts import result_text
-from context_agent.pruning.formats.scratchpads import Piece, scratchpad
+from context_agent.pruning.formats.scratchpads import Piece, scratchpad, without_fields
 
 _NAMES = (
     r"tool_response|tool_results?|tool_output|function_results?|function_response|observation"
@@ -167,7 +167,9 @@ def _turns(
             reading.add_own_results("", section_texts(path, text, [section]), flagged=False)
         else:
             reading.words.append(text[piece.start : piece.end])
-        yield replace(reading.content(piece.role), is_imitable=has_results)
+        read = reading.content(piece.role)
+        words, said = without_fields(read.text), without_fields(read.said)
+        yield replace(read, text=words, said=said, is_imitable=has_results)
         has_results = has_results or piece.role == "tool"
 
 

@@ -19,6 +19,7 @@ from tests.support.text_agents import (
     MARKS,
     SCRATCHPADS,
     crewai_messages,
+    dspy_message,
     react_prompt,
     text_conversation,
 )
@@ -224,6 +225,13 @@ def test_the_newest_result_of_a_scratchpad_stays_whole_if_it_fits(name: str) -> 
     assert pruned.report.removed
     assert newest in pruned.messages[0]["content"]
     assert LONG not in pruned.messages[0]["content"]
+
+
+def test_the_names_of_fields_are_no_words_of_the_task() -> None:
+    transcript = Transcript([{"role": "user", "content": dspy_message(TASK, ["a", "b"])}])
+    assert transcript.task == TASK
+    assert transcript.intention == "I look."
+    assert transcript.steps(1) == ('I look.\n\n\nread\n\n\n{"file": "a.txt"}',)
 
 
 @pytest.mark.parametrize("name", SCRATCHPADS)
