@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -156,8 +157,14 @@ def _parsed(data: Mapping[str, Any], source: str, changes: Mapping[str, Any]) ->
                 raise ConfigError(f"--set {key}: {part}{problem}; got {changes[key]!r}") from None
         raise ConfigError(f"{source}: {explain(error)}") from None
     except ConfigError as error:
-        named = [f" --set {key}" for key in changes if key in str(error) or f"[{key.partition('.')[0]}]" in str(error)]
+        named = [f" --set {key}" for key in changes if _names(str(error), key)]
         raise ConfigError(f"{source}{' with' if named else ''}{','.join(named)}: {error}") from None
+
+
+def _names(message: str, key: str) -> bool:
+    """Return True if a message names a setting or its table. `rollouts.groups` does not name the setting `out`."""
+    found = re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", message)
+    return found is not None or f"[{key.partition('.')[0]}]" in message
 
 
 class _SettingError(ConfigError):

@@ -91,6 +91,12 @@ LEAST: dict[str, Any] = {"model": {"name": "m"}, "data": {}}
 ADAPTED: dict[str, Any] = {"model": {"name": "m", "lora": {}}, "data": {}}
 
 
+def test_a_change_is_not_blamed_for_a_setting_whose_name_contains_its_own(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('[model]\nname = "m"\n[data]\nworld = {}\n')
+    with pytest.raises(ConfigError, match=r"run\.toml with --set rollouts\.rollouts: rollouts\.rollouts must be at"):
+        read_run(tmp_path / "run.toml", {"out": "here", "rollouts.rollouts": 1})
+
+
 def test_lessons_and_rewards_have_learning_rates_of_their_own() -> None:
     run = parse_run(LEAST)
     assert (run.learning_rate("sft"), run.learning_rate("rl")) == (1e-5, 1e-5)
