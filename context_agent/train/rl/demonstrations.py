@@ -39,15 +39,19 @@ from context_agent.types import Question
 class Demonstrations:
     """The demonstrations of a run's questions. They replace sampled episodes in their groups."""
 
-    def __init__(self, files: Mapping[str, Sequence[Path]], renderer: TokenRenderer, config: RolloutConfig) -> None:
+    def __init__(
+        self, files: Mapping[str, Sequence[Path]], renderer: TokenRenderer, config: RolloutConfig, *, turns: int
+    ) -> None:
         """Choose the demonstrations of each question.
 
         Args:
             files: Complete trajectories by question id. A group takes the first `config.demonstrations` of them.
             renderer: The renderer of the model that learns.
             config: The rollout settings.
+            turns: The turn limit of the run. The reward compares the turns of a demonstration with it, as it does for
+                the sampled episodes of the group.
         """
-        self._renderer, self._config = renderer, config
+        self._renderer, self._config, self._turns = renderer, config, turns
         self._files = {question: paths[: config.demonstrations] for question, paths in files.items()}
 
     def count(self, question: Question) -> int:
@@ -90,7 +94,9 @@ class Demonstrations:
         for number, path in enumerate(self._files.get(question.id, ()), self._config.rollouts - self.count(question)):
             request = RolloutRequest(question, 0, f"{group}-{number:03d}", demonstrated=True)
             trajectory = read(path)
-            episodes.append((request, replace(trajectory, header=replace(trajectory.header, id=request.episode))))
+            limits = {**trajectory.header.limits, "turns": self._turns}
+            header = replace(trajectory.header, id=request.episode, limits=limits)
+            episodes.append((request, replace(trajectory, header=header)))
         return episodes
 
 
@@ -143,7 +149,7 @@ def open_demonstrations(
         f"{len(files):,} of {len(texts):,} questions have demonstrations. {unmatched:,} trajectories are of other "
         "questions."
     )
-    return Demonstrations(files, renderer, run.rollouts)
+    return Demonstrations(files, renderer, run.rollouts, turns=run.episodes.turns)
 
 
 def _whole_trajectory(path: Path, note: Notify) -> Trajectory | None:

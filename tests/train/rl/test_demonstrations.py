@@ -134,6 +134,24 @@ def test_a_demonstrated_row_teaches_the_expert_s_replies(
     assert {row.episode_id[-3:] for row in rows} == {"002"}, "the rollout that it replaces"
 
 
+def test_the_turns_of_a_demonstration_count_against_the_limit_of_the_run(
+    small: ToyEnvironment, words: WordRenderer, shown: str
+) -> None:
+    """The expert may have had more turns. Its reward would then lose less for each turn than those of its group."""
+    recorded = [read(path) for path in Path(shown).rglob("*.jsonl")]
+    assert all(trajectory.header.limits.get("turns") != tiny_runs.TINY["episodes"]["turns"] for trajectory in recorded)
+    demonstrations, _ = load_demonstrations(small, words, shown)
+    step = mixed_loop(small, words, demonstrations).collect(0)
+    played = [episode.trajectory for episode in step.episodes if episode.demonstrated]
+    assert {trajectory.header.limits["turns"] for trajectory in played} == {tiny_runs.TINY["episodes"]["turns"]}
+    for episode in step.episodes:
+        if episode.demonstrated:
+            end = episode.trajectory.end
+            assert end is not None
+            shares = min(1, episode.trajectory.critical_steps / 4) + min(1, end.tokens / 512)
+            assert episode.outcome.spent == pytest.approx(shares / 2)
+
+
 def test_a_demonstration_below_the_mean_of_its_group_teaches_nothing(
     small: ToyEnvironment, words: WordRenderer, tmp_path: Path
 ) -> None:

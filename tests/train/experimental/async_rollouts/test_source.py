@@ -187,7 +187,7 @@ def test_demonstrations_join_the_groups_that_are_ready(
     first = step_questions(0, questions, Curriculum(), SMALL)[:2]
     demonstrate(small, words, first, tmp_path)
     files = {read(path).header.question_id or "": [path] for path in (tmp_path / "kept").glob("*.jsonl")}
-    demonstrations = Demonstrations(files, words, replace(SMALL, demonstrations=1))
+    demonstrations = Demonstrations(files, words, replace(SMALL, demonstrations=1), turns=4)
     agent = SearchAgent(
         small.corpus, TokenPolicy(Timed(replies(small, words)), words), profile=words_profile(), budget=512
     )
