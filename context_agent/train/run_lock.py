@@ -28,13 +28,15 @@ def locked_folder(out: str | Path) -> Iterator[None]:
         out: The folder of the run.
 
     Raises:
-        ConfigError: If another process trains in the folder, or if MPI started several processes that do not know of
-            each other.
+        ConfigError: If another process trains in the folder, if `out` is a file, or if MPI started several processes
+            that do not know of each other.
     """
     _check_launcher()
     busy = ConfigError(f"another process trains in {out}. Wait until it ends, or name another folder with --out.")
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") == "0":
+            if Path(out).is_file():
+                raise ConfigError(f"{out} is a file, but a run needs a folder. Name another folder with --out.")
             Path(out).mkdir(parents=True, exist_ok=True)
             with suppress(NoLocksError):
                 stack.enter_context(file_lock(Path(out, LOCK_FILE), busy=busy))

@@ -242,6 +242,15 @@ def test_a_folder_without_locks_is_trained_in_without_protection(tmp_path, monke
         (tmp_path / "run" / "metrics.jsonl").touch()
 
 
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").touch()
+    with (
+        pytest.raises(ConfigError, match=r"run\.toml is a file, but a run needs a folder"),
+        locked_folder(tmp_path / "run.toml"),
+    ):
+        pass
+
+
 def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:
     with pytest.raises(ConfigError, match=r"reached update 20. Resume it with --resume"):
         train(tiny_runs.rewards(student, straight))
