@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from context_agent.retrieval.loaders.html_tags import NO_TEXT, Tag, tags, unescaped
 from context_agent.retrieval.loaders.navigation import Navigation, Restored
+from context_agent.retrieval.loaders.reading import meaningful_title
 
 MOST_PARTS = 100_000
 """The most pieces of a page's text before they are joined."""
@@ -47,7 +48,7 @@ def page_text(page: str, *, navigation: bool = True) -> tuple[str, str]:
         if tag.closing:
             text.closed(tag.name)
         elif tag.name == "title":
-            text.title = text.title or " ".join(unescaped(tag.inside).split())
+            text.title = text.title or meaningful_title(unescaped(tag.inside))
         elif tag.name not in NO_TEXT and tag.name:
             text.opened(tag)
     text.end_ruby()

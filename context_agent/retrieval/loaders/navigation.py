@@ -20,8 +20,8 @@ LONGEST_SKIP = 60
 """The most characters of the link at the start of a page by which readers skip its navigation."""
 _NAMES = frozenset(["nav", "search"])
 _ROLES = frozenset("contentinfo doc-pagelist doc-toc menu menubar navigation search".split())
-_CLASSES = frozenset("footer mainmenu menu nav navbar navigation pagination sidebar site-footer subnav".split())
-"""The classes and ids that usually name such parts."""
+_CLASSES = frozenset("footer mainmenu menu nav navbar navbox navigation pagination sidebar site-footer subnav".split())
+"""The words of classes and ids that usually name such parts. They stand alone or at the end, as in `page-nav`."""
 _ROWS = frozenset("bottomnav breadcrumb breadcrumbs navfooter navheader navpath topnav".split())
 """The classes and labels of rows with titles of pages, some of which are no links. Programs that make documentation
 write such rows, too."""
@@ -196,7 +196,7 @@ class Navigation:
 def _named_kind(tag: Tag) -> str:
     """Return the kind of the part that the attributes of an element name, or an empty string."""
     role, named = tag.get("role").lower(), f"{tag.get('class')} {tag.get('id')}"
-    names = set(named.lower().split())
+    names = {part for name in named.lower().split() for part in (name, name.rpartition("-")[2])}
     if not _ROWS.isdisjoint({*names, tag.get("aria-label").lower()}):
         return "row"
     if role in _ROLES or names & _CLASSES:

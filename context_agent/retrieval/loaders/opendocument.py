@@ -1,7 +1,7 @@
 """The readers of OpenDocument files.
 
-Of a text or a presentation, the headings and paragraphs are read in order, including those of tables and lists. A
-spreadsheet has a line for each row.
+Of a text or a presentation, the headings and paragraphs are read in order, including those of lists. A table has a line
+for each row, and so has a spreadsheet.
 """
 
 from __future__ import annotations
@@ -9,20 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
+from xml.parsers.expat import ExpatError
 
+from context_agent.errors import DataError
 from context_agent.retrieval.loaders.reading import Reading, document
-from context_agent.retrieval.loaders.xml_events import Event, Kind, attribute
-from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, opened_package, table, table_title
-from context_agent.types import Document
+from context_agent.retrieval.loaders.xml_events import Event, Kind, attribute, grammar
+from context_agent.retrieval.loaders.zipped_xml import (
+    Package,
+    first_heading,
+    first_texts,
+    opened_package,
+    stated_properties,
+    table,
+    table_title,
+)
+from context_agent.types import Document, MetadataValue
 
 _CHARACTERS = {"tab": "\t", "line-break": "\n"}
 MAX_SPACES = 100
 """The most spaces that an element stands for. A file may state millions of them in a few bytes."""
-_DELETED = "tracked-changes"
+_DELETED = frozenset({"tracked-changes", "alphabetical-index", "illustration-index", "table-index", "table-of-content"})
+"""What was deleted, and what the program makes from the rest of the text."""
 _PARAGRAPHS = frozenset({"p", "h"})
 _BLOCKS = _PARAGRAPHS | {"note", "annotation"}
 """Paragraphs, and what has paragraphs of its own inside a paragraph. Its other text is numbers, names and dates."""
+_META = grammar(
+    root="document-meta",
+    **{"document-meta": "meta", "meta": "title initial-creator creator creation-date date"},
+)
 _CELLS = frozenset({"table-cell", "covered-table-cell"})
+_TABLE = _CELLS | {"table", "table-row"}
 MOST_REPEATS = 10
 """The most times that an empty or a filled cell is repeated. A file may state millions of them in a few bytes."""
 
@@ -30,12 +46,50 @@ MOST_REPEATS = 10
 def read_odt(reading: Reading) -> Iterator[Document]:
     """Yield the text of an OpenDocument file. Headings begin with `#`."""
     with opened_package(reading) as package:
-        text = package.joined(_paragraphs(package))
-    yield document(reading, text, first_heading(text))
+        text = package.joined(_blocks(package))
+        properties = _properties(package)
+    yield document(reading, text, str(properties.pop("title", "")) or first_heading(text), properties)
 
 
-def _paragraphs(package: Package) -> Iterator[str]:
-    """Yield each paragraph. The notes, comments and text boxes inside a paragraph follow it."""
+def _properties(package: Package) -> dict[str, MetadataValue]:
+    """Return title, author and dates of a file. Properties that cannot be read are left out."""
+    try:
+        texts = first_texts(package.events("meta.xml", _META)) if "meta.xml" in package else {}
+    except (DataError, ExpatError):
+        texts = {}
+    author = texts.get("initial-creator", "") or texts.get("creator", "")
+    return stated_properties(texts.get("title", ""), author, texts.get("creation-date", ""), texts.get("date", ""))
+
+
+def _blocks(package: Package) -> Iterator[str]:
+    """Yield each paragraph and table. A table inside a cell becomes text of the cell."""
+    tables, rows, row, cell = 0, list[str](), list[str](), list[str]()
+    for part, text in _paragraphs(package):
+        if part == "paragraph":
+            if tables:
+                cell.append(text.lstrip("# "))
+            else:
+                yield text
+        elif part == "table":
+            tables += 1
+        elif part == "end of table":
+            tables -= 1
+            if not tables:
+                yield "\n".join(line for line in rows if line)
+                rows = []
+        elif tables == 1 and part == "end of table-row":
+            rows.append(table([row]))
+            row = []
+        elif tables == 1 and part.startswith("end of"):
+            row.append("\n".join(cell))
+            cell = []
+
+
+def _paragraphs(package: Package) -> Iterator[tuple[str, str]]:
+    """Yield each paragraph, and the beginnings and ends of tables, rows and cells outside of paragraphs.
+
+    The notes, comments and text boxes inside a paragraph follow it, including the tables in a text box.
+    """
     unfinished: list[tuple[str, list[str]]] = []
     """The mark and the text of each open paragraph or aside, the innermost one last."""
     following: list[str] = []
@@ -45,27 +99,31 @@ def _paragraphs(package: Package) -> Iterator[str]:
             if unfinished and not deleted:
                 unfinished[-1][1].append(event.text)
         elif event.kind is Kind.START:
-            deleted += event.name == _DELETED
-            if event.name in _BLOCKS:
+            deleted += event.name in _DELETED
+            if event.name == "table" and not unfinished:
+                yield "table", ""
+            elif event.name in _BLOCKS:
                 unfinished.append((_mark(event), []))
             elif unfinished:
                 unfinished[-1][1].append(_characters(event))
         else:
-            deleted -= event.name == _DELETED
+            deleted -= event.name in _DELETED
             if event.name not in _BLOCKS:
+                if event.name in _TABLE and not unfinished:
+                    yield f"end of {event.name}", ""
                 continue
             mark, text = unfinished.pop()
             words = "".join(text).strip() if event.name in _PARAGRAPHS else ""
             following.insert(0 if not unfinished else len(following), mark + words if words else "")
             if not unfinished:
-                yield from following
+                yield from (("paragraph", part) for part in following)
                 following = []
 
 
 def _mark(event: Event) -> str:
     """Return the mark of a heading. For anything else, return an empty string."""
     if event.name != "h":
-        return ""
+        return "# " if attribute(event.attributes, "style-name") == "Title" else ""
     level = attribute(event.attributes, "outline-level")
     return "#" * (min(int(level), 6) if len(level) == 1 and level in "123456789" else 1) + " "
 
@@ -82,7 +140,9 @@ def read_ods(reading: Reading) -> Iterator[Document]:
     """Yield the sheets of a spreadsheet as one document. Each begins with its name and has a line for each row."""
     with opened_package(reading) as package:
         text = package.joined(_sheets(package))
-    yield document(reading, text, table_title(text))
+        properties = _properties(package)
+    title = str(properties.pop("title", ""))
+    yield document(reading, text, table_title(text) or title, properties)
 
 
 def _sheets(package: Package) -> Iterator[str]:

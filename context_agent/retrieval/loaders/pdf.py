@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.loaders.reading import Reading, document, named
+from context_agent.retrieval.loaders.reading import Reading, document, meaningful_title, named
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.types import Document
 
@@ -152,4 +152,4 @@ def _pdf_title(reader: PdfReader) -> str:
         title: Any = reader.metadata.title if reader.metadata else ""
     except Exception:  # noqa: BLE001 - as above; a title is no reason to lose the text
         return ""
-    return title if isinstance(title, str) else ""
+    return meaningful_title(title) if isinstance(title, str) else ""

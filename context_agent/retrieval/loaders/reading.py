@@ -186,6 +186,25 @@ def one_line(title: str) -> str:
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 3] + "..."
 
 
+_PLACEHOLDER = re.compile(
+    r"(?:untitled(?:[ -]?(?:\d{1,3}|document|page|presentation|spreadsheet))?"
+    r"|(?:document|dokument|presentation|title|slide|folie|diapositiva|diapositive)[ -]?\d{0,3}"
+    r"|powerpoint[ -]pr[äe]sentation|pr[ée]sentation powerpoint|(?:a?present\w{3,9}) (?:de|di|do) powerpoint)",
+    re.IGNORECASE,
+)
+"""The titles that programs give to files that people did not title."""
+_PRINTED = re.compile(r"Microsoft (?:Excel|PowerPoint|Word) - (\S[^\n]*?)(?:\.\w{3,4})?", re.IGNORECASE)
+"""The titles that programs give to files that were printed to PDF."""
+
+
+def meaningful_title(title: str) -> str:
+    """Return the title that a file states. If a program made it up, return the name in it, or an empty string."""
+    line = one_line(title)
+    if printed := _PRINTED.fullmatch(line):
+        return printed[1]
+    return "" if _PLACEHOLDER.fullmatch(line) else line
+
+
 def named(error: Exception) -> str:
     """Return the error's class and message."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -20,7 +20,7 @@ from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
-from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, named, one_line, storable
+from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, meaningful_title, named, one_line, storable
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
 from context_agent.types import MetadataValue
@@ -111,13 +111,7 @@ class Package:
         """Return title, author and dates of an Office file."""
         part = self.linked(self.relationships(), "core-properties")
         texts = first_texts(self.events(part, _PROPERTIES)) if part else {}
-        fields = {
-            "title": texts.get("title", ""),
-            "author": texts.get("creator", ""),
-            "created": _date(texts.get("created", "")),
-            "modified": _date(texts.get("modified", "")),
-        }
-        return {name: value for name, value in fields.items() if value}
+        return stated_properties(*(texts.get(name, "") for name in ("title", "creator", "created", "modified")))
 
     def each(self, parts: Iterable[str], kind: str, read: Callable[[str], Iterator[str]]) -> Iterator[str]:
         """Yield the texts that `read` finds in each part. Parts that are missing or damaged are reported.
@@ -172,6 +166,20 @@ def resolved(folder: str, target: str) -> str:
     """
     path = posixpath.join("/", folder, unquote(target.partition("#")[0]))
     return posixpath.normpath(path).lstrip("/")
+
+
+def stated_properties(title: str, author: str, created: str, modified: str) -> dict[str, MetadataValue]:
+    """Return the properties that a file states.
+
+    A date that is not in ISO 8601 is left out, and so is a title that a program made up.
+    """
+    fields = {
+        "title": meaningful_title(title),
+        "author": author,
+        "created": _date(created),
+        "modified": _date(modified),
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def first_texts(events: Iterator[Event]) -> dict[str, str]:

@@ -129,10 +129,12 @@ def test_xml_without_text_is_reported(tmp_path: Path) -> None:
     assert read(tmp_path / "a.xml", "<a><b/></a>") == ([], ["the file's XML contains no text"])
 
 
-def odt(content: str) -> bytes:
+def odt(content: str, meta: str = "") -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("content.xml", content)
+        if meta:
+            archive.writestr("meta.xml", meta)
     return stream.getvalue()
 
 
@@ -143,6 +145,51 @@ def test_an_opendocument_text_has_headings_and_paragraphs(tmp_path: Path) -> Non
     )
     (document,), reasons = read(tmp_path / "a.odt", odt(content))
     assert (document.title, document.text, reasons) == ("Storms", "## Storms\n\nOne two\nthree", [])
+
+
+META = (
+    '<o:document-meta xmlns:o="urn:o" xmlns:d="urn:d"><o:meta><d:title>The Weir</d:title><o:initial-creator>Ada'
+    "</o:initial-creator><d:creator>Bo</d:creator><o:creation-date>2026-01-02T03:04:05.123456789</o:creation-date>"
+    "<d:date>soon</d:date></o:meta></o:document-meta>"
+)
+
+
+def test_an_opendocument_file_has_the_properties_that_it_states(tmp_path: Path) -> None:
+    content = '<o:c xmlns:o="urn:o" xmlns:t="urn:t"><t:h>Storms</t:h><t:p>One.</t:p></o:c>'
+    (document,), reasons = read(tmp_path / "a.odt", odt(content, META))
+    stated = {"author": "Ada", "created": "2026-01-02T03:04:05.123456", "path": "a.odt"}
+    assert (document.title, document.metadata, reasons) == ("The Weir", stated, [])
+    (document,), _ = read(tmp_path / "a.odt", odt(content, META.replace("</o:meta>", "")))
+    assert (document.title, document.metadata) == ("Storms", {"path": "a.odt"})
+
+
+def test_the_title_of_an_opendocument_text_is_its_paragraph_in_the_style_of_titles(tmp_path: Path) -> None:
+    content = (
+        '<o:c xmlns:o="urn:o" xmlns:t="urn:t"><t:p t:style-name="Title">The Weir</t:p>'
+        "<t:table-of-content><t:p>Storms 1</t:p></t:table-of-content><t:h>Storms</t:h></o:c>"
+    )
+    (document,), _ = read(tmp_path / "a.odt", odt(content))
+    assert (document.title, document.text) == ("The Weir", "# The Weir\n\n# Storms")
+
+
+def test_a_table_of_an_opendocument_text_has_a_line_for_each_row(tmp_path: Path) -> None:
+    def cells(*texts: str) -> str:
+        return "".join(f"<t:table-cell>{text}</t:table-cell>" for text in texts)
+
+    inner = f"<t:table><t:table-row>{cells('<t:p>4</t:p>', '<t:p>m</t:p>')}</t:table-row></t:table>"
+    rows = [
+        cells("<t:h>Gate</t:h>", "<t:p>Height</t:p><t:p>of it</t:p>", "<t:p>Note</t:p>"),
+        cells("<t:p>North<t:note><t:p>Built in 1901.</t:p></t:note></t:p>", inner, "") + "<t:covered-table-cell/>",
+        cells("", "", ""),
+    ]
+    lines = "".join(f"<t:table-row>{row}</t:table-row>" for row in rows)
+    box = f"<t:frame><t:text-box>{inner}</t:text-box></t:frame>"
+    content = (
+        f'<o:c xmlns:o="urn:o" xmlns:t="urn:t"><t:p>Before.</t:p><t:table>{lines}</t:table><t:p>After{box}.</t:p></o:c>'
+    )
+    (document,), _ = read(tmp_path / "a.odt", odt(content))
+    table = "Gate | Height of it | Note\nNorth Built in 1901. | 4 m"
+    assert document.text.split("\n\n") == ["Before.", table, "After.", "4", "m"]
 
 
 @pytest.mark.parametrize(("count", "spaces"), [("3", 3), ("999999999", 100), ("x", 1), ("0", 0)])

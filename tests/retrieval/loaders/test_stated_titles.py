@@ -1,0 +1,52 @@
+"""The titles that files state, unless a program made them up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from context_agent.retrieval.loaders import load
+from context_agent.retrieval.loaders.reading import meaningful_title
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Untitled",
+        "untitled-1",
+        "Untitled Document",
+        "Document",
+        "Document1",
+        "Slide 1",
+        "PowerPoint Presentation",
+        "PowerPoint-Präsentation",
+        "Présentation PowerPoint",
+        "Presentación de PowerPoint",
+        "Apresentação do PowerPoint",
+        " Title\n",
+    ],
+)
+def test_a_title_that_a_program_made_up_is_no_title(title: str) -> None:
+    assert meaningful_title(title) == ""
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("Untitled works of Ada Weir", "Untitled works of Ada Weir"),
+        ("Document the\n gate", "Document the gate"),
+        ("PowerPoint basics", "PowerPoint basics"),
+        ("Microsoft Word - Gate_v3.docx", "Gate_v3"),
+        ("Microsoft PowerPoint - Gate 1.2 plan", "Gate 1.2 plan"),
+        ("Microsoft Word - A guide.", "A guide."),
+    ],
+)
+def test_another_title_stays(title: str, expected: str) -> None:
+    assert meaningful_title(title) == expected
+
+
+def test_the_heading_of_a_page_replaces_a_title_that_an_editor_made_up(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text("<title>Untitled Document</title><h1>Brasko Weir</h1><p>It holds.</p>")
+    (tmp_path / "b.html").write_text("<title>Document</title><p>It holds.</p>")
+    assert [document.title for document in load(tmp_path)] == ["Brasko Weir", "b"]
