@@ -16,7 +16,7 @@ is ignored at the top level. In the command's own table or as a flag, such an op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -80,7 +80,7 @@ class Setting:
     shared: bool
 
 
-def load_config(root: App, words: Iterable[str], path: Path) -> dict[str, Setting]:
+def load_config(root: App, words: Sequence[str], path: Path) -> dict[str, Setting]:
     """Return the options that the file sets for the command that these words name.
 
     Raises:
@@ -94,9 +94,8 @@ def load_config(root: App, words: Iterable[str], path: Path) -> dict[str, Settin
         ) from error
     except ValueError as error:
         raise ConfigError(f"the config file {path} is not valid TOML ({error}). Correct the file.") from error
-    # Listing the options of all commands takes a third of a second.
-    if shared := _plain(data):
-        _check_keys(shared, {name for command in _every_command(root) for name in _options_of(command)}, str(path))
+    shared = _plain(data)
+    _check_shared_keys(shared, root, words, str(path))
     _check_tables(data, root, str(path))
     options, table = {key: Setting(value, shared=True) for key, value in shared.items()}, data
     for word in words:
@@ -127,6 +126,22 @@ def _options(arguments: ArgumentCollection) -> dict[str, Argument]:
     """Return the options that a file may set, by flag without the dashes."""
     flags = {name: argument for argument in arguments for name in argument.names if name.startswith("--")}
     return {flag[2:]: argument for flag, argument in flags.items() if flag not in NOT_IN_FILE}
+
+
+def _check_shared_keys(keys: Iterable[str], root: App, words: Sequence[str], path: str) -> None:
+    """Check that every key is an option of a command.
+
+    Listing the options of all commands takes a third of a second, so the command that these words name goes first.
+    """
+    named = root
+    for word in words:
+        named = commands_of(named).get(word, named)
+    missing, names = set(keys), set[str]()
+    for command in (named, *_every_command(root)):
+        if missing <= names:
+            return
+        names.update(_options_of(command))
+    _check_keys(keys, names, path)
 
 
 def _check_tables(data: Mapping[str, Any], group: App, path: str, at: str = "") -> None:

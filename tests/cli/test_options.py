@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 from cyclopts import Parameter
 
+from context_agent.cli import config_file
 from context_agent.cli.agent_options import LimitOptions, PolicyOptions, unused_options
 from context_agent.cli.app import cli, run_guarded
 from context_agent.cli.help import commands_of
@@ -125,6 +126,17 @@ def test_options_for_many_questions_may_stand_in_a_config_file(inside, tmp_path)
     process = inside("search", "who?", "--config", "c.toml")
     assert process.returncode == 1
     assert "does not exist" in process.stderr, "the index, which comes after the options"
+
+
+def test_keys_that_a_command_has_are_looked_up_in_no_other_command(inside, tmp_path, monkeypatch):
+    listed = []
+    options_of = config_file._options_of
+    monkeypatch.setattr(config_file, "_options_of", lambda app: listed.append(app.name) or options_of(app))
+    for text, looked_up in (("k = 2", {("search",)}), ("k = 2\nwindows = [1024]", {("search",), ("eval",)})):
+        (tmp_path / "c.toml").write_text(text)
+        assert "does not exist" in inside("search", "who?", "--config", "c.toml").stderr
+        assert looked_up <= set(listed)
+        assert len(looked_up) > 1 or listed == [("search",)]
 
 
 def test_an_error_with_several_lines_is_printed_as_one(capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -114,11 +114,11 @@ def mutated(text: str, draw: random.Random) -> str:
     )()
 
 
-def reading_seconds(text: str) -> float:
-    """Processor time of reading a reply."""
+def read_reply_text(text: str) -> tuple[str, Sequence[ToolCall], float]:
+    """Return the prose and the calls of a reply, and the seconds of the processor for reading it."""
     start = time.thread_time()
-    parse_calls(split_thoughts(text)[1])
-    return time.thread_time() - start
+    prose, calls = parse_calls(split_thoughts(text)[1])
+    return prose, calls, time.thread_time() - start
 
 
 @pytest.fixture
@@ -142,10 +142,9 @@ def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
         text = mutated(draw.choice(good), draw)
         if draw.random() < 0.3:
             text = mutated(text or "x", draw)
-        _, rest = split_thoughts(text)
-        prose, calls = parse_calls(rest)
+        prose, calls, seconds = read_reply_text(text)
         # Slow code is slow every time; a busy machine is slow only sometimes.
-        assert any(reading_seconds(text) < 0.05 for _ in range(3)), text[:200]
+        assert seconds < 0.05 or any(read_reply_text(text)[2] < 0.05 for _ in range(2)), text[:200]
         assert isinstance(prose, str)
         for call in calls:
             assert isinstance(call.name, str)

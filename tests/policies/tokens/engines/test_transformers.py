@@ -211,7 +211,7 @@ def test_sampled_logprobs_are_those_of_a_forward_pass_on_the_row(
     from context_agent.testing.forced_episodes import forced_episodes
 
     model, renderer = tiny
-    results = forced_episodes(model, renderer, corpus, monkeypatch, seed=2, rollouts=3)
+    results = forced_episodes(model, renderer, corpus, monkeypatch, seed=2, rollouts=2)
     rows = [row for result in results for row in sampled_rows(result.trajectories[0])]
     assert len(rows) > len(results), "some episode pruned"
     assert worst_difference(model, rows) <= 1e-5
