@@ -40,11 +40,13 @@ class Call:
         id: The id.
         name: The name of the tool.
         is_of_program: True if a program of the model made the call. The result goes to the program.
+        asked: What its arguments ask for.
     """
 
     id: str = ""
     name: str = ""
     is_of_program: bool = False
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class ResultText:
         image: The part that contains the image.
         tokens: The tokens of the image.
         text_type: The type of a text part that may replace the image.
+        asked: What the arguments of the call ask for.
     """
 
     message: int
@@ -74,6 +77,7 @@ class ResultText:
     image: Any = None
     tokens: int = 0
     text_type: str = "text"
+    asked: str = field(default="", compare=False)
 
 
 OWN_RESULT = -1

@@ -108,13 +108,13 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
             writes_calls = False
         was_agent = is_agent
         writes_calls = writes_calls or not content.written_calls.isdisjoint(CALL_MARKS)
-        sound = {
-            number
-            for number, answer in enumerate(content.answers)
-            if (writes_calls and not answer.id and latest.turn != turn)
-            or _answer(answer, origins[index], by_id, latest, faults)
-        }
-        paired_contents.append(content if len(sound) == len(content.answers) else _without_broken(content, sound))
+        sound: dict[int, str] = {}
+        for number, answer in enumerate(content.answers):
+            if writes_calls and not answer.id and latest.turn != turn:
+                sound[number] = ""
+            elif (call := _answered(answer, origins[index], by_id, latest, faults)) is not None:
+                sound[number] = call.asked
+        paired_contents.append(_with_calls(content, sound))
         for call in content.calls:
             if latest.turn != turn:
                 latest = _LatestTurn(turn)
@@ -134,13 +134,13 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
     return Pairing(tuple(paired_contents), tuple(faults))
 
 
-def _answer(
+def _answered(
     answer: Call, index: int, by_id: dict[str, list[deque[_OpenCall]]], latest: _LatestTurn, faults: list[str]
-) -> bool:
+) -> Call | None:
     """Find the call that a result answers, and mark it as answered.
 
-    Return True if there is one, and if the model sees the result. The result of a program's call goes to the program,
-    which would compute with a stub.
+    Return it if the model sees the result. The result of a program's call goes to the program, which would compute with
+    a stub.
     """
     # If several calls have the same id, those of the latest turn come first, in their order.
     turns = by_id.get(answer.id) if answer.id else None
@@ -152,19 +152,29 @@ def _answer(
     if match is None:
         what = "a result without a call:" if turns is None else "a second result of the call"
         faults.append(f"message {index} has {what} {answer.id or answer.name!r}; it stays as it is")
-        return False
+        return None
     match.answered = True
-    return not match.call.is_of_program
+    return None if match.call.is_of_program else match.call
 
 
-def _without_broken(content: MessageContent, sound: set[int]) -> MessageContent:
-    sound = {*sound, OWN_RESULT}
-    kept = [number for number, owner in enumerate(content.result_owner) if owner in sound]
+def _with_calls(content: MessageContent, sound: dict[int, str]) -> MessageContent:
+    """Return the content with the results that answer a call, each with what the call asked for.
+
+    Args:
+        content: The content.
+        sound: What the calls of the sound answers asked for, by the index of the answer.
+    """
+    if not content.answers:
+        return content
+    kept = [number for number, owner in enumerate(content.result_owner) if owner in sound or owner == OWN_RESULT]
+    owned = [(content.results[number], sound.get(content.result_owner[number], "")) for number in kept]
     return replace(
         content,
-        results=tuple(content.results[number] for number in kept),
+        results=tuple(replace(result, asked=asked) if asked else result for result, asked in owned),
         result_owner=tuple(content.result_owner[number] for number in kept),
         left=tuple(
-            result for result, owner in zip(content.results, content.result_owner, strict=True) if owner not in sound
+            result
+            for result, owner in zip(content.results, content.result_owner, strict=True)
+            if owner not in sound and owner != OWN_RESULT
         ),
     )

@@ -75,7 +75,13 @@ class ResultRecord:
             written = [source.text[passage.start : passage.end] for passage in passages]
         else:
             written = [passage.text for passage in passages]
-        return [replace(it, tokens=self.counter.count(text)) for it, text in zip(passages, written, strict=True)]
+        labels: dict[str, str] = {}
+        counted = []
+        for passage, text in zip(passages, written, strict=True):
+            label = f"{source.asked} {passage.label}".strip()
+            # Passages with equal labels share one text.
+            counted.append(replace(passage, label=labels.setdefault(label, label), tokens=self.counter.count(text)))
+        return counted
 
     @property
     def memory(self) -> int:

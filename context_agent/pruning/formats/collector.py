@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_agent.pruning.contents import OWN_RESULT, Call, Form, MessageContent, MessageKind, Path, ResultText
-from context_agent.pruning.formats.fields import json_text, written
+from context_agent.pruning.formats.fields import asked, json_text, written
 from context_agent.pruning.formats.marks import before_calls, written_calls
 from context_agent.pruning.terminal import without_escapes
 
@@ -41,17 +41,19 @@ class ContentCollector:
     unmarked: str = ""
     is_compaction: bool = False
     program_calls: set[str] = field(default_factory=set)
+    _own_asked: dict[str, str] = field(default_factory=dict)
 
     def add_call(self, call: Call, arguments: Any, path: Path, form: Form, *, fixed: bool = False) -> None:
         """Add a call. Its arguments count as words of the agent.
 
         Pruning may shorten them unless they are `fixed`, or a program made the call.
         """
-        self.calls.append(call)
+        self.calls.append(replace(call, asked=asked(arguments)))
         self._add_arguments(call, arguments, path, form, fixed=fixed or call.is_of_program)
 
     def add_own_call(self, call: Call, arguments: Any, path: Path) -> None:
         """Add a call whose result is in the same message. Pruning may shorten its arguments, a JSON value."""
+        self._own_asked[call.id or call.name] = asked(arguments)
         self._add_arguments(call, arguments, path, "value", fixed=False)
 
     def _add_arguments(self, call: Call, arguments: Any, path: Path, form: Form, *, fixed: bool) -> None:
@@ -59,7 +61,8 @@ class ContentCollector:
         self.add_words(call.name, arguments if text is None else text)
         if text is not None and not fixed:
             key = call.id or call.name
-            self.arguments.append(ResultText(self.index, path, key, text, form=form, is_argument=True))
+            own = ResultText(self.index, path, key, text, form=form, is_argument=True, asked=asked(arguments))
+            self.arguments.append(own)
 
     def add_text(self, path: Path, text: str) -> None:
         """Add a text that the author wrote. It may have tool results in it."""
@@ -75,7 +78,7 @@ class ContentCollector:
     def add_own_results(self, key: str, texts: Iterable[ResultText], *, flagged: bool) -> None:
         """Add the texts of results that are inside the message of their call."""
         for result in texts:
-            self._add(key, result, OWN_RESULT, flagged=flagged)
+            self._add(key, replace(result, asked=self._own_asked.get(key, "")), OWN_RESULT, flagged=flagged)
 
     def add_results(self, answer: Call, texts: Iterable[ResultText], *, flagged: bool) -> None:
         """Add the texts in the result of a call. `flagged` is True if the provider's own field marks an error."""

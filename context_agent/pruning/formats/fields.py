@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 MOST_LEVELS = 500
 """The most levels of a JSON value that is read. Python's own limit for reading and writing JSON is about 1,000."""
 
+MOST_READ, MOST_VALUES, MOST_ASKED = 10_000, 64, 8
+"""The most characters and values of the arguments of a call that are read for what it asks, and the most texts."""
+LONGEST_TEXT, LONGEST_ASKED = 300, 80
+"""The most characters of a text that says what a call asks, and the most that are kept. Longer texts are contents."""
+SEARCHED = frozenset(
+    "query queries q question questions search search_query search_term searchterm keywords keyword terms text prompt "
+    "input description thought reasoning explanation".split()
+)
+"""Names of arguments with words that are searched for, or that say why."""
 _PROVIDER_FIELDS = (
     "provider_details", "providerOptions", "providerMetadata", "callProviderMetadata", "extra_content",
     "provider_specific_fields", "extras",
@@ -97,6 +107,34 @@ def items(value: Any) -> Sequence[Any]:
 def first_key(part: Any) -> str:
     """Return the first key of a mapping, or else the name of the type."""
     return str(next(iter(part), "")) if isinstance(part, Mapping) else type(part).__name__
+
+
+def asked(arguments: Any) -> str:
+    """Return what a call asks for, such as a path or a command: the short texts among its arguments.
+
+    Of a long path, the end counts. The words of a search do not count, because its hits may be about anything.
+    """
+    value = arguments
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments) if len(arguments) <= MOST_READ else None
+        except (ValueError, RecursionError):
+            value = None
+    texts: list[str] = []
+    waiting = [value]
+    # Arguments of a client's own types may contain themselves.
+    for _ in range(MOST_VALUES):
+        if not waiting or len(texts) == MOST_ASKED:
+            break
+        item = waiting.pop()
+        if isinstance(item, Mapping):
+            pairs = islice(item.items(), MOST_VALUES)
+            waiting += reversed([own for name, own in pairs if str(name).lower() not in SEARCHED])
+        elif isinstance(item, list | tuple):
+            waiting += reversed(item[:MOST_VALUES])
+        elif isinstance(item, str) and 0 < len(item) <= LONGEST_TEXT:
+            texts.append(" ".join(item[-LONGEST_ASKED:].split()))
+    return " ".join(texts)[:LONGEST_ASKED]
 
 
 def written(arguments: Any) -> str:

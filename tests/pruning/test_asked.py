@@ -1,0 +1,98 @@
+"""What a call asks for says what its result is about."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from context_agent.pruning import ContextPruner, Prices
+from context_agent.pruning.formats.fields import LONGEST_ASKED, MOST_READ, asked
+from context_agent.pruning.messages import Transcript
+
+NAMES = [f"{environment}/{service}" for environment in ("staging", "canary", "legacy") for service in ("mail", "queue")]
+WORDS = "rain wind ship crane harbor winter cargo anchor lantern rope pilot storm tide sailor barrel".split()
+TASK = "What is the port of the queue in canary?"
+
+
+def result(port: int) -> str:
+    """Return settings among comments."""
+    draw = random.Random(port)
+    notes = "".join(f"# {' '.join(draw.choices(WORDS, k=12))}\n" for _ in range(8))
+    more = "".join(f"# {' '.join(draw.choices(WORDS, k=12))}\n" for _ in range(12))
+    return f"{notes}\nport = {port}\nowner = {draw.choice(WORDS)}\n\n{more}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"path": "deploy/canary/queue.toml", "offset": 1, "all": True}, "deploy/canary/queue.toml"),
+        ('{"command": ["show", "--env", "canary"], "options": {"service": "queue"}}', "show --env canary queue"),
+        ({"query": "port of the queue", "Question": "which?", "path": "canary"}, "canary"),
+        ({"path": "a.py", "content": "x = 1\n" * 200}, "a.py"),
+        ({"path": f"{'deep/' * 40}queue.toml"}, f"{'deep/' * 40}queue.toml"[-LONGEST_ASKED:]),
+        (json.dumps({"path": "a.py", "content": "x" * MOST_READ}), ""),
+        ("show the queue", ""),
+        ('{"path": "a.p', ""),
+        ("[" * 9_000, ""),
+        (None, ""),
+        (7, ""),
+    ],
+)
+def test_the_short_texts_of_the_arguments_say_what_a_call_asks(arguments: Any, said: str) -> None:
+    assert asked(arguments) == said
+
+
+def test_arguments_that_contain_themselves_or_are_many_end() -> None:
+    endless: dict[str, Any] = {"path": "a.py"}
+    endless["again"] = [endless, endless]
+    assert asked(endless).startswith("a.py")
+    assert asked({str(number): number for number in range(100_000)}) == ""
+
+
+def chat(name: str) -> list[dict[str, Any]]:
+    arguments = json.dumps({"path": f"deploy/{name}.toml"})
+    call = {"id": name, "type": "function", "function": {"name": "read_file", "arguments": arguments}}
+    return [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": name}]
+
+
+def anthropic(name: str) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": name, "name": "read_file", "input": {"path": f"deploy/{name}.toml"}}
+    result = {"type": "tool_result", "tool_use_id": name}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def gemini(name: str) -> list[dict[str, Any]]:
+    call = {"functionCall": {"name": "read_file", "args": {"path": f"deploy/{name}.toml"}}}
+    result = {"functionResponse": {"name": "read_file", "response": {}}}
+    return [{"role": "model", "parts": [call]}, {"role": "user", "parts": [result]}]
+
+
+@pytest.mark.parametrize("effort", ["fast", "careful"])
+@pytest.mark.parametrize("form", [chat, anthropic, gemini])
+def test_the_result_of_the_file_that_the_task_names_stays(form: Any, effort: str) -> None:
+    user = {"role": "user", "parts": [{"text": TASK}]} if form is gemini else {"role": "user", "content": TASK}
+    messages: list[dict[str, Any]] = [user]
+    for port, name in enumerate([*NAMES, "last"], 4710):
+        call, answer = form(name)
+        if form is chat:
+            answer["content"] = result(port)
+        elif form is anthropic:
+            answer["content"][0]["content"] = result(port)
+        else:
+            answer["parts"][0]["functionResponse"]["response"]["output"] = result(port)
+        messages += [call, answer]
+    keeper = ContextPruner(0.25, effort=effort, prices=Prices(cached=1.0))
+    pruned = keeper.prune(messages)
+    ports = [port for port in range(4710, 4710 + len(NAMES)) if f"port = {port}" in json.dumps(pruned.messages)]
+    assert 4710 + NAMES.index("canary/queue") in ports
+    assert len(ports) < len(NAMES) - 1
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_a_result_inside_the_message_of_its_call_and_the_written_text_have_what_the_call_asks() -> None:
+    call, answer = chat("canary/queue")
+    transcript = Transcript([{"role": "user", "content": TASK}, call, answer | {"content": "done"}])
+    assert [text.asked for text in transcript.texts] == ["deploy/canary/queue.toml"] * 2
