@@ -23,7 +23,8 @@ def test_hostile_inputs_of_every_kind_break_no_bound(surface: str, tmp_path: Pat
     assert tally.inputs == BATCHES[surface] * BATCH
     assert len(tally.outcomes) > 1
     if surface == "loaders":
-        assert tally.kinds >= set(corpus())
+        # The kinds are drawn, so a run this short may miss a few.
+        assert len(tally.kinds & set(corpus())) > 0.8 * len(corpus())
 
 
 def test_a_saved_input_is_tried_again(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ EXAMPLES = {
     "context_agent.synth_data.world.tasks:sought": r"(?<!\w)tide(?!\w)",
     "context_agent.text.normalization:marks": "[\u0300-\u036f]{31,}",
     "context_agent.text.scripts:script": "[\u3040-\u30ff]",
+    "context_agent.train.run_file:f'(?<![\\\\w.]){re.escape(key)}(?!\\\\w)'": r"(?<![\w.])rollouts\.steps(?!\w)",
 }
 """For each pattern that is built at run time, one that was built."""
 
