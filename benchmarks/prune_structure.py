@@ -5,13 +5,15 @@
 The results are invented. Each has six environments with three services, and each service has the same eight settings.
 A question asks for one setting of one service in one environment. Beside the result are two smaller ones in the same
 form, and the names also occur as words of the text. The forms are Markdown, lists, settings, code, listings, mail,
-pages and tables, as tools of agents write them. For each effort, form and share of the tokens, the program prints the
-share of the questions whose value is still there, and the mean over the forms with a bootstrap 95% interval.
+pages and tables, as tools of agents write them, and files whose paths alone name the service. For each effort, form
+and share of the tokens, the program prints the share of the questions whose value is still there, and the mean over
+the forms with a bootstrap 95% interval.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -213,30 +215,49 @@ class Writer:
         ]
         return "\n".join([head, *rows])
 
+    def files(self, them: Environments) -> dict[str, str]:
+        """Return a file for each service, by its path. The file itself does not say whose it is."""
+        return {
+            f"deploy/{name}/{service}.toml": "\n".join(
+                [
+                    *(f"# {self.words(12)}" for _ in range(6)),
+                    *(f'{it} = "{value}"  # {self.words(6)}' for it, value in settings.items()),
+                    *(f"# {self.words(12)}" for _ in range(6)),
+                ]
+            )
+            for name, services in them.items()
+            for service, settings in services.items()
+        }
 
-FORMS: tuple[Callable[[Writer, Environments], str], ...] = (
+
+Form = Callable[[Writer, Environments], str | dict[str, str]]
+FORMS: tuple[Form, ...] = (
     Writer.markdown, Writer.underlined, Writer.page, Writer.listed, Writer.sections, Writer.python, Writer.javascript,
     Writer.modules, Writer.described, Writer.tree, Writer.snapshot, Writer.mail, Writer.tables, Writer.table,
+    Writer.files,
 )  # fmt: skip
 
 
-def measure(form: Callable[[Writer, Environments], str], seed: str, effort: str, share: float) -> Iterator[bool]:
+def measure(form: Form, seed: str, effort: str, share: float) -> Iterator[bool]:
     """Yield whether the value stays, for some questions about one result."""
     draw = random.Random(seed)
     writer, them = Writer(draw), environments(draw, 6, 3)
     results = [form(writer, it) for it in (environments(draw, 3, 2), them, environments(draw, 3, 2))]
+    read = [(path, text) for it in results for path, text in (it.items() if isinstance(it, dict) else [("", it)])]
     for _ in range(QUESTIONS_OF_A_RESULT):
         name = draw.choice([*them])
         service, setting = draw.choice([*them[name]]), draw.choice(SETTINGS)
         question = f"What is the {setting} of {service} in {name}?"
         messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
-        for number, content in enumerate([*results, "done"]):
-            call = {"id": f"c{number}", "type": "function", "function": {"name": "get", "arguments": "{}"}}
+        for number, (path, content) in enumerate([*read, ("", "done")]):
+            function = {"name": "read", "arguments": json.dumps({"path": path} if path else {})}
+            call = {"id": f"c{number}", "type": "function", "function": function}
             messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
         pruned = ContextPruner(share, effort=effort, prices=ALWAYS).prune(messages)  # type: ignore[arg-type]
         value = them[name][service][setting]
-        yield re.search(rf"(?<!\d){value}(?!\d)", pruned.messages[4]["content"]) is not None
+        left = "\n".join(str(message["content"]) for message in pruned.messages[1:])
+        yield re.search(rf"(?<!\d){value}(?!\d)", left) is not None
 
 
 def main() -> None:
