@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from context_agent.pruning.captions import INDENTATION, LINE_NUMBER, RECORD, WIDEST_INDENT, Captions, heads
+from context_agent.pruning.captions import INDENTATION, LINE_NUMBER, RECORD, WIDEST_INDENT, Captions
 from context_agent.text.sentences import loose_ends
 
 TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
@@ -167,7 +168,7 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
     it follows, up to the target size.
     """
     captions = Captions(text)
-    blocks = [*_joined_blocks(text, sizes)]
+    blocks = [*_joined_blocks(text, sizes, captions.heads())]
     is_html = _HTML.search(text, 0, HTML_START) is not None
     for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
         titled = captions.begin(start, following)
@@ -180,9 +181,9 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
             yield start, end, captions.caption(start, titled=titled)
 
 
-def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
+def _joined_blocks(text: str, sizes: Sizes, heads: AbstractSet[int]) -> Iterator[tuple[int, int]]:
     records = [match.start() for match in RECORD.finditer(text)]
-    first_lines = heads(text).union(records)
+    first_lines = heads | {*records}
     starts = first_lines | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
     if fences := _fences(text):
         starts = {start for start in starts if not inside(fences, start)}

@@ -73,7 +73,7 @@ class Captions:
     """The captions of the passages of a text, which are asked for in ascending order.
 
     A caption has the titles, the section of settings, the names of the record and the less indented lines that a
-    position belongs to. The innermost ones are the last, and the outermost ones are left out if there is no room.
+    position belongs to. The innermost ones come last. If there is too little room, the outermost ones are left out.
     """
 
     def __init__(self, text: str) -> None:
@@ -88,6 +88,11 @@ class Captions:
         self._record: dict[str, str] = {}
         self._open: list[tuple[int, str]] = []
         self._read = 0
+
+    def heads(self) -> set[int]:
+        """Return the offsets of the lines that begin a section or a search hit."""
+        starts = {match.start() for pattern in (_HEADING, HIT) for match in pattern.finditer(self._text)}
+        return (starts - {match.start("rule") for match in self._underlined.values()}) | self._underlined.keys()
 
     def begin(self, start: int, following: int) -> bool:
         """Read the title or the first line of the record that a block begins with. Return True if there is one.
@@ -156,21 +161,17 @@ class Captions:
             line = self._text[self._read : end]
             self._read = end
             indent, content = _indented(line)
-            if _LETTER.search(content) or content.startswith(_CLOSING):
-                is_named = not content.startswith(_CLOSING)
-                while self._open and self._open[-1][0] >= indent + (not is_named):
-                    self._open.pop()
-                if is_named:
-                    self._open.append((indent, content[:LONGEST_LINE].strip(_ENDS)))
-        indent, _ = _indented(self._text[line_start : start + WIDEST_INDENT])
+            if content.startswith(_CLOSING):
+                # The line that it closes still names what follows.
+                indent += 1
+            elif not _LETTER.search(content):
+                continue
+            while self._open and self._open[-1][0] >= indent:
+                self._open.pop()
+            if not content.startswith(_CLOSING):
+                self._open.append((indent, content[:LONGEST_LINE].strip(_ENDS)))
+        indent, _ = _indented(self._text[line_start : line_start + WIDEST_INDENT])
         return [said for own, said in self._open if own < indent][-MOST_LINES:]
-
-
-def heads(text: str) -> set[int]:
-    """Return the offsets of the lines that begin a section or a record."""
-    underlined = [*_underlined(text)]
-    starts = {match.start() for pattern in (_HEADING, HIT) for match in pattern.finditer(text)}
-    return (starts - {match.start("rule") for match in underlined}) | {match.start() for match in underlined}
 
 
 def _underlined(text: str) -> Iterator[re.Match[str]]:

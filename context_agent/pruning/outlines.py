@@ -15,7 +15,7 @@ _LINE = re.compile(
 )
 """A line: its indentation, the dashes of the items that begin in it, a key, anchors and tags, and a value."""
 _NUMBER = re.compile(r"[ \t]{0,12}\d{1,9}(?:\t|→| ?[|│] ?)")
-"""The number before a line in a listing."""
+"""The number before a line in a listing. A number with a colon is a key."""
 _SEPARATOR = re.compile(r"(?:---|\.\.\.)\s*\Z")
 _BLOCK = re.compile(r"[|>][-+1-9]{0,2}(?: ++#.*+)?\n")
 """The mark of a block of lines."""

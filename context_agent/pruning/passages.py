@@ -199,7 +199,7 @@ class _Cutter:
         return passages
 
     def _footer_end(self, start: int, end: int) -> int:
-        """Return the end of the short text after a table, such as the number of its rows. A fence is no part of it."""
+        """Return the end of the short text after a table, such as the number of its rows. A fence does not count."""
         footer = self._text[start:end].rstrip()
         is_short = len(footer) < self._sizes.small and "```" not in footer and "~~~" not in footer
         return start + len(footer) if is_short else start
