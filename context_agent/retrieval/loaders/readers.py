@@ -22,7 +22,13 @@ from context_agent.retrieval.loaders.entry_files import FORMATS, read_entries
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.json_files import read_json
 from context_agent.retrieval.loaders.jsonl import lines, read_jsonl
-from context_agent.retrieval.loaders.mail import begins_message, may_be_mail, read_apple_message, read_message
+from context_agent.retrieval.loaders.mail import (
+    begins_message,
+    field_names,
+    may_be_mail,
+    read_apple_message,
+    read_message,
+)
 from context_agent.retrieval.loaders.mailbox import begins_mailbox, read_mail
 from context_agent.retrieval.loaders.notebook import read_notebook
 from context_agent.retrieval.loaders.opendocument import read_ods, read_odt
@@ -85,11 +91,36 @@ def read_any(reading: Reading) -> Iterator[Document]:
     yield from (_read_compressed if is_compressed(head) else _reader_of(reading, head))(reading)
 
 
+def _read_plain(reading: Reading) -> Iterator[Document]:
+    """Yield the documents of a source that is named as plain text or Markdown.
+
+    Its content shows whether it is a page, mail, rows or a file of another format under this name.
+    """
+    yield from _reader_of_plain(reading, _head(reading.stream))(reading)
+
+
+def _reader_of_plain(reading: Reading, head: bytes) -> Reader:
+    """Return the reader for a source that is named as plain text or Markdown and begins with these bytes."""
+    if reader := _by_first_bytes(head):
+        return reader
+    if extension_of(reading.path, _MARKDOWN):
+        return read_markdown
+    if begins_mailbox(head):
+        return read_mail
+    if begins_message(head) and b"message-id" in field_names(head):
+        return read_message
+    return read_jsonl if all(map(_is_object, _first_lines(reading))) else read_text
+
+
+def _by_first_bytes(head: bytes) -> Reader | None:
+    """Return the reader of the packed file, the PDF or the page that begins with these bytes. Otherwise return None."""
+    by_magic = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None)
+    return by_magic or _packed(head) or (read_html if _PAGE.match(head) else None)
+
+
 def _reader_of(reading: Reading, head: bytes) -> Reader:
     """Return the reader for a source that begins with these bytes."""
-    reader = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None) or _packed(head)
-    if reader is None and _PAGE.match(head):
-        reader = read_html
+    reader = _by_first_bytes(head)
     if reader is None and _XML_BEGINS.match(head) and not reading.path.lower().endswith(_STYLESHEETS):
         reader = read_html if _XHTML.search(head[:XHTML_WITHIN]) else read_xml
     if reader is None and may_be_mail(reading.path):
@@ -124,8 +155,9 @@ def _read_compressed(reading: Reading) -> Iterator[Document]:
     inner = replace(reading, path=reading.path.removesuffix(packing), packing=packing)
     inner.stream = unpacked(reading.stream, rows=False)
     reader = READERS[extension_of(inner.path, READERS) or ""]
-    if reader is read_any:
-        reader = _reader_of(inner, _head(inner.stream))
+    if reader in {read_any, _read_plain}:
+        by_content = _reader_of if reader is read_any else _reader_of_plain
+        reader = by_content(inner, _head(inner.stream))
     if reader in {read_csv, read_jsonl, _read_jsonl}:
         inner.stream = unpacked(reading.stream, rows=True)
     elif reader is not read_mail:
@@ -215,6 +247,7 @@ _PACKAGES: Mapping[str, Reader] = {
     ".xlsm": read_xlsx,
     ".xlsx": read_xlsx,
 }
+_MARKDOWN = frozenset({".markdown", ".md"})
 _XML = ".atom .dbk .dita .fb2 .gpx .kml .opml .plist .rdf .rss .tmx .xlf .xliff .xml".split()
 READERS: Mapping[str, Reader] = {
     "": read_any,
@@ -236,11 +269,11 @@ READERS: Mapping[str, Reader] = {
     ".json": _read_json,
     ".jsonl": _read_jsonl,
     ".lrc": read_transcript,
-    ".markdown": read_markdown,
+    ".markdown": _read_plain,
     ".mbox": read_mail,
     ".mht": read_message,
     ".mhtml": read_message,
-    ".md": read_markdown,
+    ".md": _read_plain,
     ".mdx": read_markdown,
     ".ndjson": _read_jsonl,
     ".nws": read_message,
@@ -254,10 +287,10 @@ READERS: Mapping[str, Reader] = {
     ".srt": read_transcript,
     ".ssa": read_transcript,
     ".svg": read_svg,
-    ".text": read_text,
+    ".text": _read_plain,
     ".ts": _read_typescript,
     ".tsv": read_csv,
-    ".txt": read_text,
+    ".txt": _read_plain,
     ".vcf": read_contacts,
     ".vtt": read_transcript,
     ".xhtml": read_html,

@@ -82,6 +82,10 @@ def read(folder: Path) -> tuple[list[Document], list[str]]:
         ("page.xhtml", f'<?xml version="1.0"?>{PAGE}', "# Storms\n\nThe mill stood."),
         ("old.doc", r"{\rtf1 The mill stood.}", "The mill stood."),
         ("saved.mht", HEADER + MULTIPART.format(PAGE), "# Storms\n\nThe mill stood."),
+        ("page.txt", PAGE, "# Storms\n\nThe mill stood."),
+        ("page.md", f"<!doctype html>{PAGE}", "# Storms\n\nThe mill stood."),
+        ("old.txt", r"{\rtf1 The mill stood.}", "The mill stood."),
+        ("15.txt", f"{HEADER}Message-ID: <1@a>\n\nThe mill stood.\n", "Storms\n\nThe mill stood."),
         ("page.docx", PAGE, "# Storms\n\nThe mill stood."),
         ("table.xlsx", "year,mill\n1901,Osterby\n", "year,mill\n1901,Osterby\n"),
         ("plain.pdf", "The mill stood.", "The mill stood."),
@@ -99,6 +103,30 @@ def test_the_content_decides_how_a_file_is_read(tmp_path: Path, name: str, data:
     assert "html" not in document.text
     assert "rtf" not in document.text
     assert reasons == []
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_mailing_list_archive_named_as_text_is_its_messages(tmp_path: Path, packed: bool) -> None:
+    sender = "From ann at example.com  Fri Jan  2 03:04:05 2026\n"
+    data = "".join(f"{sender}{HEADER}Message-ID: <{number}@a>\n\nMill {number}.\n\n" for number in range(2)).encode()
+    (tmp_path / f"2026-January.txt{'.gz' * packed}").write_bytes(gzip.compress(data) if packed else data)
+    documents, reasons = read(tmp_path)
+    assert [document.text.splitlines()[-1] for document in documents] == ["Mill 0.", "Mill 1."]
+    assert reasons == []
+
+
+def test_rows_named_as_text_are_rows_and_text_with_an_example_of_a_row_is_text(tmp_path: Path) -> None:
+    row = '{"text": "The mill stood."}\n'
+    (tmp_path / "a.txt").write_text(row + '{"text": "The mill fell."}\n')
+    (tmp_path / "b.txt").write_text(row + "This is a row.\n")
+    documents, _ = read(tmp_path)
+    assert [document.text for document in documents] == ["The mill stood.", "The mill fell.", row + "This is a row.\n"]
+
+
+def test_a_note_with_names_above_it_is_no_mail(tmp_path: Path) -> None:
+    note = "From: Ann\nDate: today\nWeather: storms\n\nThe mill stood.\n"
+    (tmp_path / "a.txt").write_text(note)
+    assert [document.text for document in read(tmp_path)[0]] == [note]
 
 
 @pytest.mark.parametrize("name", ["report.doc", "report", "report.zip", "report.bak"])
