@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _STATED_DELIMITER = re.compile(r"""['"]?sep=([^\r\n"'])['"]?\r?\n""")
 DELIMITERS = ",;\t|"
+_SPACED_HEADER = re.compile(r'(?:"[^"\r\n]*+" )++"[^"\r\n]*+"\r?\n')
+"""A header of quoted names with spaces between them, as R writes it. Other spaces are part of the words."""
 SAMPLE_LINES = 30
 """The number of first lines in which the delimiter and the header are searched."""
 FIRST_YEAR, LAST_YEAR = 1_000, 2_999
@@ -116,6 +118,8 @@ def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) ->
     if cut := [number for number, line in enumerate(lines) if not line.endswith(("\n", "\r"))]:
         lines = lines[: cut[0] + 1]
     first = next((line for line in lines if line.strip()), "")
+    if not stated and _SPACED_HEADER.fullmatch(first):
+        stated = " "
     guess = stated or max(DELIMITERS, key=first.count)
     titles, alike = _above_header(lines, guess, options)
     if not stated and (titles or not alike):

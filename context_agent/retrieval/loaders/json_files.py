@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from context_agent.errors import DataError
@@ -33,6 +34,10 @@ RECORDS_SHARE = 0.8
 """The least share of a file's characters that the records inside an object make up."""
 _NESTED = ("properties", "attributes", "fields", "_source")
 """The fields of a record that hold its other fields, in GeoJSON, JSON:API, Airtable and Elasticsearch."""
+_COLUMN_KEYS = ("columns", "fields", "header", "headers")
+"""The fields that name the columns of a table."""
+_ROW_KEYS = ("data", "rows", "values", "records")
+"""The fields that hold the rows of a table, which are lists."""
 MAX_ENVELOPES = 4
 """The most objects inside each other in which a list of records is searched."""
 
@@ -76,6 +81,8 @@ def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
         remember_users(reading, value)
         for number, record in enumerate(value, start=1):
             yield from _record(reading, number, record)
+    elif table := _table(value):
+        yield from _documents(reading, raw, table)
     elif records := _enclosed(value):
         found, rest = records
         yield from _documents(reading, raw, found)
@@ -117,6 +124,27 @@ def _enclosed(value: Any) -> tuple[list[Any], list[dict[str, Any]]] | None:
     return (value, list(filter(None, rest))) if is_records else None
 
 
+def _table(value: Any) -> list[dict[str, Any]]:
+    """Return the rows of a table whose columns are named beside it. If the value is no such table, return none.
+
+    Programs such as pandas and SQL servers write tables as `{"columns": [...], "data": [[...], ...]}`.
+    """
+    if not isinstance(value, dict):
+        return []
+    for names_key, rows_key in product(_COLUMN_KEYS, _ROW_KEYS):
+        names, rows = value.get(names_key), value.get(rows_key)
+        if not (isinstance(names, list) and names and isinstance(rows, list) and rows):
+            continue
+        names = [name.get("name") if isinstance(name, dict) else name for name in names]
+        if (
+            all(isinstance(name, str) for name in names)
+            and len(set(names)) == len(names)
+            and all(isinstance(row, list) and len(row) == len(names) for row in rows)
+        ):
+            return [dict(zip(names, row, strict=True)) for row in rows]
+    return []
+
+
 def _conversations(reading: Reading, values: list[Any]) -> Iterator[Document]:
     count = 0
     for number, value in enumerate(values, start=1):
@@ -134,6 +162,6 @@ def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[D
     elif record:
         text = fields_text(record)
         parts = [record, *(part for key in _NESTED if isinstance(part := record.get(key), dict))]
-        names = (part[key] for part in parts for key in ("title", "name") if isinstance(part.get(key), str))
+        names = (part[key] for part in parts for key in ("title", "name", "summary") if isinstance(part.get(key), str))
         whole = document(reading, text, next(names, f"{reading.path} {number}"))
         yield replace(whole, id=f"{whole.id}#{number}")

@@ -18,7 +18,8 @@ class LoadOptions:
 
     Attributes:
         id_key: The field of a row's id. Defaults to `id`, `_id` or `doc_id`.
-        title_key: The field of the title. Defaults to `title`, or else to `name`, `headline`, `subject` or `heading`.
+        title_key: The field of the title. Defaults to `title`, or else to `name`, `headline`, `subject`, `heading` or
+            `summary`.
         text_key: The field of the text. Defaults to the first of `text`, `content`, `body` and `contents` that is not
             empty.
         encoding: The encoding of all text sources. By default, each source is read in the encoding of its byte order

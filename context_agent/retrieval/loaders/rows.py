@@ -24,9 +24,16 @@ from context_agent.types import Document, MetadataValue
 
 ID_KEYS = ("id", "_id", "doc_id")
 TITLE_KEYS = ("title",)
-NAME_KEYS = ("name", "headline", "subject", "heading")
+NAME_KEYS = ("name", "headline", "subject", "heading", "summary")
 """The fields that name a row without a title. They stay metadata, by which users may filter."""
 TEXT_KEYS = ("text", "content", "body", "contents")
+REPLY_KEYS = ("comments", "answers", "replies", "reviews")
+"""The fields with what people replied to a row, such as the comments of an issue. A reply has a field of text."""
+_AUTHOR_KEYS = ("author", "user", "owner")
+_AUTHOR_NAMES = ("login", "name", "displayName", "display_name", "username")
+_TIME_KEYS = ("createdAt", "created_at", "created", "submittedAt", "date")
+LONGEST_AUTHOR = 100
+"""The most characters of an author's name or of a time above a reply."""
 LONGEST_ROW_NAME = 200
 """The most characters of such a name. A longer text is not a name."""
 LONGEST_ID = 256
@@ -117,7 +124,9 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     if not identifier and (named_id := reading.options.id_key):
         reading.note_once(f"rows without field {named_id!r} get a digest of their content as id")
     metadata: dict[str, MetadataValue] = {}
-    used = {key for key in (text_key, id_key, title_key) if key}
+    replies = {key: said for key in REPLY_KEYS if (said := _replies(row.get(key)))}
+    text = "\n\n".join([text, *replies.values()])
+    used = {key for key in (text_key, id_key, title_key, *replies) if key}
     room = LARGEST_METADATA
     for key, value in row.items():
         if len(metadata) > MOST_ENTRIES:  # One more than can be stored, so that it is reported.
@@ -140,6 +149,32 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     if id_key and (source_id := str(row[id_key])) != identifier:
         metadata.setdefault("source_id", storable(source_id)[:LARGEST_FIELD])
     return Document(identifier, storable(text), title, metadata)
+
+
+def _replies(value: object) -> str:
+    """Return the text of replies, each below its author and time. If the value is no list of replies, return ""."""
+    parts: list[str] = []
+    for reply in value if isinstance(value, list) else ():
+        if not isinstance(reply, dict):
+            return ""
+        words = (text.strip() for key in TEXT_KEYS if isinstance(text := reply.get(key), str))
+        if said := next(filter(None, words), ""):
+            author, time = _author(reply), _first_string(reply, _TIME_KEYS)
+            heading = f"{author} ({time})" if author and time else author or time
+            parts.append(f"{heading}:\n{said}" if heading else said)
+    return "\n\n".join(parts)
+
+
+def _author(reply: Mapping[str, Any]) -> str:
+    """Return the name of the author of a reply, which may be a field of an object."""
+    person = next((reply[key] for key in _AUTHOR_KEYS if reply.get(key)), "")
+    return _first_string(person, _AUTHOR_NAMES) if isinstance(person, dict) else _first_string({"": person}, [""])
+
+
+def _first_string(values: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return the first of the fields that is text, on one line and shortened."""
+    found = (value for key in keys if isinstance(value := values.get(key), str) and value.strip())
+    return one_line(next(found, ""))[:LONGEST_AUTHOR]
 
 
 @dataclass(frozen=True, slots=True)

@@ -477,6 +477,15 @@ def test_rows_with_one_cell_more_than_the_header_begin_with_their_names(tmp_path
     assert all("all columns of a row are its text" in reason for reason in reasons)
 
 
+def test_a_table_of_r_with_spaces_between_quoted_names_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"mill" "height"\n"1" "North mill" 3.2\n"2" "South mill" 4.1\n')
+    documents, _ = read(tmp_path)
+    assert [document.text for document in documents] == [
+        "column_1: 1\nmill: North mill\nheight: 3.2",
+        "column_1: 2\nmill: South mill\nheight: 4.1",
+    ]
+
+
 def test_the_rest_of_a_sentence_with_a_comma_makes_no_row_names(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text\n1,The mill stood, then burned.\n2,The weir broke, twice.\n")
     documents, reasons = read(tmp_path)

@@ -105,6 +105,7 @@ def test_a_name_in_lower_case_comes_before_others(tmp_path: Path) -> None:
         ({"subject": "The weir", "name": 7}, "The weir"),
         ({"headline": "The weir broke", "subject": "weirs"}, "The weir broke"),
         ({"heading": "Gates"}, "Gates"),
+        ({"Summary": "The gate leaks"}, "The gate leaks"),
         ({"title": "The mill", "name": "Osterby"}, "The mill"),
         ({"title": "", "name": "Osterby"}, "Osterby"),
         ({"name": "One\ntwo"}, ""),
@@ -117,3 +118,40 @@ def test_a_row_without_a_title_is_titled_by_its_name_which_stays_metadata(row: d
     assert document.title == title
     assert {key: value for key, value in row.items() if value and key != "title"} == document.metadata
     assert read({"text": "The mill stood.", **row}, title_key="other")[0][0].title == ""
+
+
+@pytest.mark.parametrize(
+    ("replies", "text"),
+    [
+        (
+            [{"author": {"login": "ann"}, "createdAt": "2026-01-02", "body": " Close it. "}],
+            "ann (2026-01-02):\nClose it.",
+        ),
+        ([{"user": "ann", "body": "Close it."}, {"text": "Done."}], "ann:\nClose it.\n\nDone."),
+        ([{"created_at": "2026-01-02", "author": None, "content": "Close it."}], "2026-01-02:\nClose it."),
+        ([{"owner": {"display_name": 7}, "body": "Close it."}, {"body": None}], "Close it."),
+    ],
+)
+@pytest.mark.parametrize("key", ["comments", "answers"])
+def test_what_people_replied_to_a_row_is_part_of_its_text(key: str, replies: list[object], text: str) -> None:
+    ((document,), _) = read({"title": "The gate leaks", "body": "It leaks.", key: replies})
+    assert document.text == f"It leaks.\n\n{text}"
+    assert document.metadata == {}
+
+
+@pytest.mark.parametrize("replies", [2, "none", ["one"], [{"id": 7}], []])
+def test_a_field_without_replies_stays_metadata(replies: object) -> None:
+    ((document,), _) = read({"body": "It leaks.", "comments": replies})
+    assert document.text == "It leaks."
+    assert set(document.metadata) == {"comments"}
+
+
+def test_a_table_in_json_whose_columns_are_named_beside_it_has_rows(tmp_path: Path) -> None:
+    rows = [["North", "red"], ["South", "blue"]]
+    (tmp_path / "a.json").write_text(json.dumps({"columns": ["name", "wheel"], "index": [0, 1], "data": rows}))
+    (tmp_path / "b.json").write_text(json.dumps({"fields": [{"name": "name"}, {"name": "text"}], "rows": rows}))
+    (tmp_path / "c.json").write_text(json.dumps({"columns": ["name"], "data": rows}))
+    first, second, third, fourth, whole = load(tmp_path)
+    assert (first.title, first.text) == ("North", "name: North\nwheel: red")
+    assert (second.id, third.title, third.text, fourth.text) == ("a.json#2", "North", "red", "blue")
+    assert whole.id == "c.json"
