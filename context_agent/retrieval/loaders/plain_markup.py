@@ -19,19 +19,26 @@ LONGEST_ESCAPED_TITLE = 1_000
 _LATEX = (".bib", ".bst", ".cls", ".ltx", ".sty", ".tex")
 _CATALOGS = (".po", ".pot")
 _ASCIIDOC = re.compile(r"^[=#] (\S[^\n]*)", re.MULTILINE)
-_WIKI = re.compile(r"^={1,6}([^=\n]+)=", re.MULTILINE)
+_WIKI = re.compile(r"^=([^=\n]++)=[ \t]*$", re.MULTILINE)
+_FIRST_WIKI = re.compile(r"\A={1,6}([^=\n]++)=")
+"""A heading of any level at the beginning. Further ones are those of sections, and the file's name is the title."""
 _TITLES: Mapping[str, tuple[re.Pattern[str], ...]] = {
     **dict.fromkeys((".adoc", ".asciidoc"), (_ASCIIDOC,)),
-    **dict.fromkeys((".mediawiki", ".wiki"), (_WIKI,)),
+    **dict.fromkeys((".mediawiki", ".wiki"), (_WIKI, _FIRST_WIKI)),
     ".org": (
         re.compile(r"^#\+title:([^\n]*)", re.IGNORECASE | re.MULTILINE),
         re.compile(r"^\*{1,9} ([^\n]*)", re.MULTILINE),
     ),
+    ".pod": (re.compile(r"^=head1[ \t]++NAME[ \t]*\n[ \t]*\n[ \t]*([^\n]*)", re.MULTILINE | re.IGNORECASE),),
     ".textile": (re.compile(r"^h1\. ([^\n]*)", re.MULTILINE),),
     ".typ": (re.compile(r"^= ([^\n]*)", re.MULTILINE),),
 }
 """The patterns of a title, by extension. The first one that is found counts."""
 _LATEX_TITLES = (re.compile(r"\\title\*?(?=[\[{])"), re.compile(r"\\(?:chapter|section)\*?(?=[\[{])"))
+_LATEX_NOTE = re.compile(r"\\(?:thanks|footnote|label)\{[^{}]*+\}")
+_TEXINFO = (".texi", ".texinfo", ".txi")
+_TEXINFO_TITLE = re.compile(r"^@(?:settitle|title|node Top\n@top|chapter)[ \t]++([^\n]*)", re.MULTILINE)
+_TEXINFO_MARKS = re.compile(r"@[a-z]{1,20}\{([^{}\n]*+)\}")
 _LATEX_LOGO = re.compile(r"\\(?=[a-zA-Z]{0,10}TeX(?![a-zA-Z]))")
 """The mark of a name such as TeX, LaTeX and BibTeX."""
 _LATEX_MARKS = re.compile(r"\\(?:[a-zA-Z]{1,40}\*?|\\|(?=[&%#_]))|[$~]")
@@ -87,6 +94,8 @@ def stated_title(path: str, text: str) -> str:
         head = readable_text(path, head)
         found = next((found for pattern in _LATEX_TITLES if (found := pattern.search(head))), None)
         return latex_argument(head[found.end() :][:LONGEST_ESCAPED_TITLE]) if found else ""
+    if extension in _TEXINFO:
+        return _TEXINFO_MARKS.sub(r"\1", found[1]).strip() if (found := _TEXINFO_TITLE.search(head)) else ""
     if extension in _CATALOGS:
         language = catalog_language(text)
         return f"{path} ({language})" if language else path
@@ -104,7 +113,8 @@ def latex_argument(text: str) -> str:
     for end, character in enumerate(text):
         depth += {"{": 1, "}": -1}.get(character, 0)
         if depth <= 0:
-            return _LATEX_MARKS.sub(" ", _LATEX_LOGO.sub("", text[:end])).translate(_WITHOUT_BRACES).strip()
+            text = _LATEX_NOTE.sub("", _LATEX_LOGO.sub("", text[:end]))
+            return _LATEX_MARKS.sub(" ", text).translate(_WITHOUT_BRACES).strip()
     return ""
 
 

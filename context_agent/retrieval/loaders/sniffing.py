@@ -16,6 +16,7 @@ from context_agent.retrieval.loaders.decoding import LARGEST_CONTROL_SHARE, unix
 from context_agent.retrieval.loaders.manual_pages import is_link, is_manual_page
 from context_agent.retrieval.loaders.plain_markup import readable_text, stated_title
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
+from context_agent.retrieval.loaders.text_files import TITLE_SEARCH_CHARACTERS, text_title
 from context_agent.retrieval.loaders.yaml_outline import yaml_sections
 from context_agent.types import Document
 
@@ -27,6 +28,7 @@ MINIFIED_REASON = "the file is minified. To read it, name it as a source."
 PRIVATE_KEY_REASON = "the file contains a private key. To read it, name it as a source."
 COMPRESSED_REASON = "a compressed file. To read its text, unpack it."
 ARCHIVE_REASON = "an archive. To read its files, unpack it."
+DATABASE_REASON = "a database. To read a table, export it: sqlite3 -csv -header FILE 'SELECT * FROM TABLE' > TABLE.csv"
 _BINARY = {
     b"\x89PNG": "an image",
     b"\xff\xd8\xff": "an image",
@@ -49,7 +51,7 @@ _BINARY = {
     b"MZ": "a program",
     b"\xca\xfe\xba\xbe": "a program",
     b"\0asm": "a program",
-    b"SQLite format 3\0": "a database",
+    b"SQLite format 3\0": DATABASE_REASON,
     b"\xd0\xcf\x11\xe0": "a file of an old Office or of Outlook. Save it in a current format, such as .docx or .eml.",
 }
 """The kind of a binary file, by its first bytes."""
@@ -71,6 +73,11 @@ _PAGE_INDEX = re.compile(
     r"|(?:member|module|package|tag|type)SearchIndex ?=|[0-9a-f]{32,128}\s*+\Z)"
 )
 """The beginning of an index of pages that Doxygen or Javadoc writes for a browser, and a file of one checksum."""
+_TEX_OUTPUT = re.compile(
+    r"\\relax\s*+\\|\\(?:contentsline|babel@toc|BOOKMARK|headcommand)\b|\\beamer@\w|# Fdb version \d|PWD /|"
+    r"This is [\w-]{0,20}TeX, Version"
+)
+"""The beginning of a file that LaTeX, BibTeX or latexmk writes beside a document. It repeats headings, or is a log."""
 _SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
 LEAST_MINIFIED = 1_000
 """The fewest characters of a text that may be minified. A shorter text costs little."""
@@ -140,7 +147,10 @@ def read_other_text(reading: Reading) -> Iterator[Document]:
     text = unix_lines(text)
     if reading.found and is_link(text):
         raise LeftOutError("a link to another manual page")
-    title = stated_title(reading.path, text) or reading.path
+    title = stated_title(reading.path, text)
+    if not title and not PurePath(reading.path).suffix:  # such as README
+        title = text_title(text[:TITLE_SEARCH_CHARACTERS])
+    title = title or reading.path
     is_yaml = PurePath(reading.path).suffix.lower() in {".yaml", ".yml"}
     sections = yaml_sections(text, title) if is_yaml else ()
     yield document(reading, readable_text(reading.path, text), title, sections=sections)
@@ -151,7 +161,7 @@ def is_generated(path: str, text: str) -> bool:
     name = PurePath(path).name
     if name in LOCK_FILES or name.endswith((".lock", ".lockfile")):
         return True
-    if text.startswith(_MAIL_INDEX) or name in INDEX_FILES or _PAGE_INDEX.match(text):
+    if text.startswith(_MAIL_INDEX) or name in INDEX_FILES or _PAGE_INDEX.match(text) or _TEX_OUTPUT.match(text):
         return True
     if name.endswith(".map") and _SOURCE_MAP.match(text):
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.entry_files import ANKI, BOOKMARKS, read_anki, read_bookmarks
@@ -18,6 +19,12 @@ _HEADING = re.compile(r"^ {0,3}(?:#{1,6}[ \t]+([^\n]*)|([^\s#>|][^\n]*)\n {0,3}=
 """A heading that begins with `#`, or a line of text above a line of equals signs."""
 _PAGE_HEADING = re.compile(r"<h1[\s>]", re.IGNORECASE)
 _REDIRECT = re.compile(r"""<meta\s++http-equiv\s*+=\s*+["']?refresh["']?\s[^>;]{0,99};""", re.IGNORECASE)
+_PAGE_SOURCES = "_sources"
+"""The folder in which Sphinx keeps copies of the sources beside the pages, such as `gates.rst.txt`."""
+_SYMBOL_INDEX = ('class="genindex-jumpbox"', 'class="modindex-jumpbox"')
+"""Marks of a page of Sphinx that lists the names of all other pages."""
+_SEARCH_PAGE = re.compile(r"""<script[^>]{0,99}\ssrc=["'][^"'>]{0,99}searchtools\.js""")
+"""A mark of the page on which Sphinx shows what a browser's search finds."""
 LONGEST_REDIRECT = 300
 """The most characters of the text of a page that only leads to another page."""
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -45,6 +52,9 @@ def read_text(reading: Reading) -> Iterator[Document]:
 
     The messages of a chat of WhatsApp are sections. So are the notes that Anki exports.
     """
+    path = PurePath(reading.path)
+    if reading.found and _PAGE_SOURCES in path.parts and len(path.suffixes) > 1:
+        raise LeftOutError("a copy of a page's source. To read such copies, name their folder as a source.")
     text = decoded(reading, content(reading)).text
     if text.startswith(ANKI):
         yield read_anki(reading, unix_lines(text))
@@ -92,6 +102,8 @@ def read_html(reading: Reading) -> Iterator[Document]:
     title, text = page_text(page, navigation=False)
     if reading.found and len(text) <= LONGEST_REDIRECT and _REDIRECT.search(page):
         raise LeftOutError("a page that leads to another page")
+    if reading.found and (any(mark in page for mark in _SYMBOL_INDEX) or _SEARCH_PAGE.search(page)):
+        raise LeftOutError("an index of other pages. To read it, name it as a source.")
     yield document(reading, text, title)
 
 

@@ -22,7 +22,7 @@ def read(path: Path, **options: Any) -> tuple[list[Document], dict[str, dict[str
 
 def write(folder: Path, name: str, data: str | bytes) -> Path:
     path = folder / "folder" / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
@@ -93,6 +93,11 @@ def test_any_text_is_read_whole(tmp_path: Path, name: str, data: str | bytes) ->
         ("class_gate.js", 'var class_gate =\n[\n    [ "open", "a.html#1", null ]\n];', GENERATED_REASON),
         ("type-search-index.js", 'typeSearchIndex = [{"p":"weir","l":"Gate"}];', GENERATED_REASON),
         ("class_gate.map", '<map id="Gate" name="Gate">\n<area shape="rect"/>\n</map>\n', GENERATED_REASON),
+        ("a.aux", "\\relax \n\\newlabel{gate}{{1}{1}}\n", GENERATED_REASON),
+        ("a.toc", "\\contentsline {section}{Gates}{1}{}%\n", GENERATED_REASON),
+        ("a.log", "This is pdfTeX, Version 3.14 (TeX Live 2022)\n**a.tex\n", GENERATED_REASON),
+        ("a.blg", "This is BibTeX, Version 0.99d (TeX Live 2022)\n", GENERATED_REASON),
+        ("a.fls", "PWD /home/ann/weir\nINPUT a.tex\n", GENERATED_REASON),
         ("class_gate.md5", "628faea63b92fa745aea4eb66acc6f81", GENERATED_REASON),
         ("empty.docx", "", "the file is empty: it contains no text"),
         ("empty.pdf", "", "the file is empty: it contains no text"),
@@ -113,6 +118,26 @@ def test_what_is_no_text_that_people_write_is_left_out_of_a_folder(
     assert (said.startswith(reason), number) == (True, 1), said
     if reason in {PRIVATE_KEY_REASON, GENERATED_REASON, MINIFIED_REASON} and file.suffix != ".map":
         assert len(read(file)[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("_sources/api/gate.rst.txt", "Gates\n=====\n", "a copy of a page's source."),
+        ("genindex-G.html", '<h1>Index</h1><div class="genindex-jumpbox">G</div>', "an index of other pages."),
+        ("py-modindex.html", '<div class="modindex-jumpbox">w</div>weir.gate', "an index of other pages."),
+        ("search.html", '<script src="_static/searchtools.js"></script><h1>Search</h1>', "an index of other pages."),
+    ],
+)
+def test_pages_that_sphinx_makes_of_other_pages_are_left_out_of_a_folder(
+    tmp_path: Path, name: str, text: str, reason: str
+) -> None:
+    file = write(tmp_path, name, text)
+    documents, kinds = read(tmp_path / "folder")
+    assert documents == []
+    assert next(iter(next(iter(kinds.values())))).startswith(reason)
+    assert len(read(file)[0]) == 1
+    assert len(read(file.parent)[0]) == (name[0] == "_")
 
 
 @pytest.mark.parametrize(
