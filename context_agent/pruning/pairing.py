@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from context_agent.pruning.contents import OWN_RESULT, Call, MessageContent
 from context_agent.pruning.formats.marks import CALL_MARKS
@@ -80,7 +80,7 @@ class Pairing:
     """
 
     contents: tuple[MessageContent, ...]
-    faults: tuple[str, ...] = field(default=())
+    faults: tuple[str, ...]
 
 
 def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence[int]) -> Pairing:
@@ -143,7 +143,7 @@ def _answered(
     a stub.
     """
     # If several calls have the same id, those of the latest turn come first, in their order.
-    turns = by_id.get(answer.id) if answer.id else None
+    turns = by_id.get(answer.id)
     match = None
     while turns and (match := _first_waiting(turns[-1])) is None:
         turns.pop()
