@@ -156,7 +156,7 @@ def summary(read: LoadReport, indexed: IndexReport, index: IndexOptions) -> str:
         "removed": indexed.removed,
         "missing": indexed.missing,
         "without text": indexed.empty,
-        "left out": read.skipped,
+        "rows or folders left out": read.skipped - sum(read.files_left_out.values()),
         "duplicates": read.duplicates,
     }
     changes = output.counts({name: number for name, number in numbers.items() if number})

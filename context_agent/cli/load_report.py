@@ -28,9 +28,11 @@ def note_load_report(report: LoadReport, *, verbose: bool = False) -> None:
 def report_lines(report: LoadReport, *, verbose: bool = False) -> Iterator[str]:
     """Yield a line for each file with its own problem, and then a line for each kind of files that is not read.
 
-    With `verbose`, add the first files of each kind.
+    Problems that lost text come first, because only a few lines are listed. With `verbose`, add the first files of each
+    kind.
     """
-    yield from problem_lines([notice for notice in report.notices if not notice.kind], report.unlisted)
+    problems = sorted((notice for notice in report.notices if not notice.kind), key=lambda notice: not notice.lost)
+    yield from problem_lines(problems, report.unlisted)
     summaries = sorted(
         ((number, kind, reason) for kind, numbers in report.kinds.items() for reason, number in numbers.items()),
         key=lambda summary: (-summary[0], summary[1]),

@@ -82,6 +82,18 @@ def test_sources_shows_what_an_index_would_hold_and_stores_nothing(inside, tmp_p
     assert inside("index", "n", "--path", "i").stdout.splitlines()[-1] == lines[-1].partition(". ")[2]
 
 
+def test_the_two_lines_of_the_summary_count_each_loss_once_and_losses_are_listed_first(inside, tmp_path):
+    tables = {f"a{number:02}.csv": "name\n\u00fcber\n" for number in range(20)}
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text, "latin-1")
+    write_files(tmp_path, **{"b.jsonl": '{"text": "The mill."}\n{"te\n', "c.png": PICTURE})
+    process = inside("index", ".", "--path", "i")
+    first, second = process.stdout.splitlines()
+    assert "1 rows or folders left out" in first
+    assert second.endswith("Left out: 1 (1 .png).")
+    assert "b.jsonl:2" in process.stderr.splitlines()[0]
+
+
 def test_an_index_in_a_source_folder_is_not_read(inside, tmp_path):
     write_files(tmp_path, **{"a.md": SENTENCE})
     for _ in range(2):

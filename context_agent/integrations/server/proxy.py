@@ -371,15 +371,16 @@ def caller_of(headers: Headers, query: bytes = b"") -> bytes:
 
 
 def _environment_proxy(url: httpx.URL) -> httpx.Proxy | None:
-    """Return the proxy for an address from the environment (`HTTPS_PROXY`, `NO_PROXY`).
+    """Return the proxy for an address from the environment (`HTTPS_PROXY`, or else `ALL_PROXY`, and `NO_PROXY`).
 
     If there is none, return None. An address without a scheme is one of HTTP, as for other programs.
 
     Raises:
         ConfigError: If the proxy cannot be used.
     """
-    address = None if proxy_bypass(url.host) else getproxies().get(url.scheme)
-    if not address:
+    proxies = {} if proxy_bypass(url.host) else getproxies()
+    kind = url.scheme if proxies.get(url.scheme) else "all"
+    if not (address := proxies.get(kind)):
         return None
     try:
         proxy = httpx.Proxy(address if "://" in address else f"http://{address}")
@@ -389,7 +390,7 @@ def _environment_proxy(url: httpx.URL) -> httpx.Proxy | None:
         pass
     # The address may contain a password.
     raise ConfigError(
-        f"the web proxy in {url.scheme.upper()}_PROXY must begin with http:// or https://, or with socks5:// if the "
+        f"the web proxy in {kind.upper()}_PROXY must begin with http:// or https://, or with socks5:// if the "
         f"package socksio is installed. Correct it, or add {url.host} to NO_PROXY."
     )
 

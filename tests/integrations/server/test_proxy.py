@@ -383,19 +383,25 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
-def test_a_web_proxy_of_the_environment_needs_no_scheme(scheme: str, environment: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY"])
+def test_a_web_proxy_of_the_environment_needs_no_scheme(
+    name: str, scheme: str, environment: pytest.MonkeyPatch
+) -> None:
     with upstream() as web_proxy:
-        environment.setenv("HTTP_PROXY", scheme + web_proxy.url.removeprefix("http://"))
+        environment.setenv(name, scheme + web_proxy.url.removeprefix("http://"))
         with proxy_client("http://model.example") as client:
             assert client.get("/v1/models").status_code == 200
         assert [one.path for one in web_proxy.requests] == ["http://model.example/v1/models"]
 
 
 @pytest.mark.parametrize("address", ["ftp://user:word@web.example", "http://web.example:port"])
-def test_a_web_proxy_that_cannot_be_used_is_refused_at_the_start(address: str, environment: pytest.MonkeyPatch) -> None:
-    environment.setenv("HTTPS_PROXY", address)
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "ALL_PROXY"])
+def test_a_web_proxy_that_cannot_be_used_is_refused_at_the_start(
+    name: str, address: str, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv(name, address)
     pruners = ConversationPruners(lambda: ContextPruner(300))
-    with pytest.raises(ConfigError, match=r"HTTPS_PROXY.*add model\.example to NO_PROXY") as raised:
+    with pytest.raises(ConfigError, match=rf"{name}.*add model\.example to NO_PROXY") as raised:
         Proxy("https://model.example", pruners)
     assert "word" not in str(raised.value)
     environment.setenv("NO_PROXY", "model.example")
