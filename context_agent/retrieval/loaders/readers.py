@@ -18,6 +18,7 @@ from context_agent.retrieval.loaders.compressed import is_compressed, packing_of
 from context_agent.retrieval.loaders.contacts import read_contacts
 from context_agent.retrieval.loaders.csv_files import read_csv
 from context_agent.retrieval.loaders.definitions import BY_LINES, GRAMMARS
+from context_agent.retrieval.loaders.dumps import is_dump, read_dump
 from context_agent.retrieval.loaders.entry_files import FORMATS, read_entries
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.json_files import read_json
@@ -122,7 +123,7 @@ def _reader_of(reading: Reading, head: bytes) -> Reader:
     """Return the reader for a source that begins with these bytes."""
     reader = _by_first_bytes(head)
     if reader is None and _XML_BEGINS.match(head) and not reading.path.lower().endswith(_STYLESHEETS):
-        reader = read_html if _XHTML.search(head[:XHTML_WITHIN]) else read_xml
+        reader = read_html if _XHTML.search(head[:XHTML_WITHIN]) else _reader_of_xml(head)
     if reader is None and may_be_mail(reading.path):
         reader = read_mail if begins_mailbox(head) else read_message if begins_message(head) else None
     if reader is None:
@@ -149,7 +150,7 @@ def _packed(head: bytes) -> Reader | None:
 def _read_compressed(reading: Reading) -> Iterator[Document]:
     """Yield the documents of a compressed source. The rest of its name shows the format, or else its content.
 
-    Rows and mail are unpacked while they are read. Other kinds are one document and are unpacked at once.
+    Rows, mail and dumps are unpacked while they are read. Other kinds are one document and are unpacked at once.
     """
     packing = packing_of(reading.path)
     inner = replace(reading, path=reading.path.removesuffix(packing), packing=packing)
@@ -158,9 +159,11 @@ def _read_compressed(reading: Reading) -> Iterator[Document]:
     if reader in {read_any, _read_plain}:
         by_content = _reader_of if reader is read_any else _reader_of_plain
         reader = by_content(inner, _head(inner.stream))
+    elif reader is _read_xml:
+        reader = _reader_of_xml(_head(inner.stream))
     if reader in {read_csv, read_jsonl, _read_jsonl}:
         inner.stream = unpacked(reading.stream, rows=True)
-    elif reader is not read_mail:
+    elif reader not in {read_dump, read_mail}:
         inner.stream = BytesIO(content(inner))
     yield from reader(inner)
 
@@ -201,6 +204,15 @@ def _read_jsonl(reading: Reading) -> Iterator[Document]:
     """
     first, _ = _first_lines(reading)
     yield from (read_json if first.startswith("[") or first == "{" else read_jsonl)(reading)
+
+
+def _read_xml(reading: Reading) -> Iterator[Document]:
+    """Yield the documents of a file that is named as XML. Its content shows whether it is the dump of a site."""
+    yield from _reader_of_xml(_head(reading.stream))(reading)
+
+
+def _reader_of_xml(head: bytes) -> Reader:
+    return read_dump if is_dump(head) else read_xml
 
 
 def _read_typescript(reading: Reading) -> Iterator[Document]:
@@ -252,7 +264,7 @@ _XML = ".atom .dbk .dita .fb2 .gpx .kml .opml .plist .rdf .rss .tmx .xlf .xliff 
 READERS: Mapping[str, Reader] = {
     "": read_any,
     **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
-    **dict.fromkeys(_XML, read_xml),
+    **dict.fromkeys(_XML, _read_xml),
     **dict.fromkeys(FORMATS, read_entries),
     **{extension: _if_begins(reader, _PACKAGE_MAGICS) for extension, reader in _PACKAGES.items()},
     ".ass": read_transcript,

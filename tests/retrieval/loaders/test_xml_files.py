@@ -41,14 +41,6 @@ FEED = """\
 <item><title>Gate</title><d>&lt;p>Old.&lt;/p></d></item>
 <item><title>Mill</title></item></channel></rss>
 """
-WIKI = """\
-<mediawiki><siteinfo><sitename>Weirs</sitename></siteinfo><page><title>Brasko</title><revision>
-<text bytes="9" xml:space="preserve">Old.
-
-* One
-* Two
-</text></revision></page></mediawiki>
-"""
 
 
 @pytest.mark.parametrize(
@@ -79,12 +71,6 @@ WIKI = """\
             {},
         ),
         ("walk.gpx", "<gpx><trk><name>To Brasko</name></trk></gpx>", "To Brasko", {}),
-        (
-            "wiki.xml",
-            WIKI,
-            "wiki.xml",
-            {"Brasko": "title: Brasko\ntext (bytes=9): Old.\n\n* One\n* Two"},
-        ),
         (
             "a.xml",
             "<a><item>One</item><item><item><title>Two</title></item></item></a>",
