@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -110,7 +111,8 @@ def _reader_of_plain(reading: Reading, head: bytes) -> Reader:
         return read_mail
     if begins_message(head) and b"message-id" in field_names(head):
         return read_message
-    return read_jsonl if all(map(_is_object, _first_lines(reading))) else read_text
+    may_be_rows = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")  # or a long first line would be read
+    return read_jsonl if may_be_rows and all(map(_is_object, _first_lines(reading))) else read_text
 
 
 def _by_first_bytes(head: bytes) -> Reader | None:

@@ -28,6 +28,8 @@ _SEARCH_PAGE = re.compile(r"""<script[^>]{0,99}\ssrc=["'][^"'>]{0,99}searchtools
 LONGEST_REDIRECT = 300
 """The most characters of the text of a page that only leads to another page."""
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_WIKI_LINK = re.compile(r"(?<![`\[])\[\[[^\s\[\]|#^][^\[\]\n]{0,199}\]\](?![`(])")
+"""A link to another note by its name, as in Obsidian and Logseq."""
 _RST_HEADING = re.compile(
     r"^(?:([=\-~^\"'#*+`:._])\1{2,}+[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}+[ \t]*$"
     r"|((?:``?|:[a-z][a-z:]{0,30}:`)?[^\s=\-~^\"'#*+`:.][^\n]*)\n([=\-~^\"'#*+`:._])\4{2,}+[ \t]*$)",
@@ -76,10 +78,16 @@ def text_title(text: str) -> str:
 def read_markdown(reading: Reading) -> Iterator[Document]:
     """Yield the source. Its front matter becomes metadata.
 
-    The title is the `title` in the front matter, or else the first heading.
+    The title is the `title` in the front matter, or else the first heading. Notes that link to each other by name are
+    named by their files, so the name comes before the heading.
     """
     title, front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
-    yield document(reading, text, title or markdown_title(text[:TITLE_SEARCH_CHARACTERS]), front)
+    if not title:
+        title, name = markdown_title(text[:TITLE_SEARCH_CHARACTERS]), PurePath(reading.path).stem
+        is_named = name.lower() in title.lower()
+        if title and not is_named and _WIKI_LINK.search(_FENCED.sub("", text[:TITLE_SEARCH_CHARACTERS])):
+            title = f"{name}: {title}"
+    yield document(reading, text, title, front)
 
 
 def read_rst(reading: Reading) -> Iterator[Document]:

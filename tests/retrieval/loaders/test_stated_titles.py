@@ -50,3 +50,21 @@ def test_the_heading_of_a_page_replaces_a_title_that_an_editor_made_up(tmp_path:
     (tmp_path / "a.html").write_text("<title>Untitled Document</title><h1>Brasko Weir</h1><p>It holds.</p>")
     (tmp_path / "b.html").write_text("<title>Document</title><p>It holds.</p>")
     assert [document.title for document in load(tmp_path)] == ["Brasko Weir", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# Life\n\nDesigned [[Orm Skerry Light]].\n", "Ketil Varga: Life"),
+        ("See [[Brasko#History|the town]].\n\n# Life\n", "Ketil Varga: Life"),
+        ("# Ketil Varga, engineer\n\nDesigned [[Orm Skerry Light]].\n", "Ketil Varga, engineer"),
+        ("---\ntitle: An engineer\n---\n# Life\n[[Brasko]]\n", "An engineer"),
+        ("Designed [[Orm Skerry Light]].\n", "Ketil Varga"),
+        ("# Life\n\nRun `[[x]]` and [[1]](https://example.org).\n\n```\n[[package]]\n```\n", "Life"),
+    ],
+)
+def test_a_note_that_links_to_others_by_name_is_titled_by_its_name_and_heading(
+    tmp_path: Path, text: str, title: str
+) -> None:
+    (tmp_path / "Ketil Varga.md").write_text(text)
+    assert [document.title for document in load(tmp_path)] == [title]
