@@ -115,7 +115,7 @@ async def _reach(endpoint: Endpoint) -> tuple[ServerCheck, dict[str, Mapping[str
         detail = f"{endpoint.base_url} does not list its models: {refusal.message}"
         return check("warn", detail, "check the path, as most addresses end in /v1"), {}
     except ServerError as error:
-        fix = "start the server, read its log if it runs, or name another with --base-url"
+        fix = "read its log if it runs, or name another with --base-url"
         return check("fail", str(error), fix), {}
     milliseconds = (time.perf_counter() - started) * 1000
     return check("ok", f"{endpoint.base_url} answers in {milliseconds:.0f} ms, {len(models)} models"), models

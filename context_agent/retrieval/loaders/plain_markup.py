@@ -22,8 +22,14 @@ _ASCIIDOC = re.compile(r"^[=#] (\S[^\n]*)", re.MULTILINE)
 _WIKI = re.compile(r"^=([^=\n]++)=[ \t]*$", re.MULTILINE)
 _FIRST_WIKI = re.compile(r"\A={1,6}([^=\n]++)=")
 """A heading of any level at the beginning. Further ones are those of sections, and the file's name is the title."""
+_API_TITLE = re.compile(
+    r"\A(?:#[^\n]*\n|---[ \t]*\n|\n)*+[\"']?(?:openapi|swagger|asyncapi)[\"']?:[^\n]*\n"
+    r"(?:(?!info:)[^\n]*\n){0,99}+info:[ \t]*\n(?:[ \t#][^\n]*\n|\n){0,99}?[ \t]{1,8}title:[ \t]*+[\"']?([^\n\"']*)"
+)
+"""The title of an API, in a description that begins with its format."""
 _TITLES: Mapping[str, tuple[re.Pattern[str], ...]] = {
     **dict.fromkeys((".adoc", ".asciidoc"), (_ASCIIDOC,)),
+    **dict.fromkeys((".yaml", ".yml"), (_API_TITLE,)),
     **dict.fromkeys((".mediawiki", ".wiki"), (_WIKI, _FIRST_WIKI)),
     ".org": (
         re.compile(r"^#\+title:([^\n]*)", re.IGNORECASE | re.MULTILINE),

@@ -48,6 +48,8 @@ def test_a_server_that_is_down() -> None:
     (check,) = inspect_server("http://127.0.0.1:9/v1", "m", timeout=5)
     assert check.status == "fail"
     assert "cannot connect" in check.detail
+    assert "running" not in check.fix  # the finding says so already
+    assert "start" not in check.fix
     assert "--base-url" in check.fix
 
 

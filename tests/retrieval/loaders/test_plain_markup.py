@@ -42,6 +42,13 @@ LICENSE = '.\\" Redistribution and use are permitted.\n' * 90
         ("a.tex", "\\title{Brasko Weir\\thanks{Funded by the board}}\n", "Brasko Weir"),
         ("README", "Brasko Weir\n===========\n\nIt holds.\n", "Brasko Weir"),
         ("a.conf", "Brasko Weir\n===========\n\nIt holds.\n", "a.conf"),
+        (
+            "a.yaml",
+            "# v\nopenapi: 3.0.0\nservers: []\ninfo:\n  version: '1'\n  title: 'Weir API'\npaths: {}\n",
+            "Weir API",
+        ),
+        ("a.yml", "openapi: 3.0.0\ninfo:\n  version: '1'\npaths:\n  title: no\n", "a.yml"),
+        ("a.yaml", "kind: Gate\ninfo:\n  title: Weir\n", "a.yaml"),
         ("a.textile", "h1. Brasko Weir\n", "Brasko Weir"),
         ("a.typ", "#set page(width: 1cm)\n= Brasko Weir\n", "Brasko Weir"),
         ("a.tex", "\\section{Gates}\n\\title[Short]{Brasko \\\\ \\emph{Weir}}\n", "Brasko Weir"),
