@@ -218,7 +218,7 @@ def _from_table(
     if not header:
         raise LeftOutError("the file is empty: it contains no text")
     names = _column_names(["", *header] if has_row_names else header)
-    check_columns(names, reading.options, needs_text=False)
+    check_columns(names, reading.options)
     labels: list[str] = []
     if not has_text_column(names, reading.options):
         reading.note_once(ALL_COLUMNS_NOTE)

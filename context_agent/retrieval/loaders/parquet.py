@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.reading import Reading
-from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, check_columns, from_row
+from context_agent.retrieval.loaders.rows import (
+    ALL_COLUMNS_NOTE,
+    TEXT_PER_VALUE,
+    check_columns,
+    from_row,
+    has_text_column,
+)
 from context_agent.retrieval.loaders.unpacking import check_rows, check_unpacked
 from context_agent.types import Document
 
@@ -42,6 +48,9 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         _check_footer(reading.stream)
         table = parquet.ParquetFile(reading.stream)
         check_columns(table.schema_arrow.names, reading.options)
+        by_field = not has_text_column(table.schema_arrow.names, reading.options)
+        if by_field:
+            reading.note_once(ALL_COLUMNS_NOTE)
         _check_groups(table.metadata, reading.options)
         check_rows(table.metadata.num_rows, reading.stream.seek(0, io.SEEK_END))
         columns = _bounded_columns(reading, table.metadata)
@@ -55,10 +64,17 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
                     number += 1
                     if isinstance(row, Exception):
                         reading.skip(f"the row has a value that Python cannot hold: {row}", number)
+                    elif by_field:
+                        yield from from_row(reading, number, _filled(row), by_field=True)
                     else:
                         yield from from_row(reading, number, row)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(f"the file is damaged after {number} rows ({error})") from error
+
+
+def _filled(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a row that have a value which text can show. NaN is an empty cell."""
+    return {key: value for key, value in row.items() if value == value and not isinstance(value, bytes | None)}  # noqa: PLR0124
 
 
 def _check_footer(stream: BinaryIO) -> None:

@@ -50,17 +50,12 @@ LARGEST_METADATA = 32_768
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
-def check_columns(names: Iterable[str], options: LoadOptions, *, needs_text: bool = True) -> None:
-    """Raise `DataError` if the table lacks a column that the options name or, if it needs one, a text column."""
+def check_columns(names: Iterable[str], options: LoadOptions) -> None:
+    """Raise `DataError` if the table lacks a column that the options name."""
     present = set(names)
     for key in (options.text_key, options.id_key, options.title_key):
         if key is not None and key not in present:
             raise DataError(f"there is no column {key!r}. The columns are {_listed(present)}.")
-    if needs_text and not has_text_column(present, options):
-        raise DataError(
-            f"there is no column {_alternatives(TEXT_KEYS)}. Pass --text-key with one of the columns, which are "
-            f"{_listed(present)}."
-        )
 
 
 def has_text_column(names: Iterable[str], options: LoadOptions) -> bool:
@@ -78,7 +73,8 @@ ALL_FIELDS_NOTE = ALL_COLUMNS_NOTE.replace("column", "field")
 def fields_text(record: Mapping[str, Any]) -> str:
     """Return a line for each field of a record. Lists and objects are JSON with one value per line."""
     return "\n".join(
-        f"{key}: {value if isinstance(value, str) else json_lines(value)}" for key, value in record.items()
+        f"{key}: {json_lines(value) if isinstance(value, dict | list | int | float | None) else value}"
+        for key, value in record.items()
     )
 
 
@@ -87,7 +83,12 @@ def json_lines(value: object) -> str:
 
     It is not indented, because indentation would multiply the size of nested values.
     """
-    return json.dumps(value, ensure_ascii=False, indent=0)
+    return json.dumps(value, ensure_ascii=False, indent=0, default=_shown)
+
+
+def _shown(value: object) -> str:
+    """Return a value that JSON does not know, such as a date of a table. Bytes are not shown."""
+    return "" if isinstance(value, bytes) else str(value)
 
 
 def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:

@@ -43,6 +43,7 @@ _BINARY = {
     b"BZh": COMPRESSED_REASON,
     b"\xfd7zXZ\0": COMPRESSED_REASON,
     b"\x28\xb5\x2f\xfd": COMPRESSED_REASON,
+    b"ARROW1": "a table of Arrow. Save it as parquet.",
     b"ID3": "audio",
     b"OggS": "audio or video",
     b"fLaC": "audio",

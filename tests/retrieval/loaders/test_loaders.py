@@ -486,25 +486,43 @@ def test_parquet_rows(tmp_path: Path) -> None:
         assert not stream.closed
 
 
-def test_tables_without_a_text_column_or_damaged_are_reported_once(tmp_path: Path) -> None:
+def test_a_parquet_row_without_a_text_column_has_a_line_for_each_filled_field(tmp_path: Path) -> None:
+    import datetime as dt
+
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = {
+        "name": ["North", None],
+        "day": [dt.date(2020, 1, 2)] * 2,
+        "height": [float("nan"), 3.5],
+        "blob": [b"\x00"] * 2,
+        "tags": [["a", "b"], ["c"]],
+        "seen": [{"on": dt.date(2020, 1, 2), "raw": b"x"}] * 2,
+    }
+    parquet.write_table(pa.table(table), tmp_path / "a.parquet")
+    documents, report = drawn(tmp_path)
+    assert [(document.title, document.text) for document in documents] == [
+        ("North", 'name: North\nday: 2020-01-02\ntags: [\n"a",\n"b"\n]\nseen: {\n"on": "2020-01-02",\n"raw": ""\n}'),
+        ("", 'day: 2020-01-02\nheight: 3.5\ntags: [\n"c"\n]\nseen: {\n"on": "2020-01-02",\n"raw": ""\n}'),
+    ]
+    assert [reason[:28] for _, _, reason in said(report)] == ["there is no column text, con"]
+
+
+def test_damaged_and_empty_tables_are_reported_once(tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
     parquet.write_table(pa.table({"key": [1, 2], "words": ["x", "y"]}), tmp_path / "a.parquet")
-    parquet.write_table(pa.table({"key": [1, 2]}), tmp_path / "b.parquet")
-    (tmp_path / "c.parquet").write_bytes(b"PAR1 is not enough PAR1")
-    (tmp_path / "d.jsonl").write_text("\n\n")
-    (tmp_path / "e.csv").write_bytes(b"\x00\x01")
-    documents, report = drawn(tmp_path)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "c.parquet").write_bytes(b"PAR1 is not enough PAR1")
+    (tmp_path / "c" / "d.jsonl").write_text("\n\n")
+    (tmp_path / "c" / "e.csv").write_bytes(b"\x00\x01")
+    documents, report = drawn(tmp_path / "c")
     assert documents == []
     reasons = [reason for _, _, reason in said(report)]
-    assert reasons[0] == (
-        "there is no column text, content, body or contents. Pass --text-key with one of the columns, which are "
-        "'key', 'words'."
-    )
-    assert reasons[1].startswith("there is no column text")
-    assert reasons[2].startswith("the file is damaged after 0 rows")
-    assert reasons[3:] == ["the file contains no rows", "the file contains NUL bytes, so it is not text"]
+    assert reasons[0].startswith("the file is damaged after 0 rows")
+    assert reasons[1:] == ["the file contains no rows", "the file contains NUL bytes, so it is not text"]
     assert [d.id for d in drawn(tmp_path / "a.parquet", text_key="words", id_key="key")[0]] == ["1", "2"]
     assert (
         said(drawn(tmp_path / "a.parquet", text_key="word")[1])[0][2]

@@ -68,6 +68,7 @@ def test_any_text_is_read_whole(tmp_path: Path, name: str, data: str | bytes) ->
         ("x.zip", b"PK\3\4" + bytes(30), "not text but an archive. To read its files, unpack it."),
         ("x.zst", b"\x28\xb5\x2f\xfd" + b"x" * 30, "not text but a compressed file. To read its text, unpack it."),
         ("x.db", b"SQLite format 3\0" + bytes(84), "not text but a database"),
+        ("x.feather", b"ARROW1\0\0" + bytes(60), "not text but a table of Arrow. Save it as parquet."),
         ("x.dat", bytes(range(1, 30)) * 40, "not text but binary"),
         ("few.dat", b"The mill stood.\xff" * 90 + b"\0", "not text but binary"),
         ("few.db", b"SQLite format 3\0" + b"The mill stood." * 90, "not text but a database"),
