@@ -34,7 +34,7 @@ class _Node:
     level: int
     first: int
     start: int
-    end: int = 0
+    end: int = field(init=False)
     key: Value | None = None
     has_text: bool = False
     children: list[_Node] = field(default_factory=list)
@@ -78,7 +78,8 @@ class Outline:
 
     def is_object(self, value: Value) -> bool:
         """Return True if the value has members with keys."""
-        return any(part.key is not None for part in self.parts(value)[:1])
+        parts = self.parts(value)
+        return bool(parts) and parts[0].key is not None
 
     def is_string(self, value: Value) -> bool:
         """Return True if the value has no parts."""

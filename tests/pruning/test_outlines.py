@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.pruning.outlines import DEEPEST, Outline, outline
+from context_agent.pruning.outlines import DEEPEST, MOST_LEADING, Outline, outline
 from context_agent.pruning.passages import cut, without
 from context_agent.pruning.records import Value
 from tests.support.growth import seconds
@@ -90,6 +90,83 @@ def test_an_outline_has_the_items_and_members_of_yaml() -> None:
     assert PODS[items.first :].startswith("# The pods")
     assert PODS[items.start :].startswith("- kind")
     assert [PODS[item.start : item.start + 9] for item in found.parts(items)] == ["kind: Pod"] * 2
+    assert [item.first for item in found.parts(items)] == [item.start for item in found.parts(items)]
+
+
+def test_a_list_begins_with_the_dash_of_its_first_item() -> None:
+    text = indented(PODS, 3)
+    found = read(text)
+    assert text[found.start :].startswith("apiVersion")
+    items = found.parts(found.values[0])[2]
+    (containers,) = found.parts(found.parts(found.parts(items)[0])[2])
+    assert text[containers.start :].startswith("- name: crane")
+    assert containers.key is not None
+    assert containers.key.first == containers.key.start == containers.first
+
+
+def test_the_deepest_key_of_an_outline() -> None:
+    keys = [f"{' ' * row}key-{row}:\n" for row in range(DEEPEST + 1)]
+    assert outline("".join(keys[:-1])) is not None
+    assert outline("".join(keys)) is None
+
+
+def test_the_text_of_an_item_continues_in_lines_that_are_indented() -> None:
+    found = read(f"{PODS}last:\n- it rained for\n a week\n- it was\n     dry\n")
+    last = found.parts(found.values[0])[-1]
+    assert [found.string(item).split() for item in found.parts(last)] == [
+        "it rained for a week".split(),
+        ["it", "was", "dry"],
+    ]
+
+
+def test_half_of_an_outline_is_nested() -> None:
+    nested = "key:\n" + "\n".join(f"    {letter}: rain" for letter in "abcdef")
+    flat = len(nested) - len("\n  last: ")
+    assert outline(f"  {nested}\n  last: {'x' * flat}") is not None
+    assert outline(f"  {nested}\n  last: {'x' * (flat + 1)}") is None
+
+
+def test_a_comment_belongs_to_the_member_below_it_in_its_column() -> None:
+    text = " # About a.\n a: 1\n # About b.\n # More about b.\n b:\n   # Not about c.\n  c: 1\n" + indented(PODS, 2)
+    parts = read(text).parts(read(text).values[0])
+    assert [text[part.first :].split("\n")[0] for part in parts] == ["# About a.", "# About b."]
+    inner = read(text).parts(parts[1])
+    assert text[inner[0].first :].startswith("c: 1")
+
+
+def indented(text: str, spaces: int) -> str:
+    return "".join(f"{' ' * spaces}{line}" for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "string"), [("''", ""), ('""', ""), ('"', '"'), ("'a'", "a"), ("\"a'", "\"a'"), ("a a", "a a"), ("", "")]
+)
+def test_a_text_is_without_its_quotes(value: str, string: str) -> None:
+    found = read(f"{PODS}last: {value}\n")
+    last = found.parts(found.values[0])[-1]
+    assert found.string(last) == string
+
+
+def test_a_line_of_a_block_begins_after_its_indentation() -> None:
+    block = "rain  and sun\n     ships\nend"
+    text = f"{PODS}last: |\n{indented(block, 3)}\n"
+    found = read(text)
+    last = found.parts(found.values[0])[-1]
+    string, offset = found.string(last), found.offsets(last)
+    assert string == indented(block, 3)
+    for word in ("rain", "ships", "end"):
+        line_start = string.rfind("\n", 0, string.index(word)) + 1
+        assert {text[offset(at) :].split(maxsplit=1)[0] for at in range(line_start, string.index(word) + 1)} == {word}
+    space = string.index(" ", string.index("rain"))
+    assert offset(space) == text.rindex("rain") + len("rain")
+    assert offset(len(string)) == len(text) - 1
+
+
+def test_a_few_lines_may_precede_an_outline() -> None:
+    lines = [f"It rained {days} days." for days in range(MOST_LEADING + 1)]
+    assert len(lines) == 4
+    assert read("\n".join([*lines[1:], PODS])).values
+    assert outline("\n".join([*lines, PODS])) is None
 
 
 @pytest.mark.parametrize(
