@@ -113,7 +113,8 @@ def test_the_innermost_parts_of_a_caption_stay() -> None:
     assert caption.split()[::2] == ["level-6", "level-7"]
     assert len(caption) <= LONGEST_LABEL
     short = "".join(f"{' ' * depth}{depth}\n" for depth in range(9))
-    assert Captions(short).caption(short.index("8")).split() == [str(depth) for depth in range(8 - MOST_LINES, 8)]
+    assert MOST_LINES == 4
+    assert Captions(short).caption(short.index("8")).split() == ["4", "5", "6", "7"]
 
 
 def test_a_title_of_a_section_ends_that_of_a_search_hit_before_it() -> None:
@@ -130,3 +131,49 @@ def test_a_title_of_a_section_ends_that_of_a_search_hit_before_it() -> None:
 def test_captions_take_linear_time(text: str) -> None:
     assert len(text) > LARGEST
     assert seconds(lambda it: [*text_spans(it, Sizes.of(it))], text) < 3
+
+
+def caption_after(*blocks: str) -> str:
+    """Return the caption of what follows these blocks, which are read one after the other."""
+    text = "".join(blocks) + "rain"
+    captions, start = Captions(text), 0
+    for block in blocks:
+        captions.begin(start, start + len(block))
+        start += len(block)
+    return captions.caption(start)
+
+
+def test_sections_and_hits_begin_at_their_heads() -> None:
+    text = "rain\n\n# Port\n\n<H2>Quay</H2>\n\nPier\n====\n\nRESULT 1\n\n<document>\n"
+    heads = [text[head:].splitlines()[0] for head in sorted(Captions(text).heads())]
+    assert heads == ["# Port", "<H2>Quay</H2>", "Pier", "RESULT 1", "<document>"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "caption"),
+    [
+        pytest.param(["# Port\n", "Quay\n====\n"], "Quay", id="the first underlined title ends a title of level 1"),
+        pytest.param(["[1] Sun\n", "Quay\n====\n"], "Sun Quay", id="an underlined title is inside a hit"),
+        pytest.param(["1. Sun\n", "\n"], "Sun", id="a numbered line before a blank one"),
+        pytest.param(["1. Sun\n", "Storm\n"], "", id="an item of a list"),
+        pytest.param(["[1] Sun\n", "commit 0a1b2c3 (main)\nLine 2\n"], "commit 0a1b2c3 (main)", id="a commit"),
+        pytest.param(["# Port\n", "___ test_quay ___\nx\n"], "test_quay", id="a failed test"),
+        pytest.param(["[1] Sun\n", "<document>\n"], "", id="a hit without a title ends those before it"),
+        pytest.param(["[quay]\n", "a = 1\n"], "quay", id="a section of settings"),
+        pytest.param(["[quay]\n", "[pier]\n", "[[crane]]\n"], "crane", id="the latest of several sections"),
+        pytest.param(["# Port\n", "[quay]\n"], "Port quay", id="a section below a title"),
+        pytest.param(["[quay]\n", "# Port\n"], "Port", id="a title ends a section"),
+        pytest.param(["Harbor\n====\n"], "Harbor", id="a rule that is two characters shorter"),
+        pytest.param(["Harbors\n====\n"], "", id="a rule that is three characters shorter"),
+        pytest.param(["Sun\n===\n"], "Sun", id="the shortest rule"),
+        pytest.param(["Sun\n==\n"], "", id="a rule that is too short"),
+        pytest.param(
+            ["class Quay(\n Port,\n):\n    "], "class Quay", id="a bracket closes what is one space further in"
+        ),
+        pytest.param([f"# {'p' * 60}\n", f"## {'q' * 58}\n"], f"{'p' * 60} {'q' * 58}", id="as long as it may be"),
+        pytest.param([f"# {'p' * 60}\n", f"## {'q' * 59}\n"], "q" * 59, id="too long for the outer title"),
+        pytest.param([f"# {'p' * 200}\n"], "p" * LONGEST_LABEL, id="too long for one title"),
+    ],
+)
+def test_what_a_caption_says(blocks: list[str], caption: str) -> None:
+    assert caption_after(*blocks) == caption
