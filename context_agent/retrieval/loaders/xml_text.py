@@ -16,6 +16,7 @@ from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.html_tags import unescaped
 from context_agent.retrieval.loaders.markup import page_text
 from context_agent.retrieval.loaders.reading import (
     LeftOutError,
@@ -171,7 +172,7 @@ class _Lines:
         elif self._verbatim:
             text = unix_lines(text).strip()
         else:
-            text = " ".join(text.split())
+            text = " ".join((unescaped(text) if name == "title" and self._parts else text).split())
         if text or self._label.endswith(")"):  # it has attributes
             self.done.append(f"{self._label}: {text}" if self._label and text else text or self._label)
             self._size += len(self.done[-1]) + 1

@@ -59,6 +59,12 @@ FEED = """\
             {"Gate": "name: Ann\ntitle: Gate"},
         ),
         (
+            "news.atom",
+            '<feed><entry><title type="html">Ann&amp;#8217;s ice &amp;amp; snow</title></entry></feed>',
+            "news.atom",
+            {"Ann\u2019s ice & snow": "title (type=html): Ann\u2019s ice & snow"},
+        ),
+        (
             "weirs.kml",
             "<kml><Document><name>Weirs</name><Placemark><name>Brasko</name><title>x</title></Placemark></Document></kml>",
             "Weirs",
