@@ -15,8 +15,9 @@ from context_agent.integrations.conversation_pruners import DAY, ConversationPru
 from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.blocks import MOST_SHORT, SMALL, Passage
-from context_agent.pruning.contents import MessageContent
+from context_agent.pruning.contents import Call, MessageContent
 from context_agent.pruning.messages import Transcript
+from context_agent.pruning.pairing import paired
 from context_agent.pruning.passages import cut
 from context_agent.pruning.pieces import pieces_of
 from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
@@ -135,32 +136,35 @@ def test_a_message_of_many_results_is_rewritten_in_linear_time() -> None:
         assert all(part["content"] == "y" for part in changed[1]["content"])
         assert messages[1]["content"][0]["content"] == "x"
 
-    assert growth(rewrite, messages, 5_000) < MOST_GROWTH
+    assert growth(rewrite, messages, 1_500) < MOST_GROWTH
 
 
-def calls_and_results(call_id: Any, result_id: Any) -> Callable[[int], list[dict[str, Any]]]:
+def calls_and_results(call_id: Any, result_id: Any) -> Callable[[int], list[MessageContent]]:
     """Return a function that makes one turn of many calls. The arguments give the ids of the nth call and result."""
 
-    def messages(count: int) -> list[dict[str, Any]]:
-        calls = [{"id": call_id(n), "function": {"name": "look", "arguments": "{}"}} for n in range(count)]
-        results = [{"role": "tool", "tool_call_id": result_id(n), "content": f"row {n}"} for n in range(count)]
-        return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+    def contents(count: int) -> list[MessageContent]:
+        calls = tuple(Call(call_id(n), "look") for n in range(count))
+        results = [MessageContent("tool", answers=(Call(result_id(n)),)) for n in range(count)]
+        return [MessageContent("assistant", calls=calls), *results]
 
-    return messages
+    return contents
 
 
 PAIRINGS = {
     "without ids": (lambda n: "", lambda n: ""),
     "with one id": (lambda n: "a", lambda n: "a"),
     "with the tool's name as the id": (lambda n: "", lambda n: "look"),
-    "with results out of order": (lambda n: f"a{n}", lambda n: f"a{(7 * n + 3) % 4_001}"),
+    "with results out of order": (lambda n: f"a{n}", lambda n: f"a{(7 * n + 3) % 16_001}"),
     "with other ids": (lambda n: f"a{n}", lambda n: f"b{n}"),
 }
 
 
 @pytest.mark.parametrize("name", PAIRINGS)
 def test_calls_and_results_are_paired_in_linear_time(name: str) -> None:
-    assert growth(Transcript, calls_and_results(*PAIRINGS[name]), 1_500) < MOST_GROWTH
+    def pair(contents: list[MessageContent]) -> None:
+        paired(contents, len(contents), range(len(contents)))
+
+    assert growth(pair, calls_and_results(*PAIRINGS[name]), 4_000) < MOST_GROWTH
 
 
 @pytest.mark.parametrize("as_text", [False, True])
