@@ -208,3 +208,44 @@ def test_a_copy_stays_removed() -> None:
     candidates = found("The harbor office is closed.", "It rained.", "The harbor office is closed.")
     scores = np.array([3.0, 1.0, 2.0])
     assert refill(candidates, scores, {1, 2}, set(), total=70, limit=200, costs=COSTS) == {2}
+
+
+def test_of_equally_relevant_passages_the_later_ones_stay() -> None:
+    candidates = [item for number in range(40) for item in passages(50, number=number)]
+    scores = np.array([0.0, 1.0] * 20)
+    total = remaining(candidates, set(range(40)), COSTS)
+    fewer = refill(candidates, scores, set(range(40)), set(), total=total, limit=total + 5 * 40, costs=COSTS)
+    assert set(range(40)) - fewer == {31, 33, 35, 37, 39}
+
+
+def test_a_passage_that_was_put_back_can_be_removed_again() -> None:
+    candidates = [*passages(50, 60, 70), *passages(20, number=1)]
+    costs = StubCosts(stub=10, gone=4, frames={0: 7})
+    removals = Removals(candidates, {0, 1, 2}, remaining(candidates, {0, 1, 2}, costs), costs, {0, 1, 2})
+    removals.put_back(0, 1_000)
+    removals.put_back(1, 1_000)
+    removals.remove(0)
+    assert removals.total == remaining(candidates, {0, 2}, costs)
+    removals.remove(1)
+    assert removals.total == remaining(candidates, {0, 1, 2}, costs)
+
+
+def test_a_short_passage_stays_whatever_goes_before_it() -> None:
+    item = Item(0, 100, 1)
+    candidates = [
+        Candidate(Passage("x" * 7, 0, 40, group=1, tokens=10, items=(item,)), RESULT, 0, 0),
+        Candidate(Passage("y" * 7, 120, 180, group=2, tokens=15), RESULT, 0, 1),
+        Candidate(Passage("z" * 7, 180, 190, group=3, tokens=2), RESULT, 0, 2),
+    ]
+    removals = Removals(candidates, set(), 27, COSTS)
+    removals.remove(0)
+    removals.remove(2)
+    assert removals.without_short_runs() == {0}
+
+
+def test_the_tokens_around_an_item_are_whole_numbers() -> None:
+    item = Item(0, 51, 1)
+    passage = Passage("x" * 7, 0, 40, group=1, tokens=10, items=(item,))
+    removals = Removals([Candidate(passage, RESULT, 0, 0)], set(), 100, COSTS)
+    removals.remove(0)
+    assert removals.total == 100 - 10 + COSTS.stub - 11 // 4
