@@ -40,6 +40,12 @@ def test_a_rule_below_other_lines_makes_no_title(line: str) -> None:
     assert not any(line in caption for caption in captions.values() if not line.startswith("title"))
 
 
+@pytest.mark.parametrize("line", ["<title></title>", "<head><title></title></head>", "<title>\n</title>"])
+def test_an_empty_title_is_no_title(line: str) -> None:
+    captions = captions_of(f"# Ports\n\n{BODY}\n\n{line}\n\n{BODY}\n\n{BODY}")
+    assert {*captions.values()} <= {"", "Ports"}
+
+
 CODE = """\
 class Quay(
     Port,
