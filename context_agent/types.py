@@ -26,6 +26,18 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Caption:
+    """The name of a part of a document, such as the heading above it: characters [start, end), and what it says.
+
+    The part begins with its name. A chunk that begins inside the part gets the name in its title.
+    """
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """One source text before it is cut into chunks.
 
@@ -36,6 +48,7 @@ class Document:
         metadata: Fields that filters may use.
         sections: Parts that are chunked on their own, in order of their starts. A section comes before the sections
             inside it. Sections may nest but not overlap.
+        captions: Names of parts, in order of their starts. They nest like sections, but chunks may cross their borders.
     """
 
     id: str
@@ -43,6 +56,7 @@ class Document:
     title: str = ""
     metadata: Metadata = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
+    captions: tuple[Caption, ...] = ()
 
     def __post_init__(self) -> None:
         # A row of a database has None if there is no title.
@@ -62,7 +76,7 @@ class Chunk:
         start: Offset of the first character in the document's text.
         end: Offset behind the last character.
         tokens: Size of the text in tokens.
-        title: The title of the document, or of the section.
+        title: The title of the document, or of the section, with the captions of the chunk's beginning.
         metadata: The fields of the document.
     """
 

@@ -21,12 +21,15 @@ from typing import NamedTuple
 from context_agent.errors import ConfigError
 from context_agent.retrieval.text_units import Unit, units_of, without_margins
 from context_agent.tokens import TokenCounter
-from context_agent.types import Chunk, Document, Section
+from context_agent.types import Caption, Chunk, Document, Section
 
 DEFAULT_CHUNK_TOKENS = 512
 """The default number of tokens in a chunk. It is the published system's value."""
 MIN_CHUNK_TOKENS = 16
 """The minimum size of a chunk in tokens. With fewer, a single character with its marks might have to be divided."""
+
+LONGEST_CAPTION = 240
+"""The maximum number of characters of the captions in a chunk's title."""
 
 
 class Span(NamedTuple):
@@ -49,6 +52,9 @@ def chunk_document(
     every other character of the document is in some chunk. A chunk does not cross the border of a section, with one
     exception: a section that fits in a chunk is not divided at the sections inside it.
 
+    If there are several chunks, the title of each has the captions of the parts that it begins in, or that all of it
+    belongs to.
+
     Args:
         document: The document.
         size: The maximum number of tokens in a chunk, at least 16.
@@ -66,15 +72,60 @@ def chunk_document(
         raise ConfigError(f"chunk size must be at least {MIN_CHUNK_TOKENS} tokens; got {size}")
     if not 0 <= overlap < size:
         raise ConfigError(f"chunk overlap must be from 0 to {size - 1}, below the chunk size {size}; got {overlap}")
-    if not document.sections:
-        spans = _spans(document.text, 0, len(document.text), size=size, overlap=overlap, counter=counter)
-        return [chunk_at(document, index, span) for index, span in enumerate(spans)]
-    titled = (
-        (span, part.title)
-        for part in _parts(document, size, counter)
+    whole = Section(0, len(document.text), document.title)
+    titled = [
+        (span, part)
+        for part in (_parts(document, size, counter) if document.sections else [whole])
         for span in _spans(document.text, part.start, part.end, size=size, overlap=overlap, counter=counter)
-    )
-    return [replace(chunk_at(document, index, span), title=title) for index, (span, title) in enumerate(titled)]
+    ]
+    captions = _Captions(document.captions if len(titled) > 1 else ())
+    return [
+        replace(
+            chunk_at(document, index, span), title=captions.title(span, part.title, is_inner=part.title != whole.title)
+        )
+        for index, (span, part) in enumerate(titled)
+    ]
+
+
+class _Captions:
+    """The captions of a document, for chunks in the order of their starts."""
+
+    def __init__(self, captions: Sequence[Caption]) -> None:
+        self._captions = captions
+        self._read = 0
+        self._open: list[Caption] = []
+
+    def title(self, span: Span, title: str, *, is_inner: bool) -> str:
+        """Return the title of a chunk: that of its document or section, and its captions, the innermost one last.
+
+        If the captions are too long, those in the middle are left out.
+        """
+        while self._read < len(self._captions) and self._captions[self._read].start <= span.start:
+            caption = self._captions[self._read]
+            self._close(caption.start)
+            self._open.append(caption)
+            self._read += 1
+        self._close(span.start)
+        # The text of the chunk has the name of a part that begins with it and ends inside of it.
+        names: list[str] = []
+        for caption in self._open:
+            is_around = caption.start < span.start or caption.end >= span.end
+            if is_around and not any(_says(said, caption.text) for said in (title, *names)):
+                names.append(caption.text)
+        while len(names) > 1 and sum(map(len, names)) > LONGEST_CAPTION:
+            del names[len(names) // 2]
+        said = " > ".join(names)[:LONGEST_CAPTION]
+        return f"{title}{' > ' if is_inner else ': '}{said}" if title and said else title or said
+
+    def _close(self, position: int) -> None:
+        while self._open and self._open[-1].end <= position:
+            self._open.pop()
+
+
+def _says(said: str, name: str) -> bool:
+    """Return True if a text has a name as a whole."""
+    at = said.find(name)
+    return at >= 0 and not (said[at - 1 : at].isalnum() or said[at + len(name) : at + len(name) + 1].isalnum())
 
 
 def _spans(text: str, start: int, end: int, *, size: int, overlap: int, counter: TokenCounter) -> Iterator[Span]:

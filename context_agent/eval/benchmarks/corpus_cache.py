@@ -127,6 +127,8 @@ def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
             state.update(len(data).to_bytes(8, "big") + data)
         if document.sections:
             state.update(repr(document.sections).encode())
+        if document.captions:
+            state.update(repr(document.captions).encode())
     return state.hexdigest()[:32]
 
 

@@ -13,6 +13,7 @@ from pathlib import PurePath
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.definitions import GRAMMARS, LARGEST_PARSED, Grammar, definitions_of
+from context_agent.retrieval.loaders.outlines import Lines, text_captions
 from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, storable
 from context_agent.retrieval.loaders.sniffing import check_written
 from context_agent.types import Document, Section
@@ -27,7 +28,8 @@ def read_code(reading: Reading) -> Iterator[Document]:
     grammar = GRAMMARS.get(PurePath(reading.path).suffix.lower())
     metadata = {"language": grammar.language} if grammar else {}
     sections = _sections(reading, text, grammar) if grammar else ()
-    yield document(reading, text, reading.path, metadata, sections)
+    captions = () if sections else text_captions(text, Lines.CODE)
+    yield document(reading, text, reading.path, metadata, sections, captions=captions)
 
 
 def _sections(reading: Reading, text: str, grammar: Grammar) -> tuple[Section, ...]:

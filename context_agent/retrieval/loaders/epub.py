@@ -9,9 +9,9 @@ from functools import partial
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import declared_encoding, decode, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.reading import Reading, document
+from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.xml_events import Kind, grammar
-from context_agent.retrieval.loaders.zipped_xml import Package, first_texts, opened_package, resolved
+from context_agent.retrieval.loaders.zipped_xml import Package, first_texts, opened_package, package_document, resolved
 from context_agent.types import Document, MetadataValue
 
 _CONTAINER = grammar(root="container", container="rootfiles", rootfiles="rootfile")
@@ -28,7 +28,7 @@ def read_epub(reading: Reading) -> Iterator[Document]:
         text = package.joined(package.each(_pages(package, main), "page", partial(_page, package)))
         fields = first_texts(package.events(main, _METADATA))
     metadata: dict[str, MetadataValue] = {name: value for name, value in fields.items() if name != "title"}
-    yield document(reading, text, fields.get("title", ""), metadata)
+    yield package_document(reading, text, fields.get("title", ""), metadata)
 
 
 def _package_document(package: Package) -> str:

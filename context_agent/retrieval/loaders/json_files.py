@@ -19,9 +19,16 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders.chat_exports import chats_in, format_of
 from context_agent.retrieval.loaders.conversations import is_conversation, nothing_said, read_conversation
 from context_agent.retrieval.loaders.decoding import unix_lines
-from context_agent.retrieval.loaders.json_outline import json_sections
+from context_agent.retrieval.loaders.json_outline import json_captions, json_sections
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document, one_line
-from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, fields_text, from_row, has_text, json_lines
+from context_agent.retrieval.loaders.rows import (
+    TEXT_PER_VALUE,
+    fields_captions,
+    fields_text,
+    from_row,
+    has_text,
+    json_lines,
+)
 from context_agent.retrieval.loaders.slack import remember_users
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, is_generated
 from context_agent.types import Document
@@ -93,7 +100,7 @@ def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
         escaped = r"\u" in raw  # words with escapes inside are not found
         text = unix_lines(json_lines(value) if long or escaped else raw)
         title = _stated_title(value) or reading.path
-        yield document(reading, text, title, sections=json_sections(text, title))
+        yield document(reading, text, title, sections=json_sections(text, title), captions=json_captions(text))
 
 
 def _stated_title(value: Any) -> str:
@@ -163,5 +170,6 @@ def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[D
         text = fields_text(record)
         parts = [record, *(part for key in _NESTED if isinstance(part := record.get(key), dict))]
         names = (part[key] for part in parts for key in ("title", "name", "summary") if isinstance(part.get(key), str))
-        whole = document(reading, text, next(names, f"{reading.path} {number}"))
+        title = next(names, f"{reading.path} {number}")
+        whole = document(reading, text, title, captions=fields_captions(record))
         yield replace(whole, id=f"{whole.id}#{number}")

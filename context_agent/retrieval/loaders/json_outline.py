@@ -1,4 +1,4 @@
-"""The large values inside a JSON file, which are its sections."""
+"""The large values inside a JSON file, which are its sections, and the keys and names of all values."""
 
 from __future__ import annotations
 
@@ -6,14 +6,51 @@ import json
 import re
 
 from context_agent.retrieval.loaders.content_lines import MAX_ENTRIES, MAX_LABEL
+from context_agent.retrieval.loaders.headings import LONGEST_HEADING, MOST_CAPTIONS, shortened
+from context_agent.retrieval.loaders.outlines import nested
 from context_agent.retrieval.loaders.reading import one_line, storable
-from context_agent.types import Section
+from context_agent.types import Caption, Section
 
 LEAST_VALUE = 400
 """The fewest characters of a value that is a section. Smaller values stay with those around them."""
+MOST_NAMES = 2
+"""The most names of an object: its key and a name inside, or two names inside."""
 MAX_KEYS = 8
 """The most levels of keys that a section is named by, and the most levels of sections inside each other."""
 _TOKEN = re.compile(r'"((?:[^"\\]++|\\.?)*+)(?:"(\s*+:)?|\Z)|([\[{])|[\]}]', re.DOTALL)
+
+_NAMES = frozenset(["host", "id", "key", "name", "service", "title"])
+"""The keys whose values name an object."""
+LEAST_CAPTIONED = 100
+"""The fewest characters of an object or list that has a caption."""
+
+
+def json_captions(text: str) -> tuple[Caption, ...]:
+    """Return the captions of the objects and lists in a JSON text: their keys, and the names that objects have inside.
+
+    Args:
+        text: A valid JSON text.
+    """
+    found: list[Caption] = []
+    opened: list[tuple[int, list[str]]] = []
+    """Where each open object or list begins, and its names."""
+    start, key = 0, None
+    for token in _TOKEN.finditer(text):
+        if token[3]:
+            opened.append((token.start() if key is None else start, [] if key is None else [key]))
+            key = None
+        elif token[1] is None:
+            begin, names = opened.pop()
+            if names and token.end() - begin >= LEAST_CAPTIONED and len(found) < MOST_CAPTIONS:
+                found.append(Caption(begin, token.end(), ": ".join(names)))
+            key = None
+        elif token[2]:
+            start, key = token.start(), shortened(json.loads(f'"{token[1]}"'), LONGEST_HEADING)
+        else:
+            if opened and key is not None and key.lower() in _NAMES and len(opened[-1][1]) < MOST_NAMES:
+                opened[-1][1].append(shortened(json.loads(f'"{token[1]}"'), LONGEST_HEADING))
+            key = None
+    return nested(found)
 
 
 def json_sections(text: str, name: str) -> tuple[Section, ...]:

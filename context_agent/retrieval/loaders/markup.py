@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from context_agent.retrieval.loaders.html_tags import NO_TEXT, Tag, tags, unescaped
 from context_agent.retrieval.loaders.navigation import Navigation, Restored
@@ -32,8 +33,21 @@ def declared_charset(data: bytes) -> str | None:
     return charset[1].decode("ascii") if charset else None
 
 
+class PageText(NamedTuple):
+    """The title and the text of a page, and the lines of the text that are headings."""
+
+    title: str
+    text: str
+    headings: frozenset[str]
+
+
 def page_text(page: str, *, navigation: bool = True) -> tuple[str, str]:
-    """Return the title and the text of a page. The title is `<title>`, or else the first `<h1>`, or else empty.
+    """Return the title and the text of a page (see `read_page`)."""
+    return read_page(page, navigation=navigation)[:2]
+
+
+def read_page(page: str, *, navigation: bool = True) -> PageText:
+    """Return the text of a page. The title is `<title>`, or else the first `<h1>`, or else empty.
 
     Blank lines separate blocks, headings begin with `#` as in Markdown, and scripts and styles are left out.
 
@@ -53,8 +67,8 @@ def page_text(page: str, *, navigation: bool = True) -> tuple[str, str]:
             text.opened(tag)
     text.end_ruby()
     if text.navigation and text.navigation.is_most():
-        return page_text(page)
-    return text.title or text.heading, "".join(text.parts).strip("\n")
+        return read_page(page)
+    return PageText(text.title or text.heading, "".join(text.parts).strip("\n"), frozenset(text.headings))
 
 
 @dataclass(slots=True)
@@ -65,6 +79,8 @@ class _Page:
     """What is left out. If it is None, nothing is."""
     title: str = ""
     heading: str = ""
+    """The first `<h1>`."""
+    headings: set[str] = field(default_factory=set)
     parts: list[str] = field(default_factory=list)
     _newlines: int = 0
     _space: bool = False
@@ -127,8 +143,7 @@ class _Page:
         self._separate(name)
         if name in _HEADINGS:
             self._mark, self._in_heading = _HEADINGS[name], True
-            if name == "h1" and not self.heading:
-                self._heading_from = len(self.parts)
+            self._heading_from = len(self.parts)
 
     def closed(self, name: str) -> None:
         """Handle an end tag."""
@@ -145,9 +160,13 @@ class _Page:
             self._mark = before.mark
         if name in _HEADINGS:
             self._mark, self._in_heading = "", False
-        if name == "h1" and self._heading_from is not None:
-            self.heading = " ".join("".join(self.parts[self._heading_from :]).split()).removeprefix("# ")
+        if name in _HEADINGS and self._heading_from is not None:
+            heading = "".join(self.parts[self._heading_from :]).strip()
             self._heading_from = None
+            if len(self.headings) < MOST_PARTS:
+                self.headings.add(heading)
+            if name == "h1" and not self.heading:
+                self.heading = " ".join(heading.split()).removeprefix("# ")
 
     def _separate(self, name: str) -> None:
         if (self._aside or self._readings) and (name in _PARAGRAPHS or name in _HEADINGS or name in _LINES):

@@ -8,7 +8,9 @@ from typing import Any
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.definitions import LONGEST_NAME
-from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, storable
+from context_agent.retrieval.loaders.headings import marked_headings
+from context_agent.retrieval.loaders.outlines import Lines, text_captions
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, placed_title, storable
 from context_agent.retrieval.loaders.text_files import TITLE_SEARCH_CHARACTERS, markdown_title
 from context_agent.types import Document
 
@@ -34,8 +36,11 @@ def read_notebook(reading: Reading) -> Iterator[Document]:
     language = _notebook_language(notebook)
     parts = (_cell_text(cell, language) for cell in cells if isinstance(cell, dict))
     text = "\n\n".join(part for part in parts if part)
+    text = storable(text)
+    title = markdown_title(text[:TITLE_SEARCH_CHARACTERS])
+    captions = text_captions(text, Lines.LIST, headings=marked_headings(text, "markdown"), title=title)
     yield document(
-        reading, text, markdown_title(text[:TITLE_SEARCH_CHARACTERS]), {"language": language} if language else {}
+        reading, text, placed_title(reading, title), {"language": language} if language else {}, captions=captions
     )
 
 

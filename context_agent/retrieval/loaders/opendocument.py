@@ -12,13 +12,14 @@ from operator import itemgetter
 from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.reading import Reading, document
+from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.xml_events import Event, Kind, attribute, grammar
 from context_agent.retrieval.loaders.zipped_xml import (
     Package,
     first_heading,
     first_texts,
     opened_package,
+    package_document,
     stated_properties,
     table,
     table_title,
@@ -48,7 +49,8 @@ def read_odt(reading: Reading) -> Iterator[Document]:
     with opened_package(reading) as package:
         text = package.joined(_blocks(package))
         properties = _properties(package)
-    yield document(reading, text, str(properties.pop("title", "")) or first_heading(text), properties)
+    title = str(properties.pop("title", "")) or first_heading(text)
+    yield package_document(reading, text, title, properties)
 
 
 def _properties(package: Package) -> dict[str, MetadataValue]:
@@ -142,7 +144,7 @@ def read_ods(reading: Reading) -> Iterator[Document]:
         text = package.joined(_sheets(package))
         properties = _properties(package)
     title = str(properties.pop("title", ""))
-    yield document(reading, text, table_title(text) or title, properties)
+    yield package_document(reading, text, table_title(text) or title, properties)
 
 
 def _sheets(package: Package) -> Iterator[str]:

@@ -11,12 +11,22 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from context_agent.retrieval.loaders.catalogs import catalog_language, catalog_text
+from context_agent.retrieval.loaders.headings import (
+    latex_headings,
+    marked_headings,
+    plain_headings,
+    section_headings,
+)
 from context_agent.retrieval.loaders.manual_pages import is_manual_page, manual_text, manual_title
+from context_agent.retrieval.loaders.outlines import Lines, text_captions
+from context_agent.retrieval.loaders.yaml_outline import yaml_documents
+from context_agent.types import Caption
 
 TITLE_SEARCH_CHARACTERS = 16_384
 """The number of characters at the beginning of a file in which its title is searched."""
 LONGEST_ESCAPED_TITLE = 1_000
 _LATEX = (".bib", ".bst", ".cls", ".ltx", ".sty", ".tex")
+_YAML = (".yaml", ".yml")
 _CATALOGS = (".po", ".pot")
 _ASCIIDOC = re.compile(r"^[=#] (\S[^\n]*)", re.MULTILINE)
 _WIKI = re.compile(r"^=([^=\n]++)=[ \t]*$", re.MULTILINE)
@@ -40,6 +50,21 @@ _TITLES: Mapping[str, tuple[re.Pattern[str], ...]] = {
     ".typ": (re.compile(r"^= ([^\n]*)", re.MULTILINE),),
 }
 """The patterns of a title, by extension. The first one that is found counts."""
+_MARKUPS = {
+    ".adoc": "asciidoc",
+    ".asciidoc": "asciidoc",
+    ".mediawiki": "wiki",
+    ".org": "org",
+    ".textile": "textile",
+    ".typ": "typst",
+    ".wiki": "wiki",
+}
+_SETTING = re.compile(
+    r"[ \t]*+(?:[#;}\])]|//|/\*|--|[\[<{]|[\w.$\"'/-]{1,80}+[ \t]*+[:=]|[^\n]{0,400}[{(\[;,][ \t]*+$)"
+)
+"""A line of settings or of code."""
+SETTINGS_WITHIN = 8_192
+"""The number of characters at the beginning of a text that show whether its lines are settings."""
 _LATEX_TITLES = (re.compile(r"\\title\*?(?=[\[{])"), re.compile(r"\\(?:chapter|section)\*?(?=[\[{])"))
 _LATEX_NOTE = re.compile(r"\\(?:thanks|footnote|label)\{[^{}]*+\}")
 _TEXINFO = (".texi", ".texinfo", ".txi")
@@ -109,6 +134,40 @@ def stated_title(path: str, text: str) -> str:
         return manual_title(text)
     patterns = _TITLES.get(extension, ())
     return next((found[1].strip() for pattern in patterns if (found := pattern.search(head)) and found[1].strip()), "")
+
+
+def written_captions(path: str, text: str, title: str, *, is_manual: bool) -> tuple[Caption, ...]:
+    """Return the captions of a file that has no reader of its own.
+
+    Args:
+        path: The path of the file.
+        text: The text that `readable_text` returned.
+        title: The title of the file.
+        is_manual: Whether the text is that of a manual page.
+    """
+    extension = PurePath(path).suffix.lower()
+    if extension in _CATALOGS:
+        return ()
+    lines, records = Lines.LIST, False
+    if extension in _LATEX:
+        headings = latex_headings(text, latex_argument)
+    elif markup := _MARKUPS.get(extension):
+        headings = marked_headings(text, markup)
+    elif is_manual:
+        headings, lines = marked_headings(text, "manual"), Lines.PROSE
+    elif extension in _YAML:
+        headings, lines = yaml_documents(text), Lines.CODE
+    elif _has_settings(text):
+        headings, lines, records = section_headings(text), Lines.CODE, True
+    else:
+        headings, lines, records = plain_headings(text), Lines.PROSE, True
+    return text_captions(text, lines, headings=headings, title=title, records=records)
+
+
+def _has_settings(text: str) -> bool:
+    """Return True if most of the first lines of a text are settings or code, such as names with values."""
+    lines = [line for line in text[:SETTINGS_WITHIN].splitlines() if line.strip()]
+    return 2 * sum(_SETTING.match(line) is not None for line in lines) > len(lines)
 
 
 def latex_argument(text: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_agent.retrieval.loaders.reading import Reading, document
+from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.xml_events import Kind, grammar, reference
-from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, opened_package, table
+from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, opened_package, package_document, table
 from context_agent.types import Document
 
 _SLIDES = grammar(root="presentation", presentation="sldIdLst", sldIdLst="sldId")
@@ -42,7 +42,8 @@ def read_pptx(reading: Reading) -> Iterator[Document]:
         main = package.main_part()
         text = package.joined(_slides(package, main))
         properties = package.properties()
-    yield document(reading, text, str(properties.pop("title", "")) or first_heading(text), properties)
+    title = str(properties.pop("title", "")) or first_heading(text)
+    yield package_document(reading, text, title, properties)
 
 
 def _slides(package: Package, main: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import Decoded, declared_encoding, decode, unix_lines
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES, LoadReport
-from context_agent.types import Document, MetadataValue, Section
+from context_agent.types import Caption, Document, MetadataValue, Section
 
 
 class LeftOutError(DataError):
@@ -79,6 +79,11 @@ LARGEST_FIELD = 10_000
 """The most characters of a metadata value."""
 LONGEST_TITLE = 1_000
 """The most characters of a title."""
+LONGEST_PLACE = 120
+"""The most characters of the path in a title, the last ones."""
+_NAME_WORD = re.compile(r"[^\W\d_]{2,}")
+_INDEXES = frozenset({"index", "readme"})
+"""The names of files that say only that a page is the first of its folder."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -153,6 +158,8 @@ def document(
     title: str = "",
     metadata: Mapping[str, MetadataValue] | None = None,
     sections: tuple[Section, ...] = (),
+    *,
+    captions: tuple[Caption, ...] = (),
 ) -> Document:
     """Return the document of a file, with its path in the source folder as metadata.
 
@@ -162,6 +169,7 @@ def document(
         title: The title. Defaults to the file's name without its extension.
         metadata: Further metadata.
         sections: The sections of the text.
+        captions: The names of its parts.
 
     Raises:
         LeftOutError: If the text is empty.
@@ -177,7 +185,24 @@ def document(
         storable(title),
         {**(metadata or {}), "path": storable(path)},
         sections,
+        captions,
     )
+
+
+def placed_title(reading: Reading, title: str) -> str:
+    """Return the title of a page, with its place in parentheses if the title does not say the name of its file.
+
+    Pages such as `queue/README.md` often have the same title, and only their paths say what they are about.
+    """
+    path = PurePath(storable(reading.path))
+    title = one_line(title) or path.stem
+    said = {word.lower() for word in _NAME_WORD.findall(title)}
+    is_stem = title == path.stem
+    if not path.parts[1:] or (not is_stem and not said.isdisjoint(map(str.lower, _NAME_WORD.findall(path.stem)))):
+        return title
+    parts = path.parent.parts if is_stem or path.stem.lower() in _INDEXES else (*path.parent.parts, path.stem)
+    place = [part for part in parts if not said.issuperset(map(str.lower, _NAME_WORD.findall(part)))]
+    return f"{title} ({'/'.join(place)[-LONGEST_PLACE:]})" if place else title
 
 
 def one_line(title: str) -> str:

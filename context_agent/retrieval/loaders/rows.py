@@ -18,9 +18,13 @@ from typing import Any, Self
 from context_agent._support.question_files import json_type
 from context_agent.errors import DataError
 from context_agent.retrieval.document_checks import LONGEST_KEY, MOST_ENTRIES
+from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.headings import LONGEST_HEADING, marked_headings, shortened
+from context_agent.retrieval.loaders.json_outline import json_captions
 from context_agent.retrieval.loaders.options import LoadOptions
+from context_agent.retrieval.loaders.outlines import Lines, nested, text_captions
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, metadata_value, one_line, storable
-from context_agent.types import Document, MetadataValue
+from context_agent.types import Caption, Document, MetadataValue
 
 ID_KEYS = ("id", "_id", "doc_id")
 TITLE_KEYS = ("title",)
@@ -43,6 +47,8 @@ TEXT_PER_VALUE = 16
 
 A parsed value takes about 100 bytes.
 """
+LEAST_DIVIDED = 1_500
+"""The fewest characters of a row's text in which headings are searched. A shorter text is one chunk."""
 LONGEST_NAME = 128
 """The most characters of a column's name in the text of a row. The name is repeated in each row."""
 LARGEST_METADATA = 32_768
@@ -76,6 +82,21 @@ def fields_text(record: Mapping[str, Any]) -> str:
         f"{key}: {json_lines(value) if isinstance(value, dict | list | int | float | None) else value}"
         for key, value in record.items()
     )
+
+
+def fields_captions(record: Mapping[str, Any]) -> tuple[Caption, ...]:
+    """Return the captions of the objects and lists inside a record, in the text that `fields_text` returns."""
+    found: list[Caption] = []
+    position = 0
+    for key, value in record.items():
+        start = position + len(unix_lines(f"{key}: "))
+        text = unix_lines(value) if isinstance(value, str) else json_lines(value)
+        if isinstance(value, dict | list):
+            captions = json_captions(text)
+            found += [Caption(start + it.start, start + it.end, it.text) for it in captions]
+            found += [Caption(position, start + len(text), shortened(key, LONGEST_HEADING))] if captions else []
+        position = start + len(text) + 1
+    return nested(found)
 
 
 def json_lines(value: object) -> str:
@@ -149,7 +170,11 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
             metadata[storable(key)] = entry
     if id_key and (source_id := str(row[id_key])) != identifier:
         metadata.setdefault("source_id", storable(source_id)[:LARGEST_FIELD])
-    return Document(identifier, storable(text), title, metadata)
+    text = storable(text)
+    captions: tuple[Caption, ...] = ()
+    if len(text) >= LEAST_DIVIDED:
+        captions = text_captions(text, Lines.LIST, headings=marked_headings(text, "markdown"), title=title)
+    return Document(identifier, text, title, metadata, captions=captions)
 
 
 def _replies(value: object) -> str:

@@ -14,8 +14,8 @@ from pathlib import PurePath
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import LARGEST_CONTROL_SHARE, unix_lines, utf_encoding
 from context_agent.retrieval.loaders.manual_pages import is_link, is_manual_page
-from context_agent.retrieval.loaders.plain_markup import readable_text, stated_title
-from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
+from context_agent.retrieval.loaders.plain_markup import readable_text, stated_title, written_captions
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document, storable
 from context_agent.retrieval.loaders.text_files import TITLE_SEARCH_CHARACTERS, text_title
 from context_agent.retrieval.loaders.yaml_outline import yaml_sections
 from context_agent.types import Document
@@ -154,7 +154,10 @@ def read_other_text(reading: Reading) -> Iterator[Document]:
     title = title or reading.path
     is_yaml = PurePath(reading.path).suffix.lower() in {".yaml", ".yml"}
     sections = yaml_sections(text, title) if is_yaml else ()
-    yield document(reading, readable_text(reading.path, text), title, sections=sections)
+    is_manual = is_manual_page(text)
+    text = storable(readable_text(reading.path, text))
+    captions = written_captions(reading.path, text, title, is_manual=is_manual)
+    yield document(reading, text, title, sections=sections, captions=captions)
 
 
 def is_generated(path: str, text: str) -> bool:

@@ -9,8 +9,23 @@ from pathlib import PurePath
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.entry_files import ANKI, BOOKMARKS, read_anki, read_bookmarks
 from context_agent.retrieval.loaders.front_matter import split_front_matter
-from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
+from context_agent.retrieval.loaders.headings import (
+    UNDERLINE_SLACK,
+    marked_headings,
+    plain_headings,
+    underlined_headings,
+)
+from context_agent.retrieval.loaders.markup import declared_charset, page_text, read_page
+from context_agent.retrieval.loaders.outlines import Lines, text_captions
+from context_agent.retrieval.loaders.reading import (
+    LeftOutError,
+    Reading,
+    content,
+    decoded,
+    document,
+    placed_title,
+    storable,
+)
 from context_agent.retrieval.loaders.turns import conversation
 from context_agent.retrieval.loaders.whatsapp import read_turns
 from context_agent.types import Document
@@ -41,8 +56,6 @@ _TEXT_HEADING = re.compile(
     r"(?:([=\-~^*#+])\1{2,199}+\n[ \t]*)?([\w`:][^\n]{0,149})\n([=\-~^*#+])\3{2,199}+[ \t]*(?:\n|\Z)"
 )
 """An underlined first line of plain text. Only blank lines and directives of reStructuredText may precede it."""
-UNDERLINE_SLACK = 2
-"""The most characters by which the underline of a title is shorter than the title. AsciiDoc allows as many."""
 _RST_MARKS = re.compile(r"(?::[a-z][a-z:]{0,30}:(?=`))?``?[!~]?")
 """The marks of code and of names in a title, such as :mod:`!json`."""
 TITLE_SEARCH_CHARACTERS = 16_384
@@ -61,8 +74,14 @@ def read_text(reading: Reading) -> Iterator[Document]:
     if text.startswith(ANKI):
         yield read_anki(reading, unix_lines(text))
         return
-    chat = conversation(reading, read_turns(unix_lines(text)))
-    yield chat or document(reading, text, text_title(unix_lines(text[:TITLE_SEARCH_CHARACTERS])))
+    text = storable(unix_lines(text))
+    if chat := conversation(reading, read_turns(text)):
+        yield chat
+        return
+    title = text_title(text[:TITLE_SEARCH_CHARACTERS])
+    headings = plain_headings(text)
+    captions = text_captions(text, Lines.PROSE, headings=headings, title=title, records=True)
+    yield document(reading, text, placed_title(reading, title), captions=captions)
 
 
 def text_title(text: str) -> str:
@@ -82,19 +101,23 @@ def read_markdown(reading: Reading) -> Iterator[Document]:
     named by their files, so the name comes before the heading.
     """
     title, front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
+    text = storable(text)
     if not title:
         title, name = markdown_title(text[:TITLE_SEARCH_CHARACTERS]), PurePath(reading.path).stem
         is_named = name.lower() in title.lower()
         if title and not is_named and _WIKI_LINK.search(_FENCED.sub("", text[:TITLE_SEARCH_CHARACTERS])):
             title = f"{name}: {title}"
-    yield document(reading, text, title, front)
+    captions = text_captions(text, Lines.LIST, headings=marked_headings(text, "markdown"), title=title)
+    yield document(reading, text, placed_title(reading, title), front, captions=captions)
 
 
 def read_rst(reading: Reading) -> Iterator[Document]:
     """Yield the unchanged reStructuredText, titled by its first heading."""
-    text = unix_lines(decoded(reading, content(reading)).text)
+    text = storable(unix_lines(decoded(reading, content(reading)).text))
     heading = next((match[2] or match[3] for match in _RST_HEADING.finditer(text[:TITLE_SEARCH_CHARACTERS])), "")
-    yield document(reading, text, _RST_MARKS.sub("", heading))
+    title = _RST_MARKS.sub("", heading)
+    captions = text_captions(text, Lines.PROSE, headings=underlined_headings(text), title=title)
+    yield document(reading, text, placed_title(reading, title), captions=captions)
 
 
 def read_html(reading: Reading) -> Iterator[Document]:
@@ -107,12 +130,14 @@ def read_html(reading: Reading) -> Iterator[Document]:
     if page[: len(BOOKMARKS)].lower() == BOOKMARKS:
         yield read_bookmarks(reading, page)
         return
-    title, text = page_text(page, navigation=False)
+    title, text, headings = read_page(page, navigation=False)
     if reading.found and len(text) <= LONGEST_REDIRECT and _REDIRECT.search(page):
         raise LeftOutError("a page that leads to another page")
     if reading.found and (any(mark in page for mark in _SYMBOL_INDEX) or _SEARCH_PAGE.search(page)):
         raise LeftOutError("an index of other pages. To read it, name it as a source.")
-    yield document(reading, text, title)
+    text = storable(text)
+    captions = text_captions(text, Lines.LIST, headings=marked_headings(text, "page", known=headings), title=title)
+    yield document(reading, text, placed_title(reading, title), captions=captions)
 
 
 def markdown_title(text: str) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from context_agent.retrieval.loaders.reading import Reading, document
+from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, attribute, grammar
-from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, opened_package, table
+from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, opened_package, package_document, table
 from context_agent.types import Document
 
 _BLOCKS = "p tbl sdt customXml"
@@ -58,7 +58,8 @@ def read_docx(reading: Reading) -> Iterator[Document]:
     with opened_package(reading) as package:
         text = package.joined(_all_blocks(package, package.main_part()))
         properties = package.properties()
-    yield document(reading, text, str(properties.pop("title", "")) or first_heading(text), properties)
+    title = str(properties.pop("title", "")) or first_heading(text)
+    yield package_document(reading, text, title, properties)
 
 
 def _heading_marks(package: Package, main: str) -> dict[str, str]:

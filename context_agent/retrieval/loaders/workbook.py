@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.options import LoadOptions
-from context_agent.retrieval.loaders.reading import Reading, document
+from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, attribute, grammar, reference
-from context_agent.retrieval.loaders.zipped_xml import Package, opened_package, table, table_title
+from context_agent.retrieval.loaders.zipped_xml import Package, opened_package, package_document, table, table_title
 from context_agent.types import Document
 
 CELL_SIZE = 16
@@ -54,7 +54,8 @@ def read_xlsx(reading: Reading) -> Iterator[Document]:
     with opened_package(reading) as package:
         text = package.joined(_sheets(package, reading.options))
         properties = package.properties()
-    yield document(reading, text, str(properties.pop("title", "")) or table_title(text), properties)
+    title = str(properties.pop("title", "")) or table_title(text)
+    yield package_document(reading, text, title, properties)
 
 
 def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:

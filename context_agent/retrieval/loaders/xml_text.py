@@ -16,8 +16,10 @@ from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.headings import LONGEST_HEADING, MOST_CAPTIONS, shortened
 from context_agent.retrieval.loaders.html_tags import unescaped
 from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.outlines import nested
 from context_agent.retrieval.loaders.reading import (
     LeftOutError,
     Reading,
@@ -29,7 +31,7 @@ from context_agent.retrieval.loaders.reading import (
 )
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, xml_events
-from context_agent.types import Document, Section
+from context_agent.types import Caption, Document, Section
 
 MAX_PARTS = 20_000
 """The most sections of a file. The text of further sections is chunked like any text."""
@@ -42,6 +44,8 @@ _DRAWING_WORDS = frozenset({"desc", "foreignObject", "text", "title"})
 _SPACE = "xml:space"
 _VERBATIM = frozenset({"codeblock", "literallayout", "programlisting", "screen", "synopsis"})
 """The elements of DocBook and DITA whose line breaks stay."""
+_NAMES = frozenset({"id", "key", "name", "title"})
+"""The elements that name the element around them."""
 _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
 _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
 """Marks of HTML inside the text of an element, as in feeds and exported notes."""
@@ -105,13 +109,23 @@ def _elements(reading: Reading, name: str) -> Iterator[Document]:
     text = "\n".join(lines.done)
     if data and not text.strip():
         raise DataError("the file's XML contains no text")
-    yield document(reading, text, lines.title or name, sections=tuple(lines.sections[:MAX_PARTS]))
+    sections, captions = tuple(lines.sections[:MAX_PARTS]), nested(lines.captions)
+    yield document(reading, text, lines.title or name, sections=sections, captions=captions)
 
 
 def _named(reference: re.Match[str]) -> str:
     """Return the character that HTML names so. Feeds use its names, which XML does not know."""
     is_markup = reference[1] in {"amp", "apos", "gt", "lt", "quot"}
     return reference[0] if is_markup else html5.get(f"{reference[1]};", reference[0])
+
+
+@dataclass(slots=True)
+class _Element:
+    """An element that is open: where it begins in the text, its name, and whether it has elements inside."""
+
+    start: int
+    name: str
+    has_elements: bool = False
 
 
 @dataclass(slots=True)
@@ -123,6 +137,9 @@ class _Lines:
     title: str = ""
     """The first title that is not that of an entry."""
     sections: list[Section] = field(default_factory=list)
+    captions: list[Caption] = field(default_factory=list)
+    """What the elements with elements inside them are called."""
+    _elements: list[_Element] = field(default_factory=list)
     _title_name: str = ""
     """The name of the elements that are titles, by the root of the file."""
     _part: tuple[int, str] = (0, "")
@@ -132,6 +149,8 @@ class _Lines:
     _verbatim: bool = False
     """True if the lines of the element's text stay."""
     _line: list[str] = field(default_factory=list)
+    _last_text: str = ""
+    """The text of the last line, without its label."""
     _label: str = ""
     _inline: list[bool] = field(default_factory=list)
     _has_text: list[bool] = field(default_factory=lambda: [False])
@@ -149,6 +168,7 @@ class _Lines:
                 if not inline:
                     self._end_line("")
                     self._label = _label(event.name, event.attributes)
+                    self._begin(self._label)
                     self._verbatim = event.attributes.get(_SPACE) == "preserve" or event.name in _VERBATIM
                     if event.name in _ENTRIES and not self._parts:
                         self._part = (self._size, "")
@@ -160,9 +180,25 @@ class _Lines:
                 self._parts -= event.name in _ENTRIES
                 if not self._inline.pop():
                     self._end_line(event.name)
+                    self._end(event.name)
                     start, title = self._part
                     if event.name in _ENTRIES and not self._parts and title:
                         self.sections.append(Section(start, self._size - 1, one_line(storable(title))))
+
+    def _begin(self, label: str) -> None:
+        """Open an element. The root is called like the file, so it has no name of its own."""
+        for outer in self._elements[-1:]:
+            outer.has_elements = True
+        self._elements.append(_Element(self._size, label if self._elements else ""))
+
+    def _end(self, name: str) -> None:
+        """Close an element. If it is a name, it names the element around it."""
+        element = self._elements.pop()
+        if not element.has_elements:
+            if name in _NAMES and self._last_text and self._elements and len(self._elements[-1].name) < LONGEST_HEADING:
+                self._elements[-1].name += f" {self._last_text[:LONGEST_HEADING]}"
+        elif element.name and len(self.captions) < MOST_CAPTIONS and self._size > element.start:
+            self.captions.append(Caption(element.start, self._size - 1, shortened(element.name, LONGEST_HEADING)))
 
     def _end_line(self, name: str) -> None:
         text = "".join(self._line)
@@ -178,6 +214,7 @@ class _Lines:
             self._size += len(self.done[-1]) + 1
             if self._size > self.most:
                 raise DataError(f"the text has more than {self.most:,} characters. Split the file.")
+        self._last_text = text
         if name == self._title_name and self._parts:
             self._part = (self._part[0], self._part[1] or text)
         elif name == self._title_name:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import islice, pairwise
 
 from context_agent.retrieval.loaders.content_lines import MAX_ENTRIES, MAX_LABEL
+from context_agent.retrieval.loaders.headings import Heading
 from context_agent.retrieval.loaders.json_outline import LEAST_VALUE, MAX_KEYS
 from context_agent.retrieval.loaders.reading import one_line, storable
 from context_agent.types import Section
 
+MIN_BORDERS = 3
+"""The number of borders of a file with one document and a mark at its beginning."""
 _LINE = re.compile(
     r"""^(?P<indent>\ *+)(?:(?P<item>-)(?=[\ \n])|(?P<key>[^\s:\#"'-][^:\n]{0,199}|"[^"\n]{1,200}"|'[^'\n]{1,200}')
     :(?P<rest>(?=\s)[^\n]*+)|(?=[^\s\#]))""",
@@ -17,6 +22,23 @@ _LINE = re.compile(
 """A line that is not empty and no comment: an item of a list, a key with its value, or another line."""
 _BELOW = ("", "|", ">", "&", "!")
 """How the line of a key goes on if the value begins below it: with nothing, a block, an anchor or a tag."""
+
+_NAMED = re.compile(r"^ {0,2}(?:kind|name|namespace|title|id):[ \t]++([^\s#][^\n#]{0,99})", re.MULTILINE)
+"""A line that names a document of several in a file."""
+_DOCUMENT = re.compile(r"^---(?:[ \t][^\n]*+)?$", re.MULTILINE)
+NAMED_WITHIN = 1_000
+"""The number of characters at the beginning of a document in which its names are searched."""
+
+
+def yaml_documents(text: str) -> Iterator[Heading]:
+    """Yield the names of the documents of a file that has several, such as manifests."""
+    borders = [0, *(found.end() for found in islice(_DOCUMENT.finditer(text), MAX_ENTRIES)), len(text)]
+    if len(borders) > MIN_BORDERS:
+        for start, end in pairwise(borders):
+            names = (found[1].strip("\"' ") for found in _NAMED.finditer(text, start, min(end, start + NAMED_WITHIN)))
+            words = " ".join(dict.fromkeys(names))
+            first = start + len(text[start : start + NAMED_WITHIN]) - len(text[start : start + NAMED_WITHIN].lstrip())
+            yield Heading(first, 0, words)
 
 
 def yaml_sections(text: str, name: str) -> tuple[Section, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import BinaryIO, NamedTuple
@@ -19,11 +19,22 @@ from urllib.parse import unquote
 from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
-from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, meaningful_title, named, one_line, storable
+from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, unix_lines
+from context_agent.retrieval.loaders.headings import marked_headings
+from context_agent.retrieval.loaders.outlines import Lines, text_captions
+from context_agent.retrieval.loaders.reading import (
+    LARGEST_FIELD,
+    Reading,
+    document,
+    meaningful_title,
+    named,
+    one_line,
+    placed_title,
+    storable,
+)
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
-from context_agent.types import MetadataValue
+from context_agent.types import Document, MetadataValue
 
 MOST_MEMBERS = 10_000
 """The most members of an archive."""
@@ -206,6 +217,13 @@ def table(rows: Iterable[Iterable[str]]) -> str:
     """Return a line for each nonempty row, with ` | ` between its cells."""
     lines = (" | ".join(" ".join(cell.split()) for cell in row).rstrip("| ") for row in rows)
     return "\n".join(line for line in lines if line)
+
+
+def package_document(reading: Reading, text: str, title: str, metadata: Mapping[str, MetadataValue]) -> Document:
+    """Return the document of a package. Its headings and the headers of its tables become captions."""
+    text = storable(unix_lines(text))
+    captions = text_captions(text, Lines.LIST, headings=marked_headings(text, "page"), title=title)
+    return document(reading, text, placed_title(reading, title), metadata, captions=captions)
 
 
 def first_heading(text: str) -> str:

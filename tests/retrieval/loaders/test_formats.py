@@ -15,7 +15,7 @@ import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, zipped_xml
 from context_agent.retrieval.loaders.mail import DEEPEST_PART
-from context_agent.types import Document
+from context_agent.types import Caption, Document
 
 pytest.importorskip("docx")
 pytest.importorskip("pptx")
@@ -164,7 +164,11 @@ def test_a_row_above_the_first_table_of_a_workbook_is_its_title(
 
 def test_a_book_gives_its_chapters_in_reading_order(tmp_path: Path) -> None:
     assert only(book(tmp_path / "a.epub")) == Document(
-        "a.epub", "# One\n\nFirst.\n\n# Two\n\nSecond.", "The Weir", {"creator": "Ada", "path": "a.epub"}
+        "a.epub",
+        "# One\n\nFirst.\n\n# Two\n\nSecond.",
+        "The Weir",
+        {"creator": "Ada", "path": "a.epub"},
+        captions=(Caption(0, 15, "One"), Caption(15, 29, "Two")),
     )
 
 

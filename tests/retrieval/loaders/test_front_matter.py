@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.types import Document
+from context_agent.types import Caption, Document
 from tests.support.loaded import drawn, only, said
 
 
@@ -29,6 +29,7 @@ def test_front_matter_becomes_metadata_and_leaves_the_text(tmp_path: Path) -> No
             "people": '["Ada", "Bo"]',
             "path": "note.md",
         },
+        captions=(Caption(0, 39, "Heading"),),
     )
 
 
