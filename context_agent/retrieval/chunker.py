@@ -53,7 +53,7 @@ def chunk_document(
     exception: a section that fits in a chunk is not divided at the sections inside it.
 
     If there are several chunks, the title of each has the captions of the parts that it begins in, or that all of it
-    belongs to.
+    belongs to. If most of it is in a later part, that part is named, too.
 
     Args:
         document: The document.
@@ -115,7 +115,25 @@ class _Captions:
         while len(names) > 1 and sum(map(len, names)) > LONGEST_CAPTION:
             del names[len(names) // 2]
         said = " > ".join(names)[:LONGEST_CAPTION]
+        following = [name for name in self._longer_part(span) if not any(_says(it, name) for it in (title, said))]
+        said = "; ".join(filter(None, (said, " > ".join(following)[:LONGEST_CAPTION])))
         return f"{title}{' > ' if is_inner else ': '}{said}" if title and said else title or said
+
+    def _longer_part(self, span: Span) -> list[str]:
+        """Return the names of the part that most of a chunk is in, if the chunk begins in the end of another part."""
+        first_end = self._open[-1].end if self._open else span.start
+        longest, names, end = first_end - span.start, list[str](), 0
+        for at in range(self._read, len(self._captions)):
+            caption = self._captions[at]
+            if caption.start >= span.end:
+                break
+            length = min(caption.end, span.end) - caption.start
+            if caption.start < end:
+                if 2 * length > span.end - span.start:
+                    names.append(caption.text)
+            elif caption.start >= first_end and length > longest:
+                longest, names, end = length, [caption.text], caption.end
+        return names
 
     def _close(self, position: int) -> None:
         while self._open and self._open[-1].end <= position:

@@ -138,6 +138,20 @@ def test_a_chunk_has_captions_only_if_its_own_text_may_lack_them() -> None:
     ]
 
 
+def test_the_part_that_most_of_a_chunk_is_in_is_named() -> None:
+    names = ("upper", "lower")
+    text = "".join(f"{name}. " + f"{name[0]} is. " * 30 for name in names)
+    ends = (text.index("lower"), len(text))
+    captions = (Caption(0, len(text), "gates"), Caption(0, ends[0], "upper"), Caption(ends[0], ends[1], "lower"))
+    chunks = chunk_document(Document("d", text, captions=captions), size=50, counter=CharCounter())
+    (crossing,) = (chunk for chunk in chunks if chunk.start < ends[0] < chunk.end)
+    assert ends[0] - crossing.start < crossing.end - ends[0]
+    assert crossing.title == "gates > upper; lower"
+    late = (Caption(3, len(text), "gates"), Caption(5, ends[0], "upper"))
+    first, *_ = chunk_document(Document("d", text, "Weir", captions=late), size=50, counter=CharCounter())
+    assert first.title == "Weir: gates > upper"
+
+
 def test_a_caption_that_the_title_or_another_caption_says_is_not_repeated() -> None:
     text = "word " * 100
     names = ("weir", "Weir", "upper gate", "gate", "eir")
