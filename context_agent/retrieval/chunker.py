@@ -53,7 +53,7 @@ def chunk_document(
     exception: a section that fits in a chunk is not divided at the sections inside it.
 
     If there are several chunks, the title of each has the captions of the parts that it begins in, or that all of it
-    belongs to. If most of it is in a later part, that part is named, too.
+    belongs to. If more than half of it is in a later part, that part is named, too.
 
     Args:
         document: The document.
@@ -108,32 +108,30 @@ class _Captions:
         self._close(span.start)
         # The text of the chunk has the name of a part that begins with it and ends inside of it.
         names: list[str] = []
+        end = span.end
         for caption in self._open:
             is_around = caption.start < span.start or caption.end >= span.end
             if is_around and not any(_says(said, caption.text) for said in (title, *names)):
                 names.append(caption.text)
+                end = caption.end
         while len(names) > 1 and sum(map(len, names)) > LONGEST_CAPTION:
             del names[len(names) // 2]
         said = " > ".join(names)[:LONGEST_CAPTION]
-        following = [name for name in self._longer_part(span) if not any(_says(it, name) for it in (title, said))]
-        said = "; ".join(filter(None, (said, " > ".join(following)[:LONGEST_CAPTION])))
+        for caption in self._main_parts(span):
+            if not any(_says(it, caption.text) for it in (title, said)):
+                said = f"{said}{' > ' if caption.start < end else '; '}{caption.text}" if said else caption.text
+                end = caption.end
+        said = said[: 2 * LONGEST_CAPTION]
         return f"{title}{' > ' if is_inner else ': '}{said}" if title and said else title or said
 
-    def _longer_part(self, span: Span) -> list[str]:
-        """Return the names of the part that most of a chunk is in, if the chunk begins in the end of another part."""
-        first_end = self._open[-1].end if self._open else span.start
-        longest, names, end = first_end - span.start, list[str](), 0
+    def _main_parts(self, span: Span) -> Iterator[Caption]:
+        """Yield the captions of the parts that begin inside a chunk and that more than half of it is in."""
         for at in range(self._read, len(self._captions)):
             caption = self._captions[at]
             if caption.start >= span.end:
                 break
-            length = min(caption.end, span.end) - caption.start
-            if caption.start < end:
-                if 2 * length > span.end - span.start:
-                    names.append(caption.text)
-            elif caption.start >= first_end and length > longest:
-                longest, names, end = length, [caption.text], caption.end
-        return names
+            if 2 * (min(caption.end, span.end) - caption.start) > span.end - span.start:
+                yield caption
 
     def _close(self, position: int) -> None:
         while self._open and self._open[-1].end <= position:

@@ -138,11 +138,11 @@ def marked_headings(text: str, markup: str, *, known: Collection[str] | None = N
         elif parts.get("title"):
             # A rule below several lines is none of a title, and rows of a table have rules, too.
             if not found.start() or text.endswith("\n\n", 0, found.start()):
-                yield Heading(found.start(), 1 if parts["rule"][0] == "=" else 2, _plain_words(parts["title"]))
+                yield Heading(found.start(), 1 if parts["rule"][0] == "=" else 2, plain_words(parts["title"]))
         else:
             start = found.start() + len(found[0]) - len(found[0].lstrip())
             level = int(parts.get("depth") or 0) or len(parts["marks"])
-            yield Heading(start, level, _plain_words((parts.get("tagged") or parts["words"]).strip().rstrip("#")))
+            yield Heading(start, level, plain_words((parts.get("tagged") or parts["words"]).strip().rstrip("#")))
 
 
 def underlined_headings(text: str) -> Iterator[Heading]:
@@ -155,7 +155,7 @@ def underlined_headings(text: str) -> Iterator[Heading]:
         kind = (found["over"] is not None, found["mark"])
         if kind not in kinds:
             kinds.append(kind)
-        yield Heading(found.start(), kinds.index(kind) + 1, _plain_words(_RST_ROLE.sub("", title)))
+        yield Heading(found.start(), kinds.index(kind) + 1, plain_words(_RST_ROLE.sub("", title)))
 
 
 def plain_headings(text: str) -> Iterator[Heading]:
@@ -189,6 +189,6 @@ def latex_headings(text: str, argument: Callable[[str], str]) -> Iterator[Headin
         yield Heading(start, _LATEX_LEVELS.index(found["name"]), argument(found["argument"][: 4 * LONGEST_HEADING]))
 
 
-def _plain_words(words: str) -> str:
+def plain_words(words: str) -> str:
     """Return the words of a heading without links and marks."""
     return _MARKS.sub("", _LINK.sub(r"\1", words)).strip()

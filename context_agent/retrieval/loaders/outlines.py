@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import chain, islice
 
-from context_agent.retrieval.loaders.headings import MOST_CAPTIONS, Heading, heading_captions, shortened
+from context_agent.retrieval.loaders.headings import MOST_CAPTIONS, Heading, heading_captions, plain_words, shortened
 from context_agent.types import Caption
 
 LONGEST_PARENT = 80
@@ -37,7 +37,7 @@ _REMARK = re.compile(r"(?<=[\s{:;])(?:#|//)\s.*+")
 """A remark at the end of a line."""
 LONGEST_READ = 400
 """The most characters of a line that are read for its name."""
-_ENDS = " \t\r:{([,-*+•|>\"'"
+_ENDS = " \t\r:={([,-*+•|>\"'"
 """The characters that the name of a parent loses at its ends."""
 _FENCES = ("```", "~~~")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -117,8 +117,13 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
             _, begin, name = opened.pop()
             yield Caption(begin, line.start(), name)
         own, begin, said, was_apart = before
+        if lines is Lines.LIST and own < indent and said and not (_ITEM.match(words) or is_apart):
+            # The line continues the item above it.
+            end = line.end()
+            continue
         if own < indent and len(opened) < MOST_PARENTS and _is_parent(said, lines, is_apart=was_apart and is_apart):
-            name = shortened(_REMARK.sub("", _ITEM.sub("", said[:LONGEST_READ])).strip(_ENDS), LONGEST_PARENT)
+            name = plain_words(_REMARK.sub("", _ITEM.sub("", said[:LONGEST_READ])))
+            name = shortened(name.strip(_ENDS), LONGEST_PARENT)
             opened += [(own, begin, name)] if name else []
         before, end = (indent, start, words, is_apart), line.end()
     yield from (Caption(begin, end, name) for _, begin, name in opened)

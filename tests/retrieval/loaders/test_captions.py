@@ -138,6 +138,16 @@ def test_a_chunk_has_captions_only_if_its_own_text_may_lack_them() -> None:
     ]
 
 
+def test_a_wrapped_item_of_a_list_names_nothing(tmp_path: Path) -> None:
+    wrapped = "".join(f"- **Gate {number}.** It opens\n  on Monday.\n" for number in range(9))
+    (tmp_path / "a.md").write_text(f"# Weir\n\n{wrapped}")
+    (document,) = load(tmp_path)
+    assert document.captions == ()
+    (tmp_path / "a.md").write_text(f"# Weir\n\n{wrapped}\n  - **North.** Upper.\n")
+    (document,) = load(tmp_path)
+    assert [caption.text for caption in document.captions] == ["Gate 8. It opens"]
+
+
 def test_the_part_that_most_of_a_chunk_is_in_is_named() -> None:
     names = ("upper", "lower")
     text = "".join(f"{name}. " + f"{name[0]} is. " * 30 for name in names)
