@@ -122,7 +122,8 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
             end = line.end()
             continue
         if own < indent and len(opened) < MOST_PARENTS and _is_parent(said, lines, is_apart=was_apart and is_apart):
-            name = plain_words(_REMARK.sub("", _ITEM.sub("", said[:LONGEST_READ])))
+            mark = _ITEM.match(said)
+            name = plain_words(_REMARK.sub("", said[mark.end() if mark else 0 : LONGEST_READ]))
             name = shortened(name.strip(_ENDS), LONGEST_PARENT)
             opened += [(own, begin, name)] if name else []
         before, end = (indent, start, words, is_apart), line.end()
