@@ -41,7 +41,7 @@ def test_a_large_value_is_a_chunk_that_is_titled_by_its_keys(tmp_path: Path) -> 
     chunks = chunk_document(document, size=330, counter=CharCounter())
     titles = [(chunk.title, chunk.text.partition("\n")[0]) for chunk in chunks if "closes at dusk" in chunk.text]
     assert titles == [
-        ("api.yaml: paths./gates/{id}.get", "get:"),
+        ("api.yaml: paths./gates/{id}.get > summary", "get:"),
         ("api.yaml: paths./gates/{id}.put", "put:"),
         ("api.yaml: tags", "tags:"),
         ("api.yaml: paths", "paths:"),
