@@ -28,6 +28,7 @@ MOST_LINES = 1_000_000
 MOST_PARENTS = 32
 """The most parts that a part is inside of."""
 _LINE = re.compile(r"^(?P<indent>[ \t│├└┬─]*+)(?P<words>\S[^\n]*+)", re.MULTILINE)
+_WHOLE_LINE = re.compile(r"[^\n]*+\n|[^\n]++")
 TAB = 4
 """The number of spaces that a tab counts as."""
 _COMMENTS = ("#", "//", "/*", "--", ";", ")", "]", "}", "</", '"""', "'''", "%")
@@ -151,7 +152,7 @@ def _tables(text: str) -> Iterator[Caption]:
     """Yield the captions of the tables whose cells have `|` between them: the title and the names of the columns."""
     start, rows, above = 0, list[str](), ""
     position = 0
-    for line in chain(text.splitlines(keepends=True), [""]):
+    for line in chain((found[0] for found in _WHOLE_LINE.finditer(text)), [""]):
         if line.count("|") >= LEAST_BARS and len(line) <= LONGEST_ROW:
             start = start if rows else position
             rows += [line] if len(rows) < LEAST_ROWS else []
