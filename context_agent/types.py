@@ -29,7 +29,8 @@ class Section:
 class Caption:
     """The name of a part of a document, such as the heading above it: characters [start, end), and what it says.
 
-    The part begins with its name. A chunk that begins inside the part gets the name in its title.
+    The part begins with its name. A chunk that begins inside the part, or that is mostly in it, gets the name in its
+    title.
     """
 
     start: int
@@ -76,7 +77,7 @@ class Chunk:
         start: Offset of the first character in the document's text.
         end: Offset behind the last character.
         tokens: Size of the text in tokens.
-        title: The title of the document, or of the section, with the captions of the chunk's beginning.
+        title: The title of the document or the section, with the captions of the parts that the chunk is in.
         metadata: The fields of the document.
     """
 

@@ -166,7 +166,7 @@ def _tables(text: str) -> Iterator[Caption]:
 
 def _header(row: str) -> str:
     """Return the names of the columns of a table. If a cell has no letter, the table has no header, and return ""."""
-    cells = [cell.strip(" \t*_`") for cell in row.strip().strip("|").split("|")]
+    cells = [plain_words(cell) for cell in row.strip().strip("|").split("|")]
     return ", ".join(filter(None, cells)) if all(not cell or _LETTER.search(cell) for cell in cells) else ""
 
 
