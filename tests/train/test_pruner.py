@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import Passage
 from context_agent.train.pruner import MAX_PAIRS, MIN_PASSAGES, OTHERS, LabeledPassage, _with_others, adapt, read_record
+from tests.support.growth import MOST_GROWTH, growth
 
 PREFIX = "the row of"
 
@@ -55,16 +55,24 @@ def lines(examples: Sequence[LabeledPassage]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def test_the_passages_of_other_tasks_are_found_at_once() -> None:
-    # Each step of 7,919 passages comes back to the same one, and almost all passages are of one task.
+def test_the_passages_of_other_tasks_are_found_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("context_agent.train.pruner.MAX_TRIES", 100)
+
+    def record(size: int) -> list[LabeledPassage]:
+        # Almost all passages are of one task.
+        texts = [f"{number}" for number in range(size)]
+        return [LabeledPassage(f"t{min(n, 12)}", Passage(text, 0, len(text)), True) for n, text in enumerate(texts)]
+
+    assert growth(_with_others, record, 1_000) < MOST_GROWTH
+
+
+def test_passages_of_other_tasks_are_found_in_records_of_any_size() -> None:
+    # Each step of 7,919 passages comes back to the same one.
     for size in (7_919, 30_000):
-        passages = [
-            LabeledPassage(f"t{min(number, 12)}", Passage(f"{number}", 0, len(f"{number}")), True)
-            for number in range(size)
-        ]
-        started = time.process_time()
-        examples = _with_others(passages)
-        assert time.process_time() - started < 5
+        texts = [f"{number}" for number in range(size)]
+        examples = _with_others(
+            [LabeledPassage(f"t{n % 40 // 30 * n}", Passage(text, 0, len(text)), True) for n, text in enumerate(texts)]
+        )
         assert abs(len(examples) - MAX_PAIRS) <= OTHERS or size < MAX_PAIRS
         assert sum(not example.is_needed for example in examples) > len(examples) // 5
 

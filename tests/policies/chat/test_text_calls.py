@@ -128,7 +128,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
-def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
+def test_ten_thousand_mutations_never_raise_and_take_no_quadratic_time() -> None:
     draw = random.Random(11)
     good = [
         f"<tool_call>{CALL}</tool_call>",
@@ -143,8 +143,9 @@ def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
         if draw.random() < 0.3:
             text = mutated(text or "x", draw)
         prose, calls, seconds = read_reply_text(text)
-        # Slow code is slow every time; a busy machine is slow only sometimes.
-        assert seconds < 0.05 or any(read_reply_text(text)[2] < 0.05 for _ in range(2)), text[:200]
+        # Quadratic time would be seconds, since the texts have runs of 20,000 characters. Slow code is slow every
+        # time; a busy machine is slow only sometimes.
+        assert seconds < 0.5 or any(read_reply_text(text)[2] < 0.5 for _ in range(2)), text[:200]
         assert isinstance(prose, str)
         for call in calls:
             assert isinstance(call.name, str)
@@ -156,16 +157,14 @@ def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
 def test_ten_thousand_mutations_of_native_calls_never_raise() -> None:
     draw = random.Random(12)
     arguments = '{"query": "comets", "limit": 3, "more": [1, {"deep": null}]}'
-    slowest = 0.0
     for _ in range(10_000):
         raw = mutated(arguments, draw)
         function = {"name": mutated("search_corpus", draw), "arguments": raw}
         event = {"choices": [{"message": {"content": None, "tool_calls": [{"function": function}]}}]}
         start = time.thread_time()
         (call,) = read_reply([event]).calls
-        slowest = max(slowest, time.thread_time() - start)
+        assert time.thread_time() - start < 0.5, raw[:200]
         assert isinstance(call.arguments, str | dict)
-    assert slowest < 0.05
 
 
 @pytest.mark.parametrize(

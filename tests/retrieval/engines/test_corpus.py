@@ -193,7 +193,7 @@ def test_a_timeout_is_an_error_that_names_the_option() -> None:
     start = time.perf_counter()
     with pytest.raises(CorpusError, match=r"did not answer within 0.05 s.*timeout="):
         corpus.search("film")
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 9
     release.set()
 
 
