@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import DataError, MissingExtraError
+from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.headings import heading_captions
+from context_agent.retrieval.loaders.pdf_headings import PrintedSizes, pdf_headings
 from context_agent.retrieval.loaders.reading import Reading, document, meaningful_title, named
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.types import Document
@@ -29,9 +32,10 @@ MOST_OPERATIONS = 1_000_000
 
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
-    """Yield the text of all pages, separated by blank lines and titled by the file's metadata.
+    """Yield the text of all pages, separated by blank lines. Its headings become captions.
 
-    Needs the extra `docs`.
+    The title is that of the file's metadata, or else the line in the largest letters of the first page. Needs the extra
+    `docs`.
     """
     packed = reading.stream.seek(0, io.SEEK_END)
     if packed > LARGEST_FILE:
@@ -42,35 +46,39 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
             raise DataError(f"the file has {count:,} pages, more than {MOST_PAGES:,}. Split it.")
         pages: list[str] = []
         size = 0
-        drawn = _Drawn(packed)
+        drawn, sizes = _Drawn(packed), PrintedSizes()
         for number in range(count):
-            pages.append(_page(reading, reader, number, drawn))
+            sizes.begin(number)
+            pages.append(_page(reading, reader, number, drawn, sizes))
             drawn.check()
             size += len(pages[-1])
             if size > reading.options.max_size:
                 raise DataError(reading.options.too_large("the text of the file"))
-        text = _without_hyphens("\n\n".join(page for page in pages if page))
-        if not text.strip():
+        pages = _without_hyphens(pages)
+        text = "\n\n".join(page for page in pages if page)
+        if not text:
             raise DataError(f"none of the {len(pages)} pages has text. If the file is a scan, run OCR on it first.")
-        title = _pdf_title(reader)
-    yield document(reading, text, title, {"pages": len(pages)})
+        title = _pdf_title(reader) or meaningful_title(sizes.title())
+        captions = heading_captions(pdf_headings(reader, pages, sizes), len(text), title=title)
+    yield document(reading, text, title, {"pages": len(pages)}, captions=captions)
 
 
-def _without_hyphens(text: str) -> str:
-    """Return the text with the words joined that are divided at the end of a line.
+def _without_hyphens(pages: list[str]) -> list[str]:
+    """Return the pages with the words joined that are divided at the end of a line.
 
     A word is joined only if it also occurs undivided, because its hyphen may belong to it.
     """
-    candidates = {(divided[1] + divided[2]).lower() for divided in _DIVIDED.finditer(text)}
+    candidates = {(divided[1] + divided[2]).lower() for page in pages for divided in _DIVIDED.finditer(page)}
     if not candidates:
-        return text
-    undivided = {word for found in _WORD.finditer(text) if (word := found[0].lower()) in candidates}
+        return pages
+    words = (found[0].lower() for page in pages for found in _WORD.finditer(page))
+    undivided = candidates.intersection(words)
 
     def joined(divided: re.Match[str]) -> str:
         word = divided[1] + divided[2]
         return word if word.lower() in undivided else divided[0]
 
-    return _DIVIDED.sub(joined, text)
+    return [_DIVIDED.sub(joined, page) for page in pages]
 
 
 @contextmanager
@@ -102,12 +110,12 @@ def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
     return reader, count
 
 
-def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> str:
+def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn, sizes: PrintedSizes) -> str:
     """Return the text of one page. A damaged page is reported and left out."""
     try:
         page = reader.pages[number]
         drawn.begin(page)
-        return page.extract_text(visitor_operand_before=drawn).strip()
+        return unix_lines(page.extract_text(visitor_operand_before=drawn, visitor_text=sizes).strip())
     except Exception as error:  # noqa: BLE001 - as above
         reason = str(error) if isinstance(error, DataError) else f"the page is damaged ({named(error)})"
         reading.skip(f"page {number + 1}: {reason}")

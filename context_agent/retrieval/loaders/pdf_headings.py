@@ -1,0 +1,174 @@
+"""The headings of a PDF file: its bookmarks, and its lines in larger letters.
+
+PDF 1.7 (ISO 32000-1:2008) defines bookmarks in section 12.3.3, and the size of letters in section 9.4.4.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from context_agent.retrieval.loaders.headings import LONGEST_HEADING, MOST_CAPTIONS, Heading, shortened
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
+
+LARGER = 1.12
+"""How many times larger than most letters those of a heading are. Headings of 11 points in a text of 10 are rare."""
+MOST_LARGE = 0.35
+"""The largest part of a text that headings make up. If there is more in larger letters, the letters vary otherwise."""
+MOST_RUNS = 200_000
+"""The most runs of letters of one size that are remembered."""
+LONGEST_RUN = 2 * LONGEST_HEADING
+"""The most characters of a run that are remembered."""
+_LEADERS = re.compile(r"\.{4}|(?:\. ){3}")
+"""Dots that lead to the number of a page, in a table of contents."""
+
+
+class _Run(NamedTuple):
+    """Letters of one size that follow each other: the number of their page, their size in points, and their text."""
+
+    page: int
+    size: float
+    text: str
+
+
+class PrintedSizes:
+    """A record of the letters on the pages of a file, with their sizes. pypdf calls it with each piece of text."""
+
+    def __init__(self) -> None:
+        self._page = 0
+        self._runs: list[_Run] = []
+        self._letters: Counter[float] = Counter()
+
+    def begin(self, page: int) -> None:
+        """Set the number of the page whose text follows."""
+        self._page = page
+
+    def __call__(self, text: str, matrix: Sequence[float], text_matrix: Sequence[float], _: Any, size: float) -> None:
+        """Record a piece of text. Its size is that of the font, scaled by both matrices."""
+        scale = math.hypot(text_matrix[2], text_matrix[3]) * math.hypot(matrix[2], matrix[3])
+        points = round(abs(size) * scale, 1)
+        self._letters[points] += len(text.strip())
+        last = self._runs[-1] if self._runs else None
+        if last and (last.page, last.size) == (self._page, points):
+            self._runs[-1] = last._replace(text=(last.text + text[:LONGEST_RUN])[: 4 * LONGEST_RUN])
+        elif text.strip() and len(self._runs) < MOST_RUNS:
+            self._runs.append(_Run(self._page, points, text[:LONGEST_RUN]))
+
+    def large_lines(self) -> Iterator[tuple[int, int, str]]:
+        """Yield the page, the level and the words of each line in larger letters. Level 1 has the largest letters."""
+        usual = max(self._letters, key=lambda size: self._letters[size], default=0.0)
+        large = sorted((size for size in self._letters if size > LARGER * usual), reverse=True)
+        if sum(self._letters[size] for size in large) > MOST_LARGE * self._letters.total():
+            return
+        levels = {size: level for level, size in enumerate(large, 1)}
+        for page, size, text in self._runs:
+            if size in levels:
+                lines = (line.strip() for line in text.splitlines())
+                yield from ((page, levels[size], line) for line in lines if _key(line) and not _LEADERS.search(line))
+
+    def title(self) -> str:
+        """Return the line in the largest letters of the first page, or "" if its letters have one size."""
+        lines = [(level, words) for page, level, words in self.large_lines() if page == 0]
+        first = min((level for level, _ in lines), default=0)
+        return shortened(" ".join(words for level, words in lines if level == first), LONGEST_HEADING)
+
+
+def pdf_headings(reader: PdfReader, pages: Sequence[str], sizes: PrintedSizes) -> list[Heading]:
+    """Return the headings of a text that consists of the pages, with a blank line between those that have text.
+
+    Bookmarks name the larger parts. Lines in larger letters that are no bookmarks name parts inside those.
+
+    Args:
+        reader: The file.
+        pages: The text of each page.
+        sizes: The sizes of the letters on the pages.
+    """
+    bookmarks = list(_placed(_bookmarks(reader), pages))
+    taken = {heading.start for heading in bookmarks}
+    deepest = max((heading.level for heading in bookmarks), default=0)
+    printed = (heading for heading in _placed(sizes.large_lines(), pages) if heading.start not in taken)
+    below = [heading._replace(level=deepest + heading.level) for heading in printed]
+    return sorted([*bookmarks, *below], key=lambda heading: heading.start)
+
+
+def _bookmarks(reader: PdfReader) -> Iterator[tuple[int, int, str]]:
+    """Yield the page, the level and the words of each bookmark. Leave out bookmarks that cannot be read."""
+    try:
+        opened: list[Iterator[Any]] = [iter(reader.outline)]
+    except Exception:  # noqa: BLE001 - a broken file makes pypdf raise nearly anything; bookmarks are no reason to fail
+        return
+    number = 0
+    while opened and number < MOST_CAPTIONS:
+        entry = next(opened[-1], None)
+        if entry is None:
+            opened.pop()
+        elif isinstance(entry, list):
+            opened.append(iter(entry))
+        else:
+            number += 1
+            try:
+                page, words = reader.get_destination_page_number(entry), str(entry.title or "")
+            except Exception:  # noqa: BLE001, S112 - as above
+                continue
+            if page is not None and page >= 0 and _key(words):
+                yield page, len(opened), words
+
+
+def _placed(named: Iterable[tuple[int, int, str]], pages: Sequence[str]) -> Iterator[Heading]:
+    """Yield headings with their places. A heading that its page does not have begins with the page."""
+    starts = [0, *accumulate(len(text) + 2 if text else 0 for text in pages)]
+    read: dict[int, _Lines] = {}
+    for page, level, words in named:
+        if page < len(pages) and pages[page]:
+            if page not in read:
+                read[page] = _Lines(pages[page])
+            offset, line = read[page].next(words)
+            yield Heading(starts[page] + offset, level, line)
+
+
+class _Lines:
+    """The lines of a page, by their letters. A heading may be printed in two lines."""
+
+    def __init__(self, page: str) -> None:
+        self._found: dict[str, list[tuple[int, str]]] = {}
+        self._read = 0
+        offset = 0
+        lines = []
+        for line in page.splitlines(keepends=True):
+            if _key(words := line.strip()[:LONGEST_RUN]):
+                lines.append((offset, words))
+            offset += len(line)
+        for place in lines:
+            self._found.setdefault(_key(place[1]), []).append(place)
+        pairs: dict[str, list[tuple[int, str]]] = {}
+        for (offset, words), (_, after) in pairwise(lines):
+            pairs.setdefault(_key(f"{words} {after}"), []).append((offset, f"{words} {after}"))
+        self._found = pairs | self._found
+
+    def next(self, words: str) -> tuple[int, str]:
+        """Return the offset and the words of the next line with these letters, or 0 and the words if there is none.
+
+        Headings come in the order of the text, so the second of two equal ones is further down.
+        """
+        places = self._found.get(_key(words), [])
+        at = bisect_left(places, (self._read, ""))
+        if at == len(places):
+            return 0, words
+        self._read = places[at][0] + 1
+        return places[at]
+
+
+def _key(words: str) -> str:
+    """Return the letters and digits of a heading, without the number that it begins with.
+
+    Bookmarks often leave out the number. A heading of digits alone keeps them.
+    """
+    key = "".join(char for char in words[:LONGEST_RUN].casefold() if char.isalnum())
+    return key.lstrip("0123456789") or key

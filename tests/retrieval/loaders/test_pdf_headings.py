@@ -1,0 +1,138 @@
+"""The headings of PDF files name the parts of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from context_agent.retrieval.chunker import chunk_document
+from context_agent.tokens import CharCounter
+from context_agent.types import Document
+from tests.support.growth import MOST_GROWTH, growth
+from tests.support.loaded import only
+
+pytest.importorskip("pypdf")
+
+from pypdf import PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+BODY = "The crane lifts what the harbor master lists, and the log of the day names each load."
+
+Bookmark = tuple[str, int, "list[Bookmark]"]
+
+
+def pdf(path: Path, *pages: Sequence[tuple[float, str]], bookmarks: list[Bookmark] = [], title: str = "") -> Path:  # noqa: B006
+    """Write a file whose pages have lines of a size each, and return its path."""
+    writer = PdfWriter()
+    font = DictionaryObject(
+        {NameObject(f"/{key}"): NameObject(f"/{value}") for key, value in FONT.items()},
+    )
+    fonts = DictionaryObject({NameObject("/F"): writer._add_object(font)})
+    for lines in pages:
+        page = writer.add_blank_page(600, 800)
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+        drawn = "".join(
+            f"BT /F {size} Tf 1 0 0 1 50 {750 - 30 * number} Tm ({words}) Tj ET\n"
+            for number, (size, words) in enumerate(lines)
+        )
+        stream = DecodedStreamObject()
+        stream.set_data(drawn.encode())
+        page[NameObject("/Contents")] = writer._add_object(stream)
+    add_bookmarks(writer, bookmarks, None)
+    if title:
+        writer.add_metadata({"/Title": title})
+    writer.write(path)
+    return path
+
+
+FONT = {"Type": "Font", "Subtype": "Type1", "BaseFont": "Helvetica"}
+
+
+def add_bookmarks(writer: PdfWriter, bookmarks: list[Bookmark], parent: object) -> None:
+    for words, page, inner in bookmarks:
+        item = writer.add_outline_item(title=words, page_number=page, parent=parent)  # type: ignore[arg-type]
+        add_bookmarks(writer, inner, item)
+
+
+def named(document: Document) -> list[tuple[str, str]]:
+    """Return the name of each part, and the line that the part begins with."""
+    return [(it.text, document.text[it.start : it.end].partition("\n")[0]) for it in document.captions]
+
+
+def body(lines: int = 4) -> list[tuple[float, str]]:
+    return [(10, BODY)] * lines
+
+
+def test_lines_in_larger_letters_are_headings(tmp_path: Path) -> None:
+    pages = [
+        [(24, "Harbor Handbook"), *body(), (16, "2 Cranes"), *body(), (13, "2.1 Loads"), *body()],
+        [*body(), (13, "2.2 Wind"), *body(), (16, "3 Tugs"), *body()],
+    ]
+    document = only(pdf(tmp_path / "h.pdf", *pages))
+    assert document.title == "Harbor Handbook"
+    assert named(document) == [(words, words) for words in ("2 Cranes", "2.1 Loads", "2.2 Wind", "3 Tugs")]
+    cranes, loads, wind, tugs = document.captions
+    assert (cranes.start, cranes.end) == (document.text.index("2 Cranes"), tugs.start)
+    assert (loads.end, wind.end) == (wind.start, tugs.start)
+    titles = [chunk.title for chunk in chunk_document(document, size=100, counter=CharCounter())]
+    assert "Harbor Handbook: 2 Cranes > 2.2 Wind" in titles
+
+
+def test_bookmarks_name_the_parts_and_take_the_number_from_the_page(tmp_path: Path) -> None:
+    pages = [[(10, "2 Cranes"), *body(), (10, "2.1 Loads"), *body()], [*body(), (12, "lift_load"), *body()], body()]
+    bookmarks: list[Bookmark] = [("Cranes", 0, [("Loads", 0, [])]), ("Index", 2, [])]
+    document = only(pdf(tmp_path / "h.pdf", *pages, bookmarks=bookmarks, title="Handbook"))
+    assert named(document) == [
+        ("2 Cranes", "2 Cranes"),
+        ("2.1 Loads", "2.1 Loads"),
+        ("lift_load", "lift_load"),
+        ("Index", BODY),
+    ]
+    assert [it.end for it in document.captions[:3]] == [document.captions[3].start] * 3
+
+
+def test_a_heading_of_two_lines_and_two_equal_headings_are_found(tmp_path: Path) -> None:
+    page = [(10, "Lifting in a"), (10, "strong wind"), *body(), (10, "Limits"), *body(), (10, "Limits"), *body()]
+    bookmarks: list[Bookmark] = [("Lifting in a strong wind", 0, [("Limits", 0, [])]), ("Limits", 0, [])]
+    document = only(pdf(tmp_path / "h.pdf", page, bookmarks=bookmarks))
+    text = document.text
+    assert [it.start for it in document.captions] == [0, text.index("Limits"), text.rindex("Limits")]
+    assert document.captions[0].text == "Lifting in a strong wind"
+
+
+def test_entries_of_a_table_of_contents_are_no_headings(tmp_path: Path) -> None:
+    page = [(14, "1 Cranes . . . . . 3"), (14, "2 Tugs........... 9"), *body(8), (14, "1 Cranes"), *body(8)]
+    assert [it.text for it in only(pdf(tmp_path / "h.pdf", page, title="T")).captions] == ["1 Cranes"]
+
+
+def test_letters_of_many_sizes_are_no_headings(tmp_path: Path) -> None:
+    page = [(10, BODY), (14, BODY[:60]), (10, BODY), (18, BODY[:70]), (12, BODY[:40])]
+    document = only(pdf(tmp_path / "poster.pdf", page))
+    assert (document.captions, document.title) == ((), "poster")
+
+
+@pytest.mark.parametrize("outline", ["cycle", "text", "no page"])
+def test_broken_bookmarks_are_left_out(tmp_path: Path, outline: str) -> None:
+    path = pdf(tmp_path / "h.pdf", body(), bookmarks=[("Cranes", 0, []), ("Tugs", 0, [])])
+    writer = PdfWriter(clone_from=path)
+    first = writer.root_object["/Outlines"]["/First"]  # type: ignore[index]
+    if outline == "cycle":
+        first[NameObject("/First")] = first.indirect_reference
+    elif outline == "text":
+        writer.root_object[NameObject("/Outlines")] = NameObject("/None")
+    else:
+        first[NameObject("/Dest")] = NameObject("/Nowhere")
+    writer.write(path)
+    document = only(path)
+    assert document.text.startswith(BODY)
+    assert {it.text for it in document.captions} <= {"Cranes", "Tugs"}
+
+
+def test_many_equal_headings_take_linear_time(tmp_path: Path) -> None:
+    def write(size: int) -> Path:
+        lines = [line for _ in range(size) for line in ((14.0, "Limits"), (10.0, BODY))]
+        return pdf(tmp_path / f"{size}.pdf", lines, bookmarks=[("Limits", 0, [])] * (size // 4))
+
+    assert growth(only, write, 400) < MOST_GROWTH
