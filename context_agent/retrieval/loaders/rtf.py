@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import decoded_as
-from context_agent.retrieval.loaders.reading import Reading, content, document
+from context_agent.retrieval.loaders.headings import heading_captions, marked_headings
+from context_agent.retrieval.loaders.reading import Reading, content, document, storable
 from context_agent.retrieval.loaders.sniffing import read_other_text
 from context_agent.types import Document
 
 MAX_DEPTH = 1_000
 """The most levels of nested groups."""
+DEEPEST_HEADING = 6
+"""The deepest level of a heading. The specification has nine, and the marks of a page have six."""
 MAX_FONTS = 1_000
 """The most fonts whose character set is remembered."""
 MAX_CODE_UNIT = 0xFFFF
@@ -72,7 +75,7 @@ _CHARACTER_SETS = {
 
 
 def read_rtf(reading: Reading) -> Iterator[Document]:
-    """Yield the text of a file, with the title that it states.
+    """Yield the text of a file, with the title that it states or else its first heading. Headings become captions.
 
     If the content is not rich text, yield it as plain text.
     """
@@ -82,7 +85,10 @@ def read_rtf(reading: Reading) -> Iterator[Document]:
         yield from read_other_text(reading)
         return
     parsed = _parsed(data)
-    yield document(reading, re.sub(r"\n{3,}", "\n\n", parsed.joined("text")).strip(), parsed.joined("title").strip())
+    text = storable(re.sub(r"\n{3,}", "\n\n", parsed.joined("text")).strip())
+    headings = list(marked_headings(text, "page"))
+    title = parsed.joined("title").strip() or next((heading.words for heading in headings), "")
+    yield document(reading, text, title, captions=heading_captions(headings, len(text), title=title))
 
 
 def _parsed(data: bytes) -> _Parser:
@@ -121,6 +127,7 @@ class _Group:
         replacements: The number of characters after `\u` that old readers show instead of the Unicode character.
         in_fonts: True inside the font table.
         deleted: True in text that an editor marked as deleted.
+        level: The level of the heading that the text is part of, from 1, or 0 if it is none.
     """
 
     target: str = "text"
@@ -128,6 +135,7 @@ class _Group:
     replacements: int = 1
     in_fonts: bool = False
     deleted: bool = False
+    level: int = 0
 
 
 @dataclass(slots=True)
@@ -140,6 +148,8 @@ class _Parser:
     _bytes: bytearray = field(default_factory=bytearray)
     _skipped: int = 0
     r"""The number of characters after `\u` that are still to be skipped."""
+    _in_heading: bool = False
+    """True if the line of text has its marks already."""
     _page: str = WESTERN
     _fonts: dict[int, str] = field(default_factory=dict)
     _font: int = 0
@@ -187,6 +197,10 @@ class _Parser:
             self._group = replace(self._group, encoding=None, deleted=False)
         elif word == "deleted":
             self._group = replace(self._group, deleted=number != 0)
+        elif word in {"pard", "outlinelevel"}:
+            # `pard` has no number.
+            level = 0 if number is None else number + 1
+            self._group = replace(self._group, level=level if 0 <= level <= DEEPEST_HEADING else 0)
         else:
             self._begin_group(word)
 
@@ -226,13 +240,23 @@ class _Parser:
             if encoding is None and self._group.target == "text":
                 encoding = self._fonts.get(self._default_font)
             text = decoded_as(data, encoding or self._page)
-            self._parts[self._group.target].append(data.decode(WESTERN, "replace") if text is None else text)
+            self._append(data.decode(WESTERN, "replace") if text is None else text)
 
     def _add(self, character: str, *, replaceable: bool = False) -> None:
         if replaceable and self._skipped and character not in "\n\t":
             self._skipped -= 1
         elif self._group.target and not self._group.deleted:
-            self._parts[self._group.target].append(character)
+            self._append(character)
+
+    def _append(self, text: str) -> None:
+        """Add text to its target. The first words of a heading get marks before them."""
+        if self._group.target == "text":
+            if text == "\n":
+                self._in_heading = False
+            elif self._group.level and not self._in_heading and text.strip():
+                self._parts["text"].append("#" * self._group.level + " ")
+                self._in_heading = True
+        self._parts[self._group.target].append(text)
 
     def _choose_font(self, word: str, number: int) -> None:
         if not self._group.in_fonts:

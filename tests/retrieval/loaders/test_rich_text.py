@@ -78,6 +78,19 @@ def test_text_with_the_wrong_name_is_read_as_it_is(tmp_path: Path) -> None:
     assert read(tmp_path, b"Just a text.").text == "Just a text."
 
 
+def test_headings_are_marked_and_name_the_parts(tmp_path: Path) -> None:
+    body = (
+        r"\pard\s1\outlinelevel0 Brasko {\b Weir}\par\pard Text.\par"
+        r"{\pard\outlinelevel1 Gates\par}\pard\outlinelevel9 Four gates.\par"
+    )
+    document = read(tmp_path, body)
+    assert document.text == "# Brasko Weir\nText.\n## Gates\nFour gates."
+    assert [it.text for it in document.captions] == ["Brasko Weir", "Gates"]
+    (tmp_path / "letter.rtf").write_text(r"{\rtf1 " + body + "}")
+    (untitled,) = load(tmp_path)
+    assert (untitled.title, [it.text for it in untitled.captions]) == ("Brasko Weir", ["Gates"])
+
+
 @pytest.mark.parametrize("body", [b"{\\rtf1 }", b"{\\rtf1" + b"{" * 2_000, b"{\\rtf1{\\pict 00ff}}"])
 def test_a_file_without_text_is_left_out_with_a_reason(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "letter.rtf").write_bytes(body)
