@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from context_agent.pruning.records import Value
@@ -37,15 +38,24 @@ class _Node:
     end: int = field(init=False)
     key: Value | None = None
     has_text: bool = False
-    children: list[_Node] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
+    children: Sequence[_Node] = ()
+    names: AbstractSet[str] = frozenset()
+
+    def add(self, child: _Node, name: str | None) -> None:
+        """Add a child. Most nodes have none, so the containers are made with the first one."""
+        self.children = self.children if isinstance(self.children, list) else []
+        self.children.append(child)
+        if name is not None:
+            self.names = self.names if isinstance(self.names, set) else set()
+            self.names.add(name)
 
     def value(self, parts: dict[Value, list[Value]]) -> Value:
         """Return the span of the node's value, and add its parts to a dictionary."""
         own = [child.value(parts) for child in self.children]
         start = self.children[0].first if own else self.start
         value = Value(start if self.key is None else self.first, start, self.end, self.key)
-        parts[value] = own
+        if own:
+            parts[value] = own
         return value
 
 
@@ -173,6 +183,8 @@ class _Reader:
     def _add(self, found: re.Match[str], start: int) -> bool:
         """Add the items and the key of a line. Return False if an outline cannot have them there."""
         column = found.end("indent")
+        if found["dashes"].count("-") > DEEPEST:
+            return False
         if not self._open:
             self._open.append(_Node(-1, start + column, start + column))
             self._documents.append(self._open[0])
@@ -192,9 +204,7 @@ class _Reader:
             is_mixed = bool(parent.children) and (parent.children[0].key is None) != (node.key is None)
             if parent.has_text or is_mixed or own_name in parent.names or len(self._open) > DEEPEST:
                 return False
-            parent.children.append(node)
-            if own_name is not None:
-                parent.names.add(own_name)
+            parent.add(node, own_name)
             self._open.append(node)
         self._open[-1].has_text = bool(found["value"]) and not found["value"].startswith("#")
         self.count += len(nodes)

@@ -329,12 +329,18 @@ class _Cutter:
         """
         if value.end - value.start > self._sizes.largest:
             return False
-        if not run.is_container(value):
-            is_long = value.end - value.start > self._sizes.target
-            return not (run.is_string(value) and (is_long or is_log(run.string(value))))
-        parts = run.parts(value)
-        is_list = sum(map(run.is_container, parts)) > 1 and not run.is_object(value)
-        return not is_list and all(self._is_record(run, part) for part in parts)
+        # Values may be nested more deeply than Python recurses.
+        pending = [value]
+        while pending:
+            part = pending.pop()
+            if run.is_container(part):
+                parts = run.parts(part)
+                if sum(map(run.is_container, parts)) > 1 and not run.is_object(part):
+                    return False
+                pending += parts
+            elif run.is_string(part) and (part.end - part.start > self._sizes.target or is_log(run.string(part))):
+                return False
+        return True
 
     def _opened(self, run: Run, value: Value, label: str, depth: int, *, keys_stay: bool = False) -> list[Passage]:
         """Return the passages inside a value."""

@@ -238,6 +238,25 @@ def test_the_vectors_of_a_long_text_are_not_in_memory_at_once() -> None:
     assert peak < 150_000_000
 
 
+@pytest.mark.parametrize("text", ["- " * 100_000, "- a\n" * 50_000, "".join(f"k{n}:\n" for n in range(30_000))])
+def test_an_outline_takes_bounded_memory(text: str) -> None:
+    cut("- a\n" * 1_000)
+    tracemalloc.start()
+    try:
+        cut(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 90 * len(text)
+
+
+@pytest.mark.parametrize("depth", [300, 450, 590])
+def test_a_short_result_that_is_nested_deeply_is_cut(depth: int) -> None:
+    text = '{"a":' + "[" * depth + "1" + "]" * depth + "}"
+    assert [passage.text for passage in cut(text)] == [text]
+    assert len(cut(text, as_json=True)) == 1
+
+
 @pytest.mark.parametrize("depth", [500, 5_000, 50_000])
 def test_what_is_nested_deeply_is_passed_through(depth: int) -> None:
     arguments: Any = 1
