@@ -11,8 +11,12 @@ other template, the system message explains the tools and the format, and result
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from types import FrameType
 from typing import Any
 
 from context_agent.errors import ConfigError
@@ -30,6 +34,8 @@ _PLACEHOLDER = "Zq7content{}7qZ"
 """Replaces content. It has only letters and digits, which no template's filter changes."""
 _PLACEHOLDERS = re.compile(r"Zq7content\d+7qZ")
 _CALL = ("<tool_call>", "</tool_call>")
+TEMPLATE_SECONDS = 5.0
+"""Processor time after which a chat template is stopped. A template may come from someone else, and may loop."""
 
 
 class TemplateRenderer(VocabularyRenderer):
@@ -44,7 +50,7 @@ class TemplateRenderer(VocabularyRenderer):
         name: The name of the tokenizer. By default, its own name is used.
 
     Raises:
-        ConfigError: If the tokenizer has no chat template, or if the template drops content.
+        ConfigError: If the tokenizer has no chat template, or if the template fails, takes too long or drops content.
     """
 
     name = "template"
@@ -64,10 +70,10 @@ class TemplateRenderer(VocabularyRenderer):
         self._has_system_role = self._accepts([{"role": "system", "content": "x"}, _message("user", 0)], 1)
         self._declares_tools = self._renders_tools()
         self._has_tool_role = self._declares_tools and self._accepts(self._conversation(2, tool_role=True), 4)
-        if not self._accepts(self._conversation(2), 4):
+        if problem := self._problem(self._conversation(2), 4):
             raise ConfigError(
-                "the chat template omits or reorders messages, so it cannot render an episode. Use a tokenizer whose "
-                "template keeps all messages in order."
+                f"the chat template {problem}, so it cannot render an episode. Use a tokenizer whose template keeps "
+                "all messages in order."
             )
 
     @cached_property
@@ -129,17 +135,26 @@ class TemplateRenderer(VocabularyRenderer):
         probe = [{"name": "probe", "description": "A probe.", "parameters": {"type": "object", "properties": {}}}]
         try:
             text = self._rendered(self._first("x"), probe)
+        except ConfigError:
+            raise
         except Exception:  # noqa: BLE001 - templates raise anything
             return False
         return _CALL[0] in text and '"arguments"' in text and "probe" in text
 
     def _accepts(self, messages: list[Message], contents: int) -> bool:
         """Return True if the template renders the content of each message once and in order."""
+        return not self._problem(messages, contents)
+
+    def _problem(self, messages: list[Message], contents: int) -> str:
+        """Return what the template does instead of rendering each message once and in order. "" if it does that."""
         try:
             text = self._rendered(messages)
-        except Exception:  # noqa: BLE001 - templates raise anything
-            return False
-        return [_PLACEHOLDER.format(number) for number in range(contents)] == _PLACEHOLDERS.findall(text)
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - templates raise anything
+            return f"fails ({type(error).__name__}: {str(error)[:200]})"
+        kept = [_PLACEHOLDER.format(number) for number in range(contents)] == _PLACEHOLDERS.findall(text)
+        return "" if kept else "omits or reorders messages"
 
     def _first(self, system: str) -> list[Message]:
         question = _PLACEHOLDER.format(0)
@@ -159,11 +174,12 @@ class TemplateRenderer(VocabularyRenderer):
 
     def _rendered(self, messages: list[Message], tools: Sequence[dict[str, Any]] | None = None) -> str:
         functions = [{"type": "function", "function": tool} for tool in tools or ()]
-        return str(
-            self._tokenizer.apply_chat_template(
-                messages, tools=functions or None, add_generation_prompt=True, tokenize=False, **self._options
+        with _limited_time():
+            return str(
+                self._tokenizer.apply_chat_template(
+                    messages, tools=functions or None, add_generation_prompt=True, tokenize=False, **self._options
+                )
             )
-        )
 
     def _parts(self, messages: list[Message], tools: Sequence[dict[str, Any]] | None = None) -> tuple[Ids, ...]:
         """Return the template's own text around the placeholders, as ids."""
@@ -176,3 +192,28 @@ class TemplateRenderer(VocabularyRenderer):
 
 def _message(role: str, number: int) -> Message:
     return {"role": role, "content": _PLACEHOLDER.format(number)}
+
+
+@contextmanager
+def _limited_time() -> Iterator[None]:
+    """Stop a template that runs for more than `TEMPLATE_SECONDS`, and raise `ConfigError`.
+
+    Jinja runs a template as Python code in this thread, so a trace function sees each line of it. Of other code it sees
+    the calls.
+    """
+    end = time.thread_time() + TEMPLATE_SECONDS
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if time.thread_time() > end:
+            raise ConfigError(
+                f"the chat template was stopped after {TEMPLATE_SECONDS:g} seconds, because it loops. Use a tokenizer "
+                "with another template."
+            )
+        return trace if frame.f_code.co_filename == "<template>" else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

@@ -6,6 +6,7 @@ Replies as lines of commands, in the lean profile.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from context_agent import Action, MemoryCorpus, RankedId, SearchAgent, ToolCall,
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default, lean
 from context_agent.policies.tokens import TokenPolicy
+from context_agent.policies.tokens import template as template_module
 from context_agent.policies.tokens.engines import FakeEngine
 from context_agent.policies.tokens.lines import LONGEST_REPLY, LinesRenderer
 from context_agent.policies.tokens.template import TemplateRenderer
@@ -172,6 +174,30 @@ def test_a_search_through_the_template(tokenizer: Any) -> None:
 def test_a_template_that_cannot_work_is_refused(tokenizer: Any, template: str | None) -> None:
     with pytest.raises(ConfigError, match="template"):
         renderer(tokenizer, template)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ messages[0].content + 1 }}", "TypeError"),
+        ("{{ raise_exception('no role fits') }}", "no role fits"),
+        ("{% for m in messages %}", "TemplateSyntaxError"),
+        ("{{ messages[0].content }}", "omits or reorders messages"),
+    ],
+)
+def test_the_error_about_a_template_says_what_the_template_does(tokenizer: Any, template: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        renderer(tokenizer, template)
+
+
+@pytest.mark.parametrize("inner", ["x", "", "{% if loop.previtem %}{{ messages | length }}{% endif %}"])
+def test_a_template_that_loops_is_stopped(tokenizer: Any, inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_module, "TEMPLATE_SECONDS", 0.2)
+    loops = [f"{{% for i{n} in range(100000) %}}" for n in range(4)]
+    trace = sys.gettrace()
+    with pytest.raises(ConfigError, match="loops"):
+        renderer(tokenizer, "".join(loops) + inner + "{% endfor %}" * 4)
+    assert sys.gettrace() is trace
 
 
 CHAT_ML = """{% for m in messages %}<|im_start|>{{ m.role }}
