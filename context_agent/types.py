@@ -50,6 +50,7 @@ class Document:
         sections: Parts that are chunked on their own, in order of their starts. A section comes before the sections
             inside it. Sections may nest but not overlap.
         captions: Names of parts, in order of their starts. They nest like sections, but chunks may cross their borders.
+        pages: Offsets at which the pages of a printed document begin, in ascending order.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Document:
     metadata: Metadata = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
     captions: tuple[Caption, ...] = ()
+    pages: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         # A row of a database has None if there is no title.
@@ -77,7 +79,8 @@ class Chunk:
         start: Offset of the first character in the document's text.
         end: Offset behind the last character.
         tokens: Size of the text in tokens.
-        title: The title of the document or the section, with the captions of the parts that the chunk is in.
+        title: The title of the document or the section, with the captions of the parts that the chunk is in, and the
+            pages that it is on.
         metadata: The fields of the document.
     """
 

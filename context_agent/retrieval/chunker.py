@@ -14,6 +14,7 @@ If the rules miss a sentence that begins with a lower-case letter, the break is 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -53,7 +54,8 @@ def chunk_document(
     exception: a section that fits in a chunk is not divided at the sections inside it.
 
     If there are several chunks, the title of each has the captions of the parts that it begins in, or that all of it
-    belongs to. If more than half of it is in a later part, that part is named, too.
+    belongs to. If more than half of it is in a later part, that part is named, too. The pages of the chunk follow in
+    parentheses.
 
     Args:
         document: The document.
@@ -79,12 +81,20 @@ def chunk_document(
         for span in _spans(document.text, part.start, part.end, size=size, overlap=overlap, counter=counter)
     ]
     captions = _Captions(document.captions if len(titled) > 1 else ())
-    return [
-        replace(
-            chunk_at(document, index, span), title=captions.title(span, part.title, is_inner=part.title != whole.title)
-        )
-        for index, (span, part) in enumerate(titled)
-    ]
+    pages = document.pages if len(titled) > 1 else ()
+    chunks: list[Chunk] = []
+    for index, (span, part) in enumerate(titled):
+        title = captions.title(span, part.title, is_inner=part.title != whole.title) + _on_pages(span, pages)
+        chunks.append(replace(chunk_at(document, index, span), title=title.lstrip()))
+    return chunks
+
+
+def _on_pages(span: Span, pages: Sequence[int]) -> str:
+    """Return the pages of a chunk in parentheses, with a space before them, or "" if there are no pages."""
+    first, last = (bisect_right(pages, position) for position in (span.start, span.end - 1))
+    if not first:
+        return ""
+    return f" (p. {first})" if first == last else f" (pp. {first}-{last})"
 
 
 class _Captions:

@@ -129,6 +129,8 @@ def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
             state.update(repr(document.sections).encode())
         if document.captions:
             state.update(repr(document.captions).encode())
+        if document.pages:
+            state.update(repr(document.pages).encode())
     return state.hexdigest()[:32]
 
 

@@ -42,6 +42,7 @@ def digest_of(document: Document, chunking: Chunking) -> str:
     content: list[Any] = [document.title, document.text, sorted(document.metadata.items())]
     content += [sorted(asdict(chunking).items()), *map(astuple, document.sections)]
     content += [["captions", *map(astuple, document.captions)]] if document.captions else []
+    content += [["pages", *document.pages]] if document.pages else []
     return blake2b(json.dumps(content, ensure_ascii=True).encode(), digest_size=6).hexdigest()
 
 
@@ -109,11 +110,12 @@ def chunks_to_store(
         revision: The revision that writes the records.
         position: The document's position in the run.
         resumable: The spans of records that an interrupted run stored. If they cover the document, and it has no
-            sections or captions, it is not chunked again.
+            sections, captions or pages, it is not chunked again.
     """
     document = replace(document, title=well_formed(document.title), text=well_formed(document.text))
     # The spans do not tell which section a chunk belongs to: such a document is cut again.
-    chunks = [] if document.sections or document.captions else _resumed_chunks(document, digest, resumable)
+    is_divided = document.sections or document.captions or document.pages
+    chunks = [] if is_divided else _resumed_chunks(document, digest, resumable)
     chunks = chunks or chunk_document(document, size=chunking.size, counter=counter, overlap=chunking.overlap)
     return [StoredChunk(record_id(part.id, digest), part, revision, position) for part in chunks]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import heading_captions
-from context_agent.retrieval.loaders.pdf_headings import PrintedSizes, pdf_headings
+from context_agent.retrieval.loaders.pdf_headings import PrintedSizes, page_starts, pdf_headings
 from context_agent.retrieval.loaders.reading import Reading, document, meaningful_title, named
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.types import Document
@@ -60,7 +60,8 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
             raise DataError(f"none of the {len(pages)} pages has text. If the file is a scan, run OCR on it first.")
         title = _pdf_title(reader) or meaningful_title(sizes.title())
         captions = heading_captions(pdf_headings(reader, pages, sizes), len(text), title=title)
-    yield document(reading, text, title, {"pages": len(pages)}, captions=captions)
+        starts = tuple(page_starts(pages)) if len(pages) > 1 else ()
+    yield document(reading, text, title, {"pages": len(pages)}, captions=captions, pages=starts)
 
 
 def _without_hyphens(pages: list[str]) -> list[str]:

@@ -98,6 +98,14 @@ def pdf_headings(reader: PdfReader, pages: Sequence[str], sizes: PrintedSizes) -
     return sorted([*bookmarks, *below], key=lambda heading: heading.start)
 
 
+def page_starts(pages: Sequence[str]) -> list[int]:
+    """Return the offset of each page in a text that consists of the pages, with a blank line between those with text.
+
+    A page without text begins where the next page begins.
+    """
+    return list(accumulate((len(page) + 2 if page else 0 for page in pages[:-1]), initial=0))
+
+
 def _bookmarks(reader: PdfReader) -> Iterator[tuple[int, int, str]]:
     """Yield the page, the level and the words of each bookmark. Leave out bookmarks that cannot be read."""
     try:
@@ -123,7 +131,7 @@ def _bookmarks(reader: PdfReader) -> Iterator[tuple[int, int, str]]:
 
 def _placed(named: Iterable[tuple[int, int, str]], pages: Sequence[str]) -> Iterator[Heading]:
     """Yield headings with their places. A heading that its page does not have begins with the page."""
-    starts = [0, *accumulate(len(text) + 2 if text else 0 for text in pages)]
+    starts = page_starts(pages)
     read: dict[int, _Lines] = {}
     for page, level, words in named:
         if page < len(pages) and pages[page]:

@@ -160,6 +160,7 @@ def document(
     sections: tuple[Section, ...] = (),
     *,
     captions: tuple[Caption, ...] = (),
+    pages: tuple[int, ...] = (),
 ) -> Document:
     """Return the document of a file, with its path in the source folder as metadata.
 
@@ -170,6 +171,7 @@ def document(
         metadata: Further metadata.
         sections: The sections of the text.
         captions: The names of its parts.
+        pages: The offsets of its pages.
 
     Raises:
         LeftOutError: If the text is empty.
@@ -186,6 +188,7 @@ def document(
         {**(metadata or {}), "path": storable(path)},
         sections,
         captions,
+        pages,
     )
 
 

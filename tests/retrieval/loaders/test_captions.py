@@ -177,10 +177,19 @@ def test_of_long_captions_the_outermost_and_the_innermost_stay() -> None:
     assert [name.partition(" ")[0] for name in last.title.split(" > ")] == ["0", "8"]
 
 
-def test_new_captions_replace_what_an_index_has_of_a_document() -> None:
+TEXT = "North\n\n" + "word " * 40
+
+
+@pytest.mark.parametrize(
+    ("named", "title"),
+    [
+        (Document("d", TEXT, "Weir", captions=(Caption(0, len(TEXT), "North"),)), "Weir: North"),
+        (Document("d", TEXT, "Weir", pages=(0, len(TEXT) - 90)), "Weir (p. 2)"),
+    ],
+)
+def test_new_captions_and_pages_replace_what_an_index_has_of_a_document(named: Document, title: str) -> None:
     chunking = Chunking(size=16, overlap=0, counter="chars")
-    plain = Document("d", "North\n\n" + "word " * 40, "Weir")
-    named = Document("d", plain.text, "Weir", captions=(Caption(0, len(plain.text), "North"),))
+    plain = Document("d", TEXT, "Weir")
     assert digest_of(plain, chunking) != digest_of(named, chunking)
     stored = chunks_to_store(
         named,
@@ -197,4 +206,4 @@ def test_new_captions_replace_what_an_index_has_of_a_document() -> None:
         resumable=spans,
     )  # fmt: skip
     assert [item.chunk.title for item in again] == [item.chunk.title for item in stored]
-    assert stored[-1].chunk.title == "Weir: North"
+    assert stored[-1].chunk.title == title

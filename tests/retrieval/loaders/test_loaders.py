@@ -128,7 +128,7 @@ def test_html_in_the_encoding_it_declares(tmp_path: Path) -> None:
 def test_pdf_gives_the_text_of_its_pages_and_its_title(tmp_path: Path) -> None:
     document = only(pdf(tmp_path / "paper.pdf", "First page.", "Second page.", title="The Paper"))
     assert document == Document(
-        "paper.pdf", "First page.\n\nSecond page.", "The Paper", {"path": "paper.pdf", "pages": 2}
+        "paper.pdf", "First page.\n\nSecond page.", "The Paper", {"path": "paper.pdf", "pages": 2}, pages=(0, 13)
     )
     assert only(pdf(tmp_path / "plain.pdf", "Text")).title == "plain"
 

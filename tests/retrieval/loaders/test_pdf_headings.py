@@ -77,7 +77,16 @@ def test_lines_in_larger_letters_are_headings(tmp_path: Path) -> None:
     assert (cranes.start, cranes.end) == (document.text.index("2 Cranes"), tugs.start)
     assert (loads.end, wind.end) == (wind.start, tugs.start)
     titles = [chunk.title for chunk in chunk_document(document, size=100, counter=CharCounter())]
-    assert "Harbor Handbook: 2 Cranes > 2.2 Wind" in titles
+    assert "Harbor Handbook: 2 Cranes > 2.2 Wind (p. 2)" in titles
+
+
+def test_chunks_name_their_pages(tmp_path: Path) -> None:
+    document = only(pdf(tmp_path / "h.pdf", body(1), [], body(1), body(1), title="Log"))
+    assert document.pages == (0, len(BODY) + 2, len(BODY) + 2, 2 * len(BODY) + 4)
+    titles = [chunk.title for chunk in chunk_document(document, size=45, counter=CharCounter())]
+    assert titles == ["Log (pp. 1-3)", "Log (p. 4)"]
+    assert [chunk.title for chunk in chunk_document(document, size=400, counter=CharCounter())] == ["Log"]
+    assert only(pdf(tmp_path / "h.pdf", body(1))).pages == ()
 
 
 def test_bookmarks_name_the_parts_and_take_the_number_from_the_page(tmp_path: Path) -> None:
