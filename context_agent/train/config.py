@@ -24,6 +24,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import profile as named_profile
+from context_agent.policies.tokens.model_files import MAX_RANK
 from context_agent.pruning.budget import RESERVE, RESERVES, WINDOW, Budget
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.swarm import MAX_BREADTH
@@ -110,7 +111,7 @@ class LoraConfig:
         first_layer: First layer with adapters. The backward pass does not compute anything below it.
     """
 
-    rank: PositiveInt = 32
+    rank: Annotated[int, Field(ge=1, le=MAX_RANK)] = 32
     alpha: PositiveFloat = 64.0
     modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     parameters: tuple[str, ...] = ()
@@ -121,6 +122,11 @@ class LoraConfig:
             raise ConfigError(
                 "model.lora.modules and model.lora.parameters name no layer, so nothing would be trained. Name layers, "
                 "or leave out [model.lora] to train all weights."
+            )
+        if not all((*self.modules, *self.parameters)):
+            raise ConfigError(
+                f"model.lora.modules = {list(self.modules)} and model.lora.parameters = {list(self.parameters)} have "
+                "an empty name. Remove it."
             )
 
 
@@ -249,6 +255,12 @@ class EpisodeConfig:
             raise ConfigError(
                 f"episodes.windows must be between {smallest} ({RESERVES} times the reserve) and episodes.window = "
                 f"{self.window}; got {list(self.windows)}"
+            )
+        largest = self.window * 3 // 4
+        if self.per_call > largest:
+            raise ConfigError(
+                f"episodes.per_call must be at most {largest}, three quarters of episodes.window = {self.window}; got "
+                f"{self.per_call}"
             )
         if self.searchers and not self.swarm:
             raise ConfigError(

@@ -87,6 +87,12 @@ def stored_trajectories(data: DataConfig) -> Iterator[Path]:
         yield from files
 
 
+def check_trajectories(data: DataConfig) -> None:
+    """Raise an error if the run file names no trajectories, or a folder without any. No file is opened."""
+    for _ in stored_trajectories(data):
+        pass
+
+
 def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, config: WorldConfig) -> Iterator[Trajectory]:
     """Yield the episodes of the experts, alternating between the environments."""
     world = make_environment(config)

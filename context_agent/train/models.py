@@ -67,6 +67,8 @@ def load_model(run: RunConfig) -> LoadedModel:
     """
     if run.threads:
         torch.set_num_threads(run.threads)
+    if run.model.adapter:
+        check_adapter(run.model.adapter)  # before the weights of the base model, which may take minutes
     tokenizer, renderer = load_renderer(run)
     random.seed(run.seed)
     torch.manual_seed(run.seed)
@@ -318,7 +320,6 @@ def _with_adapter(model: Any, folder: str) -> Any:
         from peft import PeftModel
     except ImportError:
         raise MissingExtraError("peft", "train") from None
-    check_adapter(folder)
     try:
         with without_renaming_warning():
             adapted = PeftModel.from_pretrained(model, folder, is_trainable=True)

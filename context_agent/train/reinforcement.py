@@ -14,6 +14,7 @@ from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.agents import build_agent, episode_profile
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import open_data
+from context_agent.train.lessons import check_trajectories
 from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.models import load_model
 from context_agent.train.rl.canary import Canary, canary_row, scorer_of
@@ -63,6 +64,16 @@ def train(
         stack.enter_context(explained_memory_errors("rl"))
         run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
         data = stack.enter_context(open_data(config.data, note))
+        # What can fail is opened before the weights, which may take minutes.
+        if config.rollouts.demonstrations:
+            check_trajectories(config.data)
+        judge = None
+        if config.judge.model:
+            from context_agent.train.experimental.judge.calibration_check import open_judge
+
+            judge = stack.enter_context(
+                open_judge(config.judge, run.out, data.questions, note, rank=run.rank, ranks=run.ranks)
+            )
         loaded = load_model(config)
         if config.loss.router_replay:
             routers(loaded.model)  # refuses a model without any
@@ -74,13 +85,6 @@ def train(
                 config, data.corpus, engine, loaded.renderer, temperature=temperature, searchers=subagents
             )
 
-        judge = None
-        if config.judge.model:
-            from context_agent.train.experimental.judge.calibration_check import open_judge
-
-            judge = stack.enter_context(
-                open_judge(config.judge, run.out, data.questions, note, rank=run.rank, ranks=run.ranks)
-            )
         evaluator = stack.enter_context(open_evaluator(run, data.dev, partial(open_agent, engine)))
         scorer = EpisodeScorer(
             data.corpus,

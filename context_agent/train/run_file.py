@@ -181,8 +181,8 @@ def _change_of(name: str, changes: Mapping[str, Any]) -> str | None:
 
 
 def _check_data(data: Mapping[str, Any], table: Any, prefix: str = "") -> None:
-    """Raise `_SettingError` if the data has a name that the table does not have, or a number that is not finite or
-    too large.
+    """Raise `_SettingError` if the data has a name that the table does not have, a number that is not finite or too
+    large, or an empty text for a setting that may be left out.
 
     Tables are checked at any depth.
     """
@@ -193,6 +193,8 @@ def _check_data(data: Mapping[str, Any], table: Any, prefix: str = "") -> None:
             what = f"table [{whole}]" if isinstance(value, Mapping) else f"key {name!r}"
             location = f" in [{prefix.rstrip('.')}]" if prefix and not isinstance(value, Mapping) else ""
             raise _SettingError(whole, f"unknown {what}{location}. {suggestion(name, hints)}")
+        if value == "" and type(None) in typing.get_args(hints[name]):
+            raise _SettingError(whole, f'{whole} must not be empty; got "". Give it a value, or leave it out.')
         inner = _table_in(hints[name])
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, float) and not math.isfinite(each):

@@ -15,7 +15,7 @@ from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.batches import order_by_length
 from context_agent.train.config import ADAPTER_LESSONS_RATE, Notify, OnUpdate, RunConfig, SftConfig
-from context_agent.train.lessons import demonstration_rows
+from context_agent.train.lessons import check_trajectories, demonstration_rows
 from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.models import load_model
 from context_agent.train.output_layer import only_positions
@@ -229,6 +229,8 @@ def train(
 def _train(session: TrainingRun) -> TrainingResult:
     run, note = session.config, session.note
     pass_rows = rows_per_pass(run.sft, session.ranks)
+    if session.newest is None and run.data.world is None:
+        check_trajectories(run.data)
     loaded = load_model(run)
     folder = prepare_rows(run, loaded.renderer, note, again=session.newest is None, main=session.main)
     note(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.policies.tokens.engines import SampleRequest
 from context_agent.testing import tiny_runs
+from context_agent.train.run_file import parse_run
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from context_agent.train import reinforcement, sft  # noqa: E402
 from context_agent.train.models import LoadedModel, load_frozen, load_model, load_renderer  # noqa: E402
 from context_agent.train.output_layer import Float32Head  # noqa: E402
 from context_agent.train.rl.samplers import local_engine, subagent_engine  # noqa: E402
@@ -27,6 +30,48 @@ LORA = {"lora": {"rank": 4}}
 def loaded(student: Path, **model: Any) -> LoadedModel:
     run = tiny_runs.rewards(student, student, model=model)
     return load_model(run)
+
+
+NOWHERE = "/nowhere/model"
+"""A model that cannot be loaded, so that an error about anything else came before the weights."""
+
+
+def test_adapters_that_are_missing_are_refused_before_the_weights_are_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no LoRA adapter"):
+        load_model(parse_run({"model": {"name": NOWHERE, "adapter": str(tmp_path)}, "data": {}}))
+
+
+def test_missing_demonstrations_are_refused_before_the_weights_are_loaded(tmp_path: Path) -> None:
+    run = parse_run(
+        {"out": str(tmp_path / "out"), "model": {"name": NOWHERE}, "data": {"trajectories": str(tmp_path / "none")}}
+    )
+    with pytest.raises(DataError, match="none contains no trajectory"):
+        sft.train(run)
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ({"rollouts": {"demonstrations": 1}}, "none contains no trajectory"),
+        ({"judge": {"model": "m", "max_calls": 1}, "rewards": {"judge": 1.0}}, "this judge is not calibrated"),
+    ],
+)
+def test_what_a_run_of_rewards_lacks_is_told_before_the_weights_are_loaded(
+    tables: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "d1.txt").write_text("Comets met the bridge.")
+    question = {"id": "q", "question": "What met the bridge?", "gold": ["d1.txt"]}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(question))
+    data = {
+        "questions": [str(tmp_path / "questions.jsonl")],
+        "documents": [str(tmp_path / "d1.txt")],
+        "embedder": "static",
+        "trajectories": str(tmp_path / "none"),
+    }
+    with pytest.raises(ContextAgentError, match=told):
+        reinforcement.train(
+            parse_run({"out": str(tmp_path / "out"), "model": {"name": NOWHERE}, "data": data, **tables})
+        )
 
 
 def share_changed(model: Any, dtype: Any) -> float:
