@@ -447,7 +447,8 @@ class BridgeActor:
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
         """Return the edits that restore the best pruned blocks and prune worse blocks instead.
 
-        If all of the best blocks are in view, return no edits.
+        The best blocks are the best one of each document in the ranking, and as many others as the ranking has
+        documents. If all of them are in view, return no edits.
         """
         if not self._effort.prune or RESTORE_TOOL not in view.tools:
             return ()
@@ -456,12 +457,9 @@ class BridgeActor:
         visible = {block.id: block.tokens for block in view.blocks}
         text_tokens = view.tokens - sum(visible.values())
         room = view.budget.hard - text_tokens - 2 * TURN_TOKENS - self._id_tokens() * (len(visible) // 2)
-        best: dict[str, ChunkCandidate] = {}
-        for candidate in self._by_score():
-            best.setdefault(candidate.document_id, candidate)
         restored: list[str] = []
         safe: set[str] = set()
-        for candidate in list(best.values())[: self._effort.ranking]:
+        for candidate in self._shown_last():
             restore = candidate.id in hidden
             size = hidden[candidate.id] + self._id_tokens() if restore else visible.get(candidate.id, 0)
             if size and size <= room:
@@ -472,6 +470,16 @@ class BridgeActor:
         needed = sum(hidden[chunk_id] + self._id_tokens() for chunk_id in restored) + 2 * TURN_TOKENS
         edits = self._prune(view, view.tokens + needed - view.budget.hard, 0, safe)
         return (*edits, ToolCall(RESTORE_TOOL, {"chunk_ids": restored}))
+
+    def _shown_last(self) -> list[ChunkCandidate]:
+        """Return the candidates that the final view should show: the best of each document first, then the others."""
+        order, count = self._by_score(), self._effort.ranking
+        best: dict[str, ChunkCandidate] = {}
+        for candidate in order:
+            best.setdefault(candidate.document_id, candidate)
+        documents = list(best.values())[:count]
+        shown = {candidate.id for candidate in documents}
+        return [*documents, *(candidate for candidate in order[:count] if candidate.id not in shown)]
 
     def ranking(self, view: View) -> tuple[RankedId, ...]:
         """Return the citable documents by score.

@@ -212,3 +212,30 @@ def test_an_exact_name_ranks_above_longer_names_with_the_same_words():
     documents.append(Document("exact", "The loop calls _make_self_pipe when it opens, before any callback.", "notes"))
     result = run(MemoryCorpus(documents, embedder=HashEmbedder()), "where is _make_self_pipe called?")
     assert result.documents[0].id == "exact"
+
+
+def test_the_best_passages_are_shown_even_if_they_are_of_one_document():
+    names = "Payment Login Upload Report Mail Cache Session Worker Queue Token".split()
+    around = " ".join(f"word{number}" for number in range(120))
+    places = {
+        place: [
+            f"The {name} Service in {place} replaced the {names[at - 1]} Service. Its timeout is {at}00. {around}"
+            for at, name in enumerate(names)
+        ]
+        for place in ("Staging", "Production")
+    }
+    actors = []
+
+    class Watched(BridgePolicy):
+        def open(self, *args, **options):
+            actors.append(super().open(*args, **options))
+            return actors[-1]
+
+    documents = [Document(place, "\n\n".join(texts)) for place, texts in places.items()]
+    corpus = MemoryCorpus(documents, embedder=HashEmbedder())
+    question = "Who wrote the service in Production that the Queue Service replaced?"
+    result = run(corpus, question, 12_288, Watched())
+    shown = {chunk.id for document in result.documents for chunk in document.chunks}
+    best = {candidate.id for candidate, _ in actors[0].ranked()[: Effort().ranking]}
+    assert any(event.edit.pruned for event in result.trajectories[0].events if isinstance(event, EditApplied))
+    assert best <= shown
