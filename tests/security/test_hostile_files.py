@@ -12,6 +12,7 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
+from context_agent.retrieval.loaders.json_outline import json_sections
 from context_agent.retrieval.loaders.mail import (
     DEEPEST_PART,
     LARGEST_HEADER,
@@ -31,6 +32,7 @@ from context_agent.testing.hostile_files import (
 )
 from context_agent.testing.loading import LoadingCost, loading_cost
 from context_agent.types import Document
+from tests.support.growth import MOST_GROWTH, growth
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -131,6 +133,14 @@ def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name
     small, large = hostile(name, size), hostile(name, 4 * size)
     bound = 8 * min(seconds(small) for _ in range(2)) + 0.2
     assert any(seconds(large) <= bound for _ in range(2))
+
+
+def test_a_long_key_around_many_values_of_json_is_not_copied_for_each() -> None:
+    def nested_below(size: int) -> str:
+        inner = ", ".join(f'"k{number}": ["{"x" * 400}"]' for number in range(size // 400))
+        return f'{{"{"k" * size}": {{{inner}}}}}'
+
+    assert growth(lambda text: json_sections(text, "a.json"), nested_below, 200_000) < MOST_GROWTH
 
 
 def test_what_a_file_yields_is_bounded_by_its_own_size(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def json_sections(text: str, name: str) -> tuple[Section, ...]:
         if token[3]:
             opened.append((start if key is not None else token.start(), key))
             if key is not None:
-                path.append(key)
+                path.append(key[:MAX_LABEL])
             key = None
         elif token[1] is None:
             begin, own = opened.pop()
