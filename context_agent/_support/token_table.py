@@ -6,9 +6,12 @@ conversations.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,14 @@ _PIECE = 65_536
 
 Otherwise a very long text would take a hundred times its size.
 """
+_OTHER = re.compile(r"[^\t\n\r -~]|\[(?:PAD|UNK|CLS|SEP|MASK)\]")
+"""A character outside printable ASCII, or a special token. The tokenizer reads a text with one of them as a whole."""
+_WORD = re.compile(r"[a-z0-9]++|[^\sa-z0-9]")
+"""A word of other texts, in lower case. The tokenizer reads each word alone."""
+_MAX_WORDS = 32_768
+"""The most words whose tokens are remembered. They take a few megabytes."""
+_LONGEST_WORD = 100
+"""The most characters of a word that is remembered. The tokenizer divides no longer one into tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class StaticWeights:
     values: NDArray[np.int8]
     scales: NDArray[np.float32]
     tokenizer: Tokenizer
+    _words: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def dimension(self) -> int:
@@ -63,12 +75,36 @@ class StaticWeights:
         return self.values.take(ids, axis=0) * self.scales.take(ids, axis=0)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text's tokens."""
+        """Return the ids of each text's tokens.
+
+        The tokens of words in printable ASCII are remembered, because most words of a text occur again.
+        """
         found: list[list[int]] = [[] for _ in texts]
         for start in range(0, len(texts), _BATCH):
-            for row, encoded in self._encoded(texts[start : start + _BATCH]):
-                found[start + row] += encoded
+            batch = texts[start : start + _BATCH]
+            others = [row for row, text in enumerate(batch) if len(text) > _PIECE or _OTHER.search(text)]
+            for number, encoded in self._encoded([batch[row] for row in others]) if others else ():
+                found[start + others[number]] += encoded
+            by_row = {row: _WORD.findall(batch[row].lower()) for row in {*range(len(batch))}.difference(others)}
+            tokens = self._tokens_of(set(chain.from_iterable(by_row.values())))
+            for row, words in by_row.items():
+                found[start + row] += chain.from_iterable(map(tokens.__getitem__, words))
         return found
+
+    def _tokens_of(self, words: AbstractSet[str]) -> dict[str, list[int]]:
+        """Return the ids of the tokens of each word in lower case."""
+        tokens = {word: known for word in words if (known := self._words.get(word)) is not None}
+        if missing := [word for word in words if word not in tokens]:
+            new: dict[str, list[int]] = {word: [] for word in missing}
+            encoding = self.tokenizer.encode(" ".join(missing), add_special_tokens=False)
+            for token, number in zip(encoding.ids, encoding.word_ids, strict=True):
+                if number is not None:
+                    new[missing[number]].append(token)
+            tokens |= new
+            if len(self._words) + len(new) > _MAX_WORDS:
+                self._words.clear()
+            self._words.update((word, ids) for word, ids in new.items() if len(word) <= _LONGEST_WORD)
+        return tokens
 
     def _encoded(self, texts: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
         """Yield the ids of the tokens of each piece of a text, with the text's row."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ def _computed(passages: Sequence[Passage]) -> list[TextPieces]:
     for parts in split:
         by_part = [next(ids) for _ in parts]
         # A piece of padding before each part, so that none is empty.
-        own = np.array([piece for part in by_part for piece in (0, *part)], dtype=np.uint16)
+        own = np.fromiter(chain.from_iterable((0, *part) for part in by_part), dtype=np.uint16)
         starts = np.cumsum([0, *(len(part) + 1 for part in by_part[:-1])])
         found.append(TextPieces(own, starts[1:], _vector_sum(own)))
     return found
@@ -114,7 +115,8 @@ def coverage(passages: Sequence[TextPieces], task: TextPieces) -> Coverage:
     # The first part of each passage is its label.
     n_parts = np.array([1 + len(passage.units) for passage in passages], dtype=np.int64)
     labels = np.cumsum(n_parts) - n_parts
-    parts = np.concatenate([np.r_[0, passage.units] for passage in passages]) + np.repeat(starts, n_parts)
+    label = np.zeros(1, dtype=np.int64)
+    parts = np.concatenate([it for passage in passages for it in (label, passage.units)]) + np.repeat(starts, n_parts)
     by_part = _part_maxima(similar, columns, parts)
     by_part = np.maximum(by_part, np.repeat(by_part[labels], n_parts, axis=0))
     by_passage = np.maximum.reduceat(by_part, labels, axis=0)

@@ -17,7 +17,7 @@ from context_agent.pruning.contents import Path, ResultText
 from context_agent.pruning.passages import Passage, cut, without
 from context_agent.pruning.stubs import brief_stub, full_stub
 from context_agent.pruning.terminal import has_escapes
-from context_agent.tokens import TokenCounter
+from context_agent.tokens import RepeatCounter, TokenCounter
 
 NUMBER_BYTES, ID_BYTES, DIGEST_BYTES, LIST_BYTES = 32, 96, 49, 88
 """Bytes of an integer, of a passage's id with its index, of a digest, and of a list with one item."""
@@ -193,7 +193,9 @@ class PrunedResults:
         return self._bytes + sum(getsizeof(table) + DIGEST_BYTES * len(table) for table in tables)
 
     def count_memory(self, records: Iterable[ResultRecord]) -> None:
-        """Count the bytes of these records again, because they may have changed."""
+        """Count the bytes of these records again, because they may have changed. The lines of texts are forgotten."""
+        if isinstance(self._counter, RepeatCounter):
+            self._counter.forget()
         for record in records:
             self._bytes += (size := record.memory) - record.counted
             record.counted = size

@@ -39,7 +39,7 @@ from context_agent.pruning.report import Confirm, Pruned, PruneReport, RemovedPa
 from context_agent.pruning.selection import FULL_STUBS, Candidate, StubCosts, copies, protected, refill, select
 from context_agent.pruning.stubs import RequestedIds, brief_stub, full_stub, id_ranges, looks_like_stub
 from context_agent.pruning.words import Scores
-from context_agent.tokens import HarmonyCounter, TokenCounter
+from context_agent.tokens import HarmonyCounter, RepeatCounter, TokenCounter
 
 MAX_STUB_SHARE = 0.25
 """The share of the limit above which the tokens of stubs and empty frames make the pruner write brief stubs."""
@@ -115,7 +115,9 @@ class ContextPruner:
         self._judge = _judge(strategy, effort, adapted)
         # The other strategies keep no more evidence with smaller passages.
         self._has_small_passages = strategy == "reader" and effort == "thorough"
-        self._results = PrunedResults(counter or HarmonyCounter())
+        if counter is None or type(counter) is HarmonyCounter:
+            counter = RepeatCounter()
+        self._results = PrunedResults(counter)
         self._used: float | None = None
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -69,7 +69,7 @@ class OwnWords:
     """
 
     def __init__(self, transcript: Transcript) -> None:
-        self._first: dict[object, int] = {}
+        self._first: dict[int | str, int] = {}
         room = OWN_CHARACTERS
         for message, content in reversed([*enumerate(transcript.contents)]):
             text, room = content.text[:room], room - len(content.text)
@@ -80,22 +80,20 @@ class OwnWords:
     def sources(self, candidates: Sequence[Candidate]) -> set[int]:
         """Return the rows of the passages with a phrase or a name that the user or the agent first used after them."""
         rows: set[int] = set()
-        by_name: dict[str, list[int]] = {}
+        by_name: dict[int | str, list[int]] = {}
+        known = self._first.keys()
         for row, candidate in enumerate(candidates):
             text, message = candidate.passage.text, candidate.source.message
-            if any(self._introduced(mark, message) for mark in self._shared(_quotes(text))):
+            if any(self._introduced(quote, message) for quote in known & _quotes(text)):
                 rows.add(row)
-            for name in self._shared(_names(text)):
-                by_name.setdefault(str(name), []).append(row)
+            for name in known & set(_NAME.findall(text)):
+                by_name.setdefault(name, []).append(row)
         for name, named in by_name.items():
             if len(named) <= MAX_NAMED_PASSAGES:
                 rows |= {row for row in named if self._introduced(name, candidates[row].source.message)}
         return rows
 
-    def _shared(self, marks: Iterable[object]) -> Iterator[object]:
-        return (mark for mark in marks if mark in self._first)
-
-    def _introduced(self, mark: object, message: int) -> bool:
+    def _introduced(self, mark: int | str, message: int) -> bool:
         """Return True if the first use of the mark by the user or the agent comes after that message."""
         return self._first[mark] > message
 
@@ -108,7 +106,7 @@ def _quotes(text: str) -> set[int]:
 
 def _names(text: str) -> set[str]:
     """Return the names and identifiers in a text."""
-    return {name for name in _NAME.findall(text) if _NAME_CHARACTER.search(name)}
+    return {*filter(_NAME_CHARACTER.search, _NAME.findall(text))}
 
 
 def protected(candidates: Sequence[Candidate], transcript: Transcript) -> dict[int, str]:
