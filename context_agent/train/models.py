@@ -96,6 +96,16 @@ def load_model(run: RunConfig) -> LoadedModel:
     return LoadedModel(model, tokenizer, renderer, lora_adapter(run.model, layers))
 
 
+def check_window(run: RunConfig, model: Any) -> None:
+    """Raise `ConfigError` if an episode's window is larger than the longest sequence that the model takes."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if positions is not None and run.episodes.window > positions:
+        raise ConfigError(
+            f"episodes.window = {run.episodes.window} is larger than the longest sequence of "
+            f"{run.model.name or 'the tiny model'}, which has {positions} tokens. Lower episodes.window."
+        )
+
+
 def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
     """Load a model that is not trained and that uses the prompt format of the run.
 

@@ -16,7 +16,7 @@ from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import open_data
 from context_agent.train.lessons import check_trajectories
 from context_agent.train.memory_errors import explained_memory_errors
-from context_agent.train.models import load_model
+from context_agent.train.models import check_window, load_model
 from context_agent.train.rl.canary import Canary, canary_row, scorer_of
 from context_agent.train.rl.demonstrations import open_demonstrations
 from context_agent.train.rl.episode_table import open_table
@@ -75,6 +75,7 @@ def train(
                 open_judge(config.judge, run.out, data.questions, note, rank=run.rank, ranks=run.ranks)
             )
         loaded = load_model(config)
+        check_window(config, loaded.model)
         if config.loss.router_replay:
             routers(loaded.model)  # refuses a model without any
         engine, weights = stack.enter_context(open_sampler(config, loaded))

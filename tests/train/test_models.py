@@ -74,6 +74,12 @@ def test_what_a_run_of_rewards_lacks_is_told_before_the_weights_are_loaded(
         )
 
 
+def test_a_window_that_the_model_cannot_read_is_refused_before_an_episode(student: Path, tmp_path: Path) -> None:
+    run = tiny_runs.rewards(student, tmp_path, episodes={"window": 4096})
+    with pytest.raises(ConfigError, match=r"episodes\.window = 4096 is larger .* has 1024 tokens"):
+        reinforcement.train(run)
+
+
 def share_changed(model: Any, dtype: Any) -> float:
     """The share of the weights that three updates of AdamW at 1e-5 change."""
     weights = [parameter.detach().clone() for parameter in model.to(dtype).parameters()]

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import PolicyError
+from context_agent.errors import DataError, PolicyError
 from context_agent.harness.profile import Profile
 from context_agent.policies.tokens.engines import Score, ScoringEngine
 from context_agent.policies.tokens.prompt import TokenRenderer
@@ -108,10 +108,19 @@ class Canary:
         Args:
             trainer: The trainer, which scores the row with its own weights.
             version: The version that was sent.
+
+        Raises:
+            DataError: If the trainer's own scores are not finite. Then the sampler is not the cause.
         """
         if version in self._expected:
             return
-        self._expected[version] = np.array(trainer.score(self._ids))
+        expected = np.array(trainer.score(self._ids))
+        if not np.isfinite(expected).all():
+            raise DataError(
+                f"with the weights of update {version}, the trainer's log-probabilities are not finite, so training "
+                "has diverged. Lower optimizer.learning_rate, and train in another folder."
+            )
+        self._expected[version] = expected
         if self._pending is None:
             self._pending = self._score(self._ids)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from context_agent.errors import PolicyError
+from context_agent.errors import DataError, PolicyError
 from context_agent.policies.tokens.engines import Score
 from context_agent.train.rl.canary import Canary
 
@@ -141,3 +141,14 @@ def test_one_version_is_scored_once_and_only_what_was_pushed_is_checked() -> Non
     assert canary.check() == {"sampler/canary_difference": 0.0}
     assert canary.check() == {}
     assert len(asked) == len(training.history) == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_diverged_are_not_blamed_on_the_sampler(value: float) -> None:
+    class Diverged:
+        def score(self, ids: Sequence[int]) -> list[float]:
+            return [-1.0, value]
+
+    canary = Canary([1, 2, 3], lambda ids: pytest.fail("the sampler is not asked"), bound=0.1, timeout=1.0)
+    with pytest.raises(DataError, match=r"weights of update 7, .* not finite.* Lower optimizer\.learning_rate"):
+        canary.pushed(Diverged(), "7")
