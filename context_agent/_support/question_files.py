@@ -41,6 +41,9 @@ _NAMES = {
     bool: "a boolean",
 }
 
+MAX_PROBLEMS = 1_000
+"""The number of invalid rows of a source that get an error of their own. A small file can have millions of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class JsonRow:
@@ -67,7 +70,7 @@ def load_questions(source: Source, *, problems: list[str] | None = None) -> list
 
     Args:
         source: A file (`.gz` or not), an open stream, or `-` for standard input.
-        problems: A list to which the errors of invalid rows are added. Without it the first such row raises an error.
+        problems: As in `load_rows`.
 
     Raises:
         DataError: If the source cannot be read. Without `problems`, also if a row is invalid or repeats an id.
@@ -83,20 +86,24 @@ def load_rows(
     Args:
         source: A file (`.gz` or not), an open stream, or `-` for standard input.
         read: A function that parses a value, given the value, its line number and its location.
-        problems: A list to which the errors of invalid rows are added. Without it the first such row raises an error.
+        problems: A list to which an error for each invalid row is added. After `MAX_PROBLEMS` of them, the others share
+            one text. Without it the first invalid row raises an error.
 
     Raises:
         DataError: If the source cannot be read. Without `problems`, also if a row is invalid or repeats an id.
     """
     rows: list[_Row] = []
     numbers: dict[str, int] = {}
+    invalid, others = 0, ""
     for line in read_rows(source):
         try:
             row = _checked(line, read, numbers)
         except DataError as error:
             if problems is None:
                 raise
-            problems.append(str(error))
+            invalid += 1
+            others = others or f"{line.location.rpartition(':')[0]}: another row is invalid"
+            problems.append(str(error) if invalid <= MAX_PROBLEMS else others)
         else:
             rows.append(row)
             numbers[row.id] = line.number

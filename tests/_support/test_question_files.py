@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from context_agent._support.question_files import load_questions
+from context_agent._support.question_files import MAX_PROBLEMS, load_questions
 from context_agent.errors import DataError
 from context_agent.types import Question
 
@@ -97,3 +97,11 @@ def test_bad_rows_can_be_collected_and_the_rest_read() -> None:
     questions = load_questions(io.StringIO(rows + '{"question": "d", "id": 2}\n'), problems=problems)
     assert [question.question for question in questions] == ["a", "d"]
     assert [text.split(":")[1] for text in problems] == ["2", "3", "4"]
+
+
+def test_millions_of_invalid_rows_are_counted_without_a_text_for_each() -> None:
+    problems: list[str] = []
+    assert load_questions(io.BytesIO(b"x\n" * 5_000), problems=problems) == []
+    assert len(problems) == 5_000
+    assert len(set(map(id, problems))) == MAX_PROBLEMS + 1
+    assert problems[-1] == "stream: another row is invalid"
