@@ -6,12 +6,13 @@ McpEngine("http://localhost:8000/mcp", "search_wiki")
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from context_agent._support.event_loops import BACKGROUND
 from context_agent._support.extras import extra
+from context_agent._support.http_body import LIMIT_VARIABLE, response_limit
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, CorpusError
 
@@ -25,6 +26,10 @@ LIMIT_NAMES = ("limit", "k", "top_k", "n", "size", "count", "num_results", "max_
 """The usual names of the argument for the number of passages."""
 LONGEST_CALL = 60.0
 """The time limit of a call of the tool, in seconds. It applies even if the caller would wait longer."""
+
+
+CONNECT_SECONDS = 30.0
+"""The time limit for connecting to a server with an address, and for sending a request, in seconds."""
 
 
 class McpEngine:
@@ -120,12 +125,62 @@ class _Session:
         try:
             with extra("mcp"):
                 from mcp import Client
-            async with Client(server, read_timeout_seconds=LONGEST_CALL) as client:
+            async with (
+                _bounded_transport(server) as transport,
+                Client(transport, read_timeout_seconds=LONGEST_CALL) as client,
+            ):
                 self._connected.set_result((client, search_tool((await client.list_tools()).tools, tool)))
                 await self._closing.wait()
         except Exception as error:  # noqa: BLE001 (raised to the callers; once connected, calls report what is wrong)
             if not self._connected.done():
                 self._connected.set_exception(error)
+
+
+@asynccontextmanager
+async def _bounded_transport(server: Any) -> AsyncIterator[Any]:
+    """Yield the server as `mcp.Client` takes it. If it is an address, its responses have a limit.
+
+    The SDK limits the events of a stream, but reads a response in JSON whatever its size is.
+    """
+    if not isinstance(server, str):
+        yield server
+        return
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    limit = response_limit()
+
+    class Bounded(httpx2.AsyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            received = 0
+            async for piece in self._stream:
+                received += len(piece)
+                if received > limit:
+                    raise httpx2.StreamError(
+                        f"the response is larger than {limit >> 20} MB. If the server is right, set {LIMIT_VARIABLE} "
+                        "to a larger number"
+                    )
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            return
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise httpx2.StreamError("the response is compressed, which was not requested")
+        response.stream = Bounded(response.stream)
+
+    async with httpx2.AsyncClient(
+        headers={"Accept-Encoding": "identity"},
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=LONGEST_CALL),
+        event_hooks={"response": [bound]},
+    ) as http:
+        yield streamable_http_client(server, http_client=http)
 
 
 def search_tool(tools: list[Tool], name: str | None) -> Tool:

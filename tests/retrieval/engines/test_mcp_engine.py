@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,3 +166,69 @@ def test_this_packages_own_server_is_an_engine() -> None:
     with SearchAgent(source, ScriptedPolicy([])) as agent, McpEngine(make_server(agent), "search") as engine:
         hits = EngineCorpus(engine).search("a film of 1948", k=2)
     assert "1948" in hits[0].chunk.text
+
+
+class McpOverJson(BaseHTTPRequestHandler):
+    """An MCP server whose tool returns a text of `size` bytes in a response that is JSON."""
+
+    protocol_version = "HTTP/1.1"
+    size = 0
+    encoding = ""
+
+    def do_POST(self) -> None:
+        call = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        tool = {"name": "search", "inputSchema": {"type": "object", "properties": {"query": {"type": "string"}}}}
+        results = {
+            "initialize": {
+                "protocolVersion": call.get("params", {}).get("protocolVersion", ""),
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "wiki", "version": "1"},
+            },
+            "tools/list": {"tools": [tool]},
+            "tools/call": {"content": [{"type": "text", "text": "comets " * (self.size // 7)}]},
+        }
+        known = call.get("method") in results
+        answer = {"result": results[call["method"]]} if known else {"error": {"code": -32601, "message": "unknown"}}
+        body = json.dumps({"jsonrpc": "2.0", "id": call.get("id"), **answer}).encode()
+        self.send_response(200 if "id" in call else 202)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body) if "id" in call else 0))
+        if self.encoding and call.get("method") == "tools/call":
+            self.send_header("Content-Encoding", self.encoding)
+        self.end_headers()
+        if "id" in call:
+            with suppress(OSError):
+                self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.send_error(405)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def json_server() -> Iterator[tuple[type[McpOverJson], str]]:
+    class Handler(McpOverJson):
+        pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
+        yield Handler, f"http://127.0.0.1:{http.server_port}/mcp"
+        http.shutdown()
+
+
+def test_a_response_beyond_the_limit_is_not_read(
+    json_server: tuple[type[McpOverJson], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, address = json_server
+    monkeypatch.setenv("CTX1_MAX_RESPONSE_MB", "1")
+    with McpEngine(address) as engine:
+        handler.size = 700_000
+        assert len(engine("comets", 3)[0]) == 700_000
+        handler.size = 4_000_000
+        with pytest.raises(MCPError, match=r"larger than 1 MB\. .* set CTX1_MAX_RESPONSE_MB"):
+            engine("comets", 3)
+        handler.size, handler.encoding = 70, "gzip"
+        with pytest.raises(MCPError):
+            engine("comets", 3)
