@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from context_agent.pruning.contents import OWN_RESULT, Call, MessageContent
-from context_agent.pruning.formats.marks import CALL_MARKS
+from context_agent.pruning.formats.marks import CALL_MARKS, asked_in_text
 
 
 @dataclass(eq=False, slots=True)
@@ -100,7 +100,7 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
     latest = _LatestTurn(0)
     faults: list[str] = []
     paired_contents: list[MessageContent] = []
-    turn, was_agent, writes_calls = 0, False, False
+    turn, was_agent, writes_calls, spoken = 0, False, False, ""
     for index, content in enumerate(contents):
         is_agent = content.role == "assistant"
         if is_agent and not was_agent:
@@ -111,10 +111,14 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
         sound: dict[int, str] = {}
         for number, answer in enumerate(content.answers):
             if writes_calls and not answer.id and latest.turn != turn:
-                sound[number] = ""
+                sound[number] = asked_in_text(spoken)
             elif (call := _answered(answer, origins[index], by_id, latest, faults)) is not None:
                 sound[number] = call.asked
+        if OWN_RESULT in content.result_owner and not is_agent:
+            sound[OWN_RESULT] = asked_in_text(spoken)
         paired_contents.append(_with_calls(content, sound))
+        if is_agent:
+            spoken = content.text
         for call in content.calls:
             if latest.turn != turn:
                 latest = _LatestTurn(turn)
@@ -162,15 +166,18 @@ def _with_calls(content: MessageContent, sound: dict[int, str]) -> MessageConten
 
     Args:
         content: The content.
-        sound: What the calls of the sound answers asked for, by the index of the answer.
+        sound: What the calls of the sound answers asked for, by the index of the answer. That of `OWN_RESULT` is what
+            the agent's text asked for.
     """
-    if not content.answers:
+    if not content.answers and not sound.get(OWN_RESULT):
         return content
     kept = [number for number, owner in enumerate(content.result_owner) if owner in sound or owner == OWN_RESULT]
     owned = [(content.results[number], sound.get(content.result_owner[number], "")) for number in kept]
     return replace(
         content,
-        results=tuple(replace(result, asked=asked) if asked else result for result, asked in owned),
+        results=tuple(
+            replace(result, asked=asked) if asked and not result.asked else result for result, asked in owned
+        ),
         result_owner=tuple(content.result_owner[number] for number in kept),
         left=tuple(
             result

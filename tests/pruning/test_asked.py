@@ -10,6 +10,7 @@ import pytest
 
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.formats.fields import LONGEST_ASKED, MOST_READ, asked
+from context_agent.pruning.formats.marks import asked_in_text
 from context_agent.pruning.messages import Transcript
 
 NAMES = [f"{environment}/{service}" for environment in ("staging", "canary", "legacy") for service in ("mail", "queue")]
@@ -96,3 +97,53 @@ def test_a_result_inside_the_message_of_its_call_and_the_written_text_have_what_
     call, answer = chat("canary/queue")
     transcript = Transcript([{"role": "user", "content": TASK}, call, answer | {"content": "done"}])
     assert [text.asked for text in transcript.texts] == ["deploy/canary/queue.toml"] * 2
+
+
+PATH = "deploy/canary/queue.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"Thought: I read it.\nAction: read_file[{PATH}]", PATH),
+        (f"Action: read_file\nAction Input: {PATH}\n", PATH),
+        (f'Action: read_file\nAction Input: "{PATH}"', PATH),
+        (f'Action: read_file\nAction Input: {{"path": "{PATH}"}}', PATH),
+        (f'Action:\n{{"name": "read_file", "arguments": {{"path": "{PATH}"}}}}', PATH),
+        (f'<tool_call>\n{{"name": "read_file", "arguments": {{"path": "{PATH}"}}}}\n</tool_call>', PATH),
+        (f"<function=read_file>\n<parameter=path>{PATH}</parameter>\n</function>", PATH),
+        (f"<thinking>So be it.</thinking>\n<read_file>\n<path>{PATH}</path>\n</read_file>", PATH),
+        (f"I look.\n```bash\ncat {PATH}\n```\n", f"cat {PATH}"),
+        (f"Action: a[b.py]\nObservation: no\nAction: read_file[{PATH}]", PATH),
+        ("Action: Search[port of the queue]", ""),
+        ("Action: web_search\nAction Input: port of the queue", ""),
+        ('<tool_call>{"name": "grep", "arguments": {"query": "port"}}</tool_call>', ""),
+        ("Action: read_file[", ""),
+        ('Action: read_file\nAction Input: {"path": ', ""),
+        ("<tool_call>" + "[{" * 4_000, ""),
+        ("```\na\n```\n```\nb\n```", ""),
+        ("The port is 4711.", ""),
+    ],
+)
+def test_the_last_call_in_a_text_says_what_it_asks(text: str, said: str) -> None:
+    assert asked_in_text(text) == said
+
+
+def test_a_result_in_text_has_what_the_call_before_it_asks() -> None:
+    def user(text: str) -> dict[str, str]:
+        return {"role": "user", "content": text}
+
+    def agent(text: str) -> dict[str, str]:
+        return {"role": "assistant", "content": text}
+
+    apart = Transcript(
+        [user(TASK), agent(f"Action: read_file[{PATH}]"), user("Observation: port = 4711"), agent("Action: ls[docs]"),
+         user("Observation: a b")]
+    )  # fmt: skip
+    assert [text.asked for text in apart.texts] == [PATH, "docs"]
+    steps = f"Question: {TASK}\nThought: a\nAction: read_file[{PATH}]\nObservation: port = 4711\nThought: b\n"
+    together = Transcript([user(f"{steps}Action: ls[docs]\nObservation: a b\nThought:")])
+    assert [text.asked for text in together.texts] == [PATH, "docs"]
+    call = json.dumps({"name": "cat", "arguments": {"path": PATH}})
+    native = Transcript([user(TASK), agent(f"<tool_call>{call}"), {"role": "tool", "content": "port = 4711"}])
+    assert [text.asked for text in native.texts] == [PATH]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+
+from context_agent.pruning.formats.fields import MOST_READ, asked, first_value, text_field
 
 CALL_MARKS = frozenset(("<function=", "<tool_call>", "<function_calls>", "Action:", "Calling tools:", "tool_name"))
 """The marks of calls that no other text has. A result without an id may answer such a call."""
@@ -20,6 +23,15 @@ _LOOSE_CALL = re.compile(
 )
 """What is a call only if the answer has the form of a result: a code block, a member of JSON, or a tag."""
 _CODE_BLOCK = re.compile(r"^[ \t]{0,3}```", re.M)
+_ACTION = re.compile(
+    r"Action:[ \t]{0,3}(?P<tool>[\w.-]{1,60})"
+    r"(?:[\[(](?P<inner>[^\n]{1,500})[\])]|[ \t]{0,3}\n[ \t]{0,3}Action Input:[ \t]{0,3}(?P<input>[^\n]{1,500}))"
+)
+"""A call of a ReAct agent: the name of a tool, and its input in brackets or in the next line."""
+_SEARCH_TOOL = re.compile(r"search|quer|ask|look_?up|retriev|wiki|google|answer|finish", re.I)
+"""A part of the name of a tool whose input has words that are searched for."""
+_PARAMETER = re.compile(r"<parameter=(\w{1,60})>([^<]{1,500})</parameter>")
+_TAGGED_PARAMETER = re.compile(r"<((?!think)\w{1,60})>([^<\n]{1,500})</")
 _ADDED_CONTEXT = re.compile(
     r"(?:# AGENTS\.md instructions for [^\n]{1,1000}\n\s{0,9})?"
     r"<(system-reminder|environment_context|environment_details|session_context|user_instructions|INSTRUCTIONS)>"
@@ -85,6 +97,34 @@ def written_calls(text: str) -> frozenset[str]:
     return frozenset(
         found[str(found.lastgroup)] for pattern in (_CALL, _LOOSE_CALL) for found in pattern.finditer(text)
     )
+
+
+def asked_in_text(text: str) -> str:
+    """Return what the last call in the text of an agent asks for, as `asked` does for the arguments of other calls."""
+    calls = [match.start() for match in _CALL.finditer(text)]
+    if not calls:
+        parts = _CODE_BLOCK.split(text)
+        if len(parts) != 3:
+            return asked(dict(_TAGGED_PARAMETER.findall(text))) if len(parts) == 1 else ""
+        # The first line of a code block names its language.
+        return asked({"command": parts[1].partition("\n")[2].strip()})
+    call = text[calls[-1] : calls[-1] + MOST_READ]
+    if parameters := _PARAMETER.findall(call):
+        return asked(dict(parameters))
+    if (start := call.find("{")) >= 0:
+        try:
+            value, _ = json.JSONDecoder().raw_decode(call, start)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, Mapping):
+            arguments = first_value(value, "arguments", "action_input", "parameters", "args")
+            is_search = _SEARCH_TOOL.search(text_field(value, "name")) and not isinstance(arguments, Mapping)
+            return "" if is_search else asked({"path": arguments} if isinstance(arguments, str) else arguments or value)
+    action = _ACTION.search(call)
+    if action is None or _SEARCH_TOOL.search(action["tool"]):
+        return ""
+    written_input = (action["inner"] or action["input"]).strip("\"'` \t\r")
+    return "" if written_input.startswith(("{", "[")) else asked({"path": written_input})
 
 
 def without_added_context(text: str) -> str:
