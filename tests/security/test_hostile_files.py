@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
+from context_agent.retrieval.loaders.headings import MOST_CAPTIONS
 from context_agent.retrieval.loaders.json_outline import json_sections
 from context_agent.retrieval.loaders.mail import (
     DEEPEST_PART,
@@ -20,6 +22,7 @@ from context_agent.retrieval.loaders.mail import (
     MOST_PARTS,
     parse_message,
 )
+from context_agent.retrieval.loaders.outlines import Lines, text_captions
 from context_agent.testing.hostile_files import (
     HostileFile,
     book,
@@ -141,6 +144,19 @@ def test_a_long_key_around_many_values_of_json_is_not_copied_for_each() -> None:
         return f'{{"{"k" * size}": {{{inner}}}}}'
 
     assert growth(lambda text: json_sections(text, "a.json"), nested_below, 200_000) < MOST_GROWTH
+
+
+@pytest.mark.parametrize("unit", ["a\n b\n", "a|\na|\na|\n\n"])
+def test_the_names_of_a_great_many_small_parts_take_bounded_memory(unit: str) -> None:
+    text = unit * (400_000 // len(unit))
+    tracemalloc.start()
+    try:
+        captions = text_captions(text, Lines.CODE)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(captions) == MOST_CAPTIONS
+    assert peak < 15 * len(text)
 
 
 def test_what_a_file_yields_is_bounded_by_its_own_size(tmp_path: Path) -> None:

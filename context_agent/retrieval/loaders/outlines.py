@@ -75,7 +75,11 @@ def text_captions(
         title: The title of the document.
         records: Whether the text may have records, each with lines such as `Name: queue`.
     """
-    found = [*heading_captions(headings, len(text), title=title), *_indented(text, lines), *_tables(text)]
+    found = [
+        *heading_captions(headings, len(text), title=title),
+        *_indented(text, lines),
+        *islice(_tables(text), MOST_CAPTIONS),
+    ]
     if records:
         found += [*_head(text), *heading_captions(_records(text), len(text))]
     return nested(found)
@@ -105,7 +109,7 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
     """The indentation, the start and the name of each parent."""
     before = (0, 0, "", False)
     """The indentation, the start and the words of the line before, and whether a blank line is above it."""
-    end, fence = 0, ""
+    end, fence, count = 0, "", 0
     for line in islice(_LINE.finditer(text), MOST_LINES):
         indent, words, start = len(line["indent"].expandtabs(TAB)), line["words"], line.start("words")
         is_apart = line.start() == 0 or text.startswith("\n\n", line.start() - 2)
@@ -122,11 +126,14 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
             # The line continues the item above it.
             end = line.end()
             continue
-        if own < indent and len(opened) < MOST_PARENTS and _is_parent(said, lines, is_apart=was_apart and is_apart):
+        has_room = len(opened) < MOST_PARENTS and count < MOST_CAPTIONS
+        if own < indent and has_room and _is_parent(said, lines, is_apart=was_apart and is_apart):
             mark = _ITEM.match(said)
             name = plain_words(_REMARK.sub("", said[mark.end() if mark else 0 : LONGEST_READ]))
             name = shortened(name.strip(_ENDS), LONGEST_PARENT)
-            opened += [(own, begin, name)] if name else []
+            if name:
+                opened.append((own, begin, name))
+                count += 1
         before, end = (indent, start, words, is_apart), line.end()
     yield from (Caption(begin, end, name) for _, begin, name in opened)
 

@@ -95,7 +95,9 @@ def fields_captions(record: Mapping[str, Any]) -> tuple[Caption, ...]:
             captions = json_captions(text)
             found += [Caption(start + it.start, start + it.end, it.text) for it in captions]
             found += [Caption(position, start + len(text), shortened(key, LONGEST_HEADING))] if captions else []
-        position = start + len(text) + 1
+        # A carriage return at the end of a value is one line break with the newline that follows.
+        is_broken = isinstance(value, str) and value.endswith("\r")
+        position = start + len(text) + (not is_broken)
     return nested(found)
 
 

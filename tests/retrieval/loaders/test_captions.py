@@ -207,3 +207,12 @@ def test_new_captions_and_pages_replace_what_an_index_has_of_a_document(named: D
     )  # fmt: skip
     assert [item.chunk.title for item in again] == [item.chunk.title for item in stored]
     assert stored[-1].chunk.title == title
+
+
+def test_line_ends_in_the_fields_of_a_record_do_not_move_its_names(tmp_path: Path) -> None:
+    record = {f"field {number}": "level\r" for number in range(40)} | {"gate": {"host": "h" * 90, "levels": ["y" * 90]}}
+    (tmp_path / "a.json").write_text(json.dumps([record, record]))
+    document = next(iter(load(tmp_path)))
+    named = {caption.text: document.text[caption.start : caption.end] for caption in document.captions}
+    assert named["gate"].startswith("gate: {")
+    assert named["levels"].startswith('"levels": [') or named["levels"].startswith("[")
