@@ -51,8 +51,11 @@ class Scale:
     """Number of replies that are sampled at the same time."""
     prompt: int
     reply: int
+    """Maximum number of tokens of a sampled reply."""
     entities: int
     """Number of documents of the invented world in which a tiny model plays."""
+    lessons: int
+    """Number of demonstrations from which it learns before it earns rewards."""
     episodes: int
     """Number of episodes of an update in the invented world."""
     updates: int
@@ -74,6 +77,7 @@ FULL = Scale(
     prompt=512,
     reply=64,
     entities=240,
+    lessons=2_400,
     episodes=64,
     updates=12,
     questions=100,
@@ -103,7 +107,8 @@ SMALL = Scale(
     requests=2,
     prompt=16,
     reply=8,
-    entities=60,
+    entities=50,
+    lessons=300,
     episodes=4,
     updates=2,
     questions=2,

@@ -99,7 +99,7 @@ def _run(scale: Scale, out: Path, model: dict[str, Any], ahead: dict[str, Any] |
         "evaluation": {"every": 0},
         "checkpoints": {"every": 1_000},
         "logging": {"to": []},
-        "sft": {"demonstrations": 10 * scale.entities, "rows_per_pass": 16, "epochs": 3, "held_out": 0.0},
+        "sft": {"demonstrations": scale.lessons, "rows_per_pass": 16, "epochs": 3, "held_out": 0.0},
     }
     if ahead is not None:
         tables["async_rollouts"] = ahead

@@ -128,7 +128,7 @@ class Course:
             model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
         engine = TransformersEngine(model.eval().to(self.scale.device), name=name, max_batch=AT_ONCE)
         renderer = LinesRenderer(transformers.AutoTokenizer.from_pretrained(self.base), name=self.base)
-        policy = TokenPolicy(engine, renderer, temperature=0.0, top_p=1.0, max_tokens=64)
+        policy = TokenPolicy(engine, renderer, temperature=0.0, top_p=1.0, max_tokens=self.scale.reply)
         start = time.monotonic()
         try:
             answers = asyncio.run(self._ask(policy))
@@ -193,6 +193,7 @@ class Course:
             "episodes.window": WINDOW,
             "episodes.turns": TURNS,
             "engine.batch": self.scale.episodes,
+            "engine.max_tokens": self.scale.reply,
             "rollouts.steps": 200 if self.scale.gpu else self.scale.updates,
             "rollouts.groups": max(1, self.scale.episodes // 4),
             "rollouts.concurrency": self.scale.episodes,
