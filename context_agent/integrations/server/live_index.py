@@ -79,11 +79,13 @@ class LiveIndex:
         """True while the index is known to have changed since it was loaded."""
         self.checked = time.time()
         """The time when the index was last loaded or found unchanged, in seconds since the epoch."""
+        self._reachable = True
+        """False while the server of the index does not answer."""
 
     @property
     def ready(self) -> bool:
-        """True if there is an index to search, or one is being loaded."""
-        return self._revision is not None or not self._loaded.is_set()
+        """True if there is an index to search whose server answers, or one is being loaded."""
+        return (self._revision is not None and self._reachable) or not self._loaded.is_set()
 
     @property
     def policy(self) -> Policy:
@@ -166,10 +168,18 @@ class LiveIndex:
         if self._revision is None or self._empty:
             return True
         corpus = self._revision.agent.corpus
-        if not isinstance(corpus, ChangingCorpus) or not await asyncio.to_thread(corpus.stale):
-            self.checked = time.time()
-            return False
-        return True
+        if isinstance(corpus, ChangingCorpus):
+            try:
+                is_stale = await asyncio.to_thread(corpus.stale)
+            except ContextAgentError:
+                # An open folder can be searched even if it was removed since. An index on a server cannot.
+                self._reachable = not self._concurrent
+                raise
+            self._reachable = True
+            if is_stale:
+                return True
+        self.checked = time.time()
+        return False
 
     async def _swap(self, reopen: Callable[[], Corpus]) -> None:
         """Open the new revision. The old one is closed when its last search ends."""

@@ -94,6 +94,19 @@ async def test_an_index_that_cannot_be_opened_beside_leaves_the_old_one() -> Non
         assert await top_document(index) == "v1"
 
 
+@pytest.mark.parametrize("concurrent", [True, False])
+async def test_an_index_is_not_ready_while_its_server_does_not_answer(concurrent: bool) -> None:
+    corpora = [version(1)]
+    index = make_index(corpora, concurrent=concurrent)
+    assert index.ready
+    corpora[0].changed = CorpusNotFoundError("the server does not answer")
+    assert await index.follow() is None
+    assert index.ready is not concurrent, "a folder that is open can be searched"
+    corpora[0].changed = False
+    assert await index.follow() is False
+    assert index.ready
+
+
 async def test_a_folder_that_is_gone_and_comes_back() -> None:
     corpora = [version(1)]
     reopened = version(3)
