@@ -194,7 +194,7 @@ def _chosen_embedder(documents: Iterable[Document]) -> tuple[Embedder, Iterator[
 
 
 def _stored_embedder(location: Location, name: str) -> Embedder | None:
-    """Return the embedder that made an existing index. If the collection has no records or no manifest, return None."""
+    """Return the embedder that made an existing index. If no run has made a complete state or records, return None."""
     if location.path is not None:
         if not (location.path / DATABASE_FILE).exists():
             return None
@@ -202,15 +202,17 @@ def _stored_embedder(location: Location, name: str) -> Embedder | None:
             stored = read_collection(location.path, name)
         except CorpusNotFoundError:
             return None
-        manifest = None if stored.empty else parse_manifest(name, stored.metadata.get(MANIFEST_KEY))
+        manifest, is_empty = parse_manifest(name, stored.metadata.get(MANIFEST_KEY)), stored.empty
     else:
         with closing(cast("Any", connect(location))) as client:
             try:
                 collection = find(client, location, name)
             except CorpusNotFoundError:
                 return None
-            manifest = read_manifest(collection) if collection.count() else None
-    return None if manifest is None else stored_embedder(name, manifest)
+            manifest, is_empty = read_manifest(collection), not collection.count()
+    if manifest is None or (is_empty and not manifest.revision):
+        return None
+    return stored_embedder(name, manifest)
 
 
 def _replaced_default(client: ClientAPI, location: Location, name: str) -> str:
@@ -251,15 +253,18 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
             "(in Python: collection=)."
         )
     check_writable(name, collection.configuration_json, collection.get_model().serialized_schema)
-    if manifest is None or not count:
-        manifest = first if manifest is None else replace(first, revision=manifest.revision)
-        write_manifest(collection, manifest)
-    if (manifest.embedder, manifest.dimension) != (first.embedder, first.dimension):
-        mismatch = DimensionError if manifest.dimension != first.dimension else ConfigError
+    # The collection keeps the length of its vectors even if another program empties it.
+    former = manifest if manifest is not None and (count or manifest.revision) else first
+    if (former.embedder, former.dimension) != (first.embedder, first.dimension):
+        mismatch = DimensionError if former.dimension != first.dimension else ConfigError
         raise mismatch(
-            f"collection {name!r} was indexed with {manifest.embedder} ({manifest.dimension} numbers), not with "
+            f"collection {name!r} was indexed with {former.embedder} ({former.dimension} numbers), not with "
             f"{first.embedder} ({first.dimension}). Pass the same --embedder, or another --collection."
         )
+    if manifest is None or not count:
+        # A complete state has a language, and readers refuse a manifest without it.
+        kept = replace(first, revision=former.revision, language=former.language, mixed=former.mixed)
+        write_manifest(collection, kept)
     return collection
 
 

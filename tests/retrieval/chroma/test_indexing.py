@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import pytest
 
-from context_agent.errors import ConfigError, CorpusEmptyError
+from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
 from context_agent.retrieval.chroma import indexing_run, record_writer
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
@@ -246,6 +247,20 @@ def test_adding_little_to_a_large_index_lists_no_records_and_keeps_the_weights(
     assert run(tmp_path, people(1, start=100))[0] == 101
     with pytest.raises(AssertionError, match="whole index"):
         run(tmp_path, people(40, start=200))
+
+
+@pytest.mark.parametrize("embedder", ["static", None])
+def test_a_collection_that_another_program_emptied_is_indexed_again(tmp_path: Path, embedder: str | None) -> None:
+    index_documents([Document("a", "The weir was built in 1901.")], tmp_path, embedder="static")
+    client = chromadb.PersistentClient(str(tmp_path))
+    collection = client.get_collection("documents")
+    collection.delete(ids=collection.get()["ids"])
+    with pytest.raises(DimensionError, match="was indexed with static"):
+        index_documents([Document("b", "Das Wehr.")], tmp_path, embedder=HashEmbedder(8))
+    report = index_documents([Document("b", "Das Wehr wurde 1901 gebaut.")], tmp_path, embedder=embedder)
+    assert (report.added, report.chunks) == (1, 1)
+    with ChromaCorpus.open(tmp_path) as corpus:
+        assert [hit.chunk.document_id for hit in corpus.search("Wehr")] == ["b"]
 
 
 @pytest.mark.parametrize("embedder", [None, "static", "minilm"])
