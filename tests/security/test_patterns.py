@@ -12,7 +12,6 @@ from functools import cache
 
 import pytest
 
-from tests.support.growth import MOST_GROWTH
 from tests.support.patterns import Found, hostile_texts, package_patterns, remembers_each_turn
 
 SIZES = (20, 500, 4_000, 16_000)
@@ -23,6 +22,11 @@ MOST_TIMES = 5
 """A pattern may exceed this limit where its time grows with the length alone, but not by more than this factor.
 
 A slow machine exceeds it with patterns whose loops end after a few hundred characters.
+"""
+MOST_GROWTH = 12
+"""The time may grow as much on four times the text: 4 is linear, and 16 quadratic.
+
+A loop that ends after 4,000 characters is quadratic on a quarter of the longest text.
 """
 REPEATS = 4
 

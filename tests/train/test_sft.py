@@ -128,11 +128,17 @@ def test_settings_of_memory_may_change_when_a_run_resumes(tmp_path: Path) -> Non
     assert result.first_update == result.updates
 
 
-def test_too_little_memory_is_an_error_that_names_settings(student: Path, tmp_path: Path) -> None:
-    lora = {"rank": 10**15, "modules": ["v_proj"]}
-    run = tiny_runs.demonstrations(tmp_path, model={"tiny": None, "name": str(student), "lora": lora})
+def test_too_little_memory_is_an_error_that_names_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from context_agent.train import sft
+
+    def load_model(_: object) -> None:
+        torch.empty(2**60)
+
+    monkeypatch.setattr(sft, "load_model", load_model)
     with pytest.raises(ConfigError, match=r"not enough memory \(.*model.lora.rank"):
-        train(run)
+        train(tiny_runs.demonstrations(tmp_path))
 
 
 def test_memory_that_runs_out_during_training_leaves_a_state_to_resume_from(
