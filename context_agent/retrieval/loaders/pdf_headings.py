@@ -22,6 +22,8 @@ LARGER = 1.12
 """How many times larger than most letters those of a heading are. Headings of 11 points in a text of 10 are rare."""
 MOST_LARGE = 0.35
 """The largest part of a text that headings make up. If there is more in larger letters, the letters vary otherwise."""
+LARGEST_SIZE = 1_000
+"""The size in points from which letters count neither as text nor as a heading."""
 MOST_RUNS = 200_000
 """The most runs of letters of one size that are remembered."""
 LONGEST_RUN = 2 * LONGEST_HEADING
@@ -52,8 +54,13 @@ class PrintedSizes:
 
     def __call__(self, text: str, matrix: Sequence[float], text_matrix: Sequence[float], _: Any, size: float) -> None:
         """Record a piece of text. Its size is that of the font, scaled by both matrices."""
-        scale = math.hypot(text_matrix[2], text_matrix[3]) * math.hypot(matrix[2], matrix[3])
-        points = round(abs(size) * scale, 1)
+        try:
+            scale = math.hypot(text_matrix[2], text_matrix[3]) * math.hypot(matrix[2], matrix[3])
+            points = round(abs(size) * scale, 1)
+        except OverflowError:  # a whole number of hundreds of digits
+            return
+        if not points < LARGEST_SIZE:  # NaN is no size either
+            return
         self._letters[points] += len(text.strip())
         last = self._runs[-1] if self._runs else None
         if last and (last.page, last.size) == (self._page, points):

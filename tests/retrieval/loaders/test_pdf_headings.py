@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.retrieval.chunker import chunk_document
+from context_agent.retrieval.loaders.pdf_headings import LARGEST_SIZE, PrintedSizes
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
 from tests.support.growth import MOST_GROWTH, growth
@@ -23,7 +24,7 @@ BODY = "The crane lifts what the harbor master lists, and the log of the day nam
 Bookmark = tuple[str, int, "list[Bookmark]"]
 
 
-def pdf(path: Path, *pages: Sequence[tuple[float, str]], bookmarks: list[Bookmark] = [], title: str = "") -> Path:  # noqa: B006
+def pdf(path: Path, *pages: Sequence[tuple[float | str, str]], bookmarks: list[Bookmark] = [], title: str = "") -> Path:  # noqa: B006
     """Write a file whose pages have lines of a size each, and return its path."""
     writer = PdfWriter()
     font = DictionaryObject(
@@ -137,6 +138,22 @@ def test_broken_bookmarks_are_left_out(tmp_path: Path, outline: str) -> None:
     document = only(path)
     assert document.text.startswith(BODY)
     assert {it.text for it in document.captions} <= {"Cranes", "Tugs"}
+
+
+@pytest.mark.parametrize("size", ["9" * 20, "-" + "9" * 20, "0"])
+def test_letters_of_impossible_sizes_are_read_and_are_no_headings(tmp_path: Path, size: str) -> None:
+    document = only(pdf(tmp_path / "h.pdf", [(size, "Impossible"), *body()]))
+    assert (document.captions, document.title) == ((), "h")
+    assert BODY in document.text
+    assert "Impossible" in document.text
+
+
+def test_sizes_of_all_kinds_take_bounded_memory() -> None:
+    sizes = PrintedSizes()
+    unit = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+    for size in (10**400, float("nan"), float("inf"), *(1.0001**number for number in range(150_000))):
+        sizes("letters", unit, unit, None, size)
+    assert len(sizes._letters) <= 10 * LARGEST_SIZE
 
 
 def test_many_equal_headings_take_linear_time(tmp_path: Path) -> None:
