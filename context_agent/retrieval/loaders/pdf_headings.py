@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pypdf import PdfReader
 
 LARGER = 1.12
-"""How many times larger than most letters those of a heading are. Headings of 11 points in a text of 10 are rare."""
+"""The least size of the letters of a heading, as a multiple of the size that most letters have."""
 MOST_LARGE = 0.35
-"""The largest part of a text that headings make up. If there is more in larger letters, the letters vary otherwise."""
+"""The largest share of the letters that headings may have. If more letters are larger, their sizes say nothing."""
 LARGEST_SIZE = 1_000
 """The size in points from which letters count neither as text nor as a heading."""
 MOST_RUNS = 200_000
@@ -33,7 +33,7 @@ _LEADERS = re.compile(r"\.{4}|(?:\. ){3}")
 
 
 class _Run(NamedTuple):
-    """Letters of one size that follow each other: the number of their page, their size in points, and their text."""
+    """Letters of one size that follow each other: the index of their page, their size in points, and their text."""
 
     page: int
     size: float
@@ -49,7 +49,7 @@ class PrintedSizes:
         self._letters: Counter[float] = Counter()
 
     def begin(self, page: int) -> None:
-        """Set the number of the page whose text follows."""
+        """Set the index of the page whose text follows."""
         self._page = page
 
     def __call__(self, text: str, matrix: Sequence[float], text_matrix: Sequence[float], _: Any, size: float) -> None:
