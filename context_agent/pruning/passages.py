@@ -561,15 +561,14 @@ def gaps(passages: Sequence[Passage], removed: Iterable[int]) -> list[Gap]:
     for row in sorted(gone):
         passage = passages[row]
         item = next((item for item in reversed(passage.items) if item not in remaining), None)
-        if item is None:
-            gap = Gap([row], passage.start, passage.end, passage, passage.group)
+        part = passage if item is None else item
+        last = found[-1] if found else None
+        if last is not None and last.rows[-1] == row - 1 and last.group == part.group:
+            last.rows.append(row)
+            last.end = part.end
         else:
-            gap = Gap([row], item.start, item.end, replace(passage, form=item.form, strings=item.strings), item.group)
-        if found and found[-1].rows[-1] == row - 1 and found[-1].group == gap.group:
-            found[-1].rows.append(row)
-            found[-1].end = gap.end
-        else:
-            found.append(gap)
+            first = passage if item is None else replace(passage, form=item.form, strings=item.strings)
+            found.append(Gap([row], part.start, part.end, first, part.group))
     return found
 
 
