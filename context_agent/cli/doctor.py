@@ -244,6 +244,8 @@ def _index(index: CorpusOptions) -> InstallationCheck:
 
     started = time.perf_counter()
     with index.open() as corpus:
+        if not corpus.count():
+            return InstallationCheck("index", "note", f"{corpus.name} is empty", "to fill it, run ctx1 index")
         row = corpus.snapshot.rows[corpus.count() // 2]
         (chunk,) = corpus.get([row.chunk])
         words = " ".join(chunk.indexed_text.split()[:WORDS])

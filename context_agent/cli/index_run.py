@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -72,24 +72,33 @@ class IndexRun:
         """Bring the index up to date.
 
         Raises:
-            CorpusEmptyError: If there are no documents.
+            CorpusEmptyError: If there are no documents, and no documents of an index to remove.
         """
         from context_agent.retrieval.loaders import LoadReport
 
         self.read = LoadReport()
         earlier, self.ids = self.ids, set()
         try:
-            documents = self._documents()
-            first = next(documents, None)
-            if first is None:
+            documents = list(islice(read := self._documents(), 1))
+            removed = self.remove_missing or earlier
+            if not documents and not (removed and self._may_exist()):
                 names = ", ".join(self.sources)
-                raise CorpusEmptyError(f"there is nothing to index in {names}. Pass files or folders with text.")
-            settings = {"remove_missing": self.remove_missing or earlier, **asdict(self.chunks)}
-            indexed = add_documents(self.index, chain([first], documents), **settings)
+                raise CorpusEmptyError(
+                    f"there is nothing to index in {names}. Pass files or folders with text. To empty an index whose "
+                    "sources are deleted, add --remove-missing."
+                )
+            settings = {"remove_missing": removed, **asdict(self.chunks)}
+            indexed = add_documents(self.index, chain(documents, read), **settings)
             earlier = set()  # those that this update lacked are removed
             return indexed
         finally:
             self.ids |= earlier
+
+    def _may_exist(self) -> bool:
+        """Return False if the folder of the index has no index yet."""
+        from context_agent.retrieval.chroma.database import DATABASE_FILE
+
+        return self.index.path is None or (self.index.path / DATABASE_FILE).exists()
 
     def _documents(self) -> Iterator[Document]:
         for document in self.load(self.sources, options=self.reading, report=self.read):

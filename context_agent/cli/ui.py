@@ -17,7 +17,7 @@ from context_agent.cli.index_run import ChunkOptions, IndexRun, summary
 from context_agent.cli.load_report import note_load_report
 from context_agent.cli.parameters import EXISTING_FOLDER, FOLDER, PORT, CommonOptions
 from context_agent.cli.server_options import start_logs
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, CorpusEmptyError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES
 from context_agent.text.counts import counted
 
@@ -93,6 +93,8 @@ def _update(index: CorpusOptions, folder: Path) -> str:
         indexed = run.update()
     finally:
         note_load_report(run.read, verbose=False)
+    if not indexed.chunks:
+        raise CorpusEmptyError(f"there is nothing to index in {folder}. Choose a folder with text.")
     if indexed.warning:
         output.note(indexed.warning)
     return summary(run.read, indexed, index)

@@ -158,6 +158,17 @@ def test_deleted_files_are_noticed_and_removed_on_request(inside, tmp_path):
     process = inside("index", folder, "--path", "i", "--remove-missing", "--json")
     report = json.loads(process.stdout)
     assert (report["removed"], report["missing"], report["chunks"], process.stderr) == (5, 0, 1, "")
+    (folder / "5.md").unlink()
+    process = inside("index", folder, "--path", "i")
+    assert process.returncode == 1
+    assert "nothing to index" in process.stderr
+    assert "--remove-missing" in process.stderr
+    process = inside("index", folder, "--path", "i", "--remove-missing", "--json")
+    report = json.loads(process.stdout)
+    assert (report["removed"], report["chunks"], process.returncode) == (1, 0, 0)
+    process = inside("search", "Which note?", "--path", "i")
+    assert "Nothing relevant found" in process.stdout + process.stderr
+    assert "is empty" in inside("doctor", "--path", "i").stdout
 
 
 def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sources(inside, tmp_path, monkeypatch):
@@ -170,6 +181,7 @@ def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sour
             lambda: (folder / "a.md").write_text("First, changed."),
             (folder / "b.md").unlink,
             lambda: None,
+            lambda: [(folder / name).unlink() for name in ("a.md", "c.md")],
         ]
     )
 
@@ -184,7 +196,7 @@ def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sour
     assert process.returncode == 0, process.stderr
     reports = [json.loads(line) for line in process.stdout.splitlines()]
     counts = [(report["added"], report["replaced"], report["removed"], report["chunks"]) for report in reports]
-    assert counts == [(2, 0, 0, 3), (1, 0, 0, 4), (0, 1, 0, 4), (0, 0, 1, 3)]
+    assert counts == [(2, 0, 0, 3), (1, 0, 0, 4), (0, 1, 0, 4), (0, 0, 1, 3), (0, 0, 2, 1)]
 
 
 def test_changes_of_sources_are_seen_and_those_of_hidden_files_and_the_index_are_not(tmp_path, monkeypatch):

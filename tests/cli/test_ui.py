@@ -54,6 +54,12 @@ def test_a_folder_without_text_is_an_error(inside, tmp_path):
     assert process.returncode == 1
     assert "nothing to index in empty" in process.stderr
     assert not (tmp_path / "index").exists()
+    (tmp_path / "empty" / "note.md").write_text("A note.")
+    inside("index", "empty", "--path", "index")
+    (tmp_path / "empty" / "note.md").unlink()
+    process = inside("ui", "empty", "--path", "index")
+    assert process.returncode == 1
+    assert "nothing to index in empty" in process.stderr
 
 
 def test_a_port_that_is_taken_is_an_error_only_if_it_was_chosen(inside, tmp_path, monkeypatch):

@@ -92,8 +92,8 @@ def index_documents(
         chunk_size: The maximum number of tokens in a chunk. Defaults to 512.
         overlap: The number of tokens that a chunk repeats from the chunk before it.
         counter: The token counter. Defaults to `HarmonyCounter`.
-        remove_missing: Whether to remove documents that are not among `documents`. A collection of ids limits the
-            removal to these ids.
+        remove_missing: Whether to remove documents that are not among `documents`. If there are none, this empties the
+            index. A collection of ids limits the removal to these ids.
         calibration: Whether to measure the weights of the retrievers.
         language: The language of all texts, a code of `text.languages.LANGUAGES`. If it is None, an existing index
             keeps its language, and a new index analyzes each text in its own language.
@@ -111,7 +111,7 @@ def index_documents(
 
     Raises:
         CorpusLockedError: If another process is writing.
-        CorpusEmptyError: If there is nothing to index.
+        CorpusEmptyError: If there is nothing to index, and no document of the index to remove.
         CorpusError: If a document id occurs twice with different content, an index cannot hold a document, or another
             program made the collection.
         DimensionError: If the embedder's vectors have a different length from the stored ones.
@@ -261,7 +261,8 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
             f"collection {name!r} was indexed with {former.embedder} ({former.dimension} numbers), not with "
             f"{first.embedder} ({first.dimension}). Pass the same --embedder, or another --collection."
         )
-    if manifest is None or not count:
+    emptied_by_run = former.revision > 0 and not former.chunks
+    if manifest is None or not (count or emptied_by_run):
         # A complete state has a language, and readers refuse a manifest without it.
         kept = replace(first, revision=former.revision, language=former.language, mixed=former.mixed)
         write_manifest(collection, kept)

@@ -277,7 +277,7 @@ class IndexingRun:
         add_stored_vectors(self.fresh, self.records)
         self.fresh.remove(outdated)
         snapshot = self.fresh.finish(self._show_progress)
-        if not snapshot.rows:
+        if not snapshot.rows and not self.counts["removed"]:
             raise CorpusEmptyError(_NOTHING_TO_INDEX)
         calibrated = self._calibration(snapshot) if calibration else Calibration({}, {})
         name = self.fresh.publish(self.revision)

@@ -83,12 +83,14 @@ class OwnLayout:
         state: The state, together with the options for reading the collection.
         snapshot: The name of the snapshot that the collection itself refers to.
         language: The language of all texts of a new snapshot. If it is None, the language of each text is identified.
+        dimension: The length of the vectors of a collection without records. It is 0 if it is unknown.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.revision, self.snapshot = str(manifest.revision), manifest.snapshot
         self.language = None if manifest.mixed else manifest.language
+        self.dimension = manifest.dimension
         self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
@@ -126,6 +128,7 @@ class ForeignLayout:
 
     revision = snapshot = ""
     language: str | None = None
+    dimension = 0
 
     def __init__(self, keys: Keys, sequence: int = -1, counter: TokenCounter | None = None) -> None:
         """Describe a state.
@@ -261,7 +264,7 @@ def build(
     Raises:
         CorpusCorruptError: If a record has no vector.
     """
-    dimension = 0 if lexical else records.dimension()
+    dimension = 0 if lexical else records.dimension() or layout.dimension
     writer = SnapshotWriter(root, base, dimension=dimension, space=records.space(), language=layout.language)
     try:
         layout.write(records, writer, base, changed)

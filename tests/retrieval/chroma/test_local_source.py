@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from chromadb.errors import InternalError
 
+from context_agent.agent import SearchAgent
 from context_agent.errors import (
     ConfigError,
     CorpusCorruptError,
@@ -197,6 +198,41 @@ def test_changed_documents_are_replaced_and_missing_ones_stay_unless_asked(tmp_p
         assert corpus.count() == 41
         assert corpus.read("person-5") == []
         assert corpus.document_frequency(["zoologist", "guild"]).tolist() == [1, 40]
+
+
+def test_an_index_whose_documents_are_all_gone_becomes_empty_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    index(path, people(5))
+    reader = reopen(path)
+    assert (index(path, []).missing, reader.count()) == (5, 5)
+    report = index(path, [], remove_missing=True)
+    assert (report.removed, report.chunks, index(path, [], remove_missing=True).revision) == (5, 0, report.revision)
+    reader.refresh()
+    with reader, reopen(path) as corpus:
+        for empty in (reader, corpus):
+            assert (empty.count(), empty.search("zoologist"), empty.grep("Person")) == (0, [], [])
+            assert empty.read("person-1") == []
+            assert SearchAgent(empty).search("Who is a zoologist?").documents == ()
+    client = chromadb.PersistentClient(str(path))
+    with ChromaCorpus.open(collection=client.get_collection("documents"), embedder=HashEmbedder()) as corpus:
+        assert corpus.search("zoologist") == []
+    client.close()  # type: ignore[attr-defined]
+    shutil.rmtree(path / "ctx1")
+    with reopen(path) as corpus:
+        assert corpus.search("zoologist") == []
+    index(path, people(5))
+    assert index(path, [Document("blank", " ")], remove_missing=[f"person-{n}" for n in range(5)]).chunks == 0
+    assert index(path, people(3)).chunks == 3
+    with reopen(path) as corpus:
+        assert corpus.read("person-1")
+
+
+def test_an_index_is_not_emptied_by_blank_texts_alone(tmp_path: Path) -> None:
+    index(tmp_path / "a", [Document("one", "Some text.")])
+    with pytest.raises(CorpusEmptyError, match="no document has text"):
+        index(tmp_path / "a", [Document("one", " ")])
+    with reopen(tmp_path / "a") as corpus:
+        assert [chunk.text for chunk in corpus.read("one")] == ["Some text."]
 
 
 def test_a_document_may_return_to_an_earlier_text(tmp_path: Path) -> None:
