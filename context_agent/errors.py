@@ -6,6 +6,7 @@
     ├── MissingExtraError      an optional dependency is missing or of a wrong version; names the extra
     ├── DataError              a source, a question file or a trajectory that cannot be read
     │   ├── TrajectoryError    a trajectory that is cut, has another schema, or does not replay
+    │   ├── DivergenceError    a training loss, a gradient or weights that are not finite
     │   └── FeedbackLimitError a judgment that is too large, or a log of judgments that is full
     ├── CorpusError            a corpus or index that cannot be used
     │   ├── CorpusNotFoundError    no such folder, collection or document
@@ -98,6 +99,10 @@ class DataError(ContextAgentError):
 
 class TrajectoryError(DataError):
     """A trajectory is cut, has another schema, or does not replay."""
+
+
+class DivergenceError(DataError):
+    """Training diverged: a loss, a gradient or the weights are not finite."""
 
 
 class FeedbackLimitError(DataError):

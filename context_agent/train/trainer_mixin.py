@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from context_agent.errors import DataError
+from context_agent.errors import DivergenceError
 from context_agent.policies.tokens.model_files import without_renaming_warning
 from context_agent.train.checkpoints import Checkpoints
 from context_agent.train.config import Notify
@@ -94,12 +94,13 @@ class TrainerMixin:
     def _get_grad_norm(self: Any, model: Any, grad_norm: Any = None) -> Any:
         """Return the norm of the gradient, which the optimizer is about to use.
 
-        Raise `DataError` if it is not finite. In float16, the loss scale of torch or DeepSpeed skips such updates.
+        Raise `DivergenceError` if it is not finite. In float16, the loss scale of torch or DeepSpeed skips such
+        updates.
         """
         parent: Any = super()
         norm = parent._get_grad_norm(model, grad_norm=grad_norm)  # noqa: SLF001
         if norm is not None and not self.args.fp16 and not math.isfinite(norm):
-            raise DataError(
+            raise DivergenceError(
                 f"the norm of the gradient of update {self.state.global_step} is {float(norm)}, because a weight, the "
                 "loss or its gradient is not finite"
             )

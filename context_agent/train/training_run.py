@@ -22,7 +22,14 @@ from typing import Any
 
 from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import files_in, read_json, require_files
-from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, single_stops
+from context_agent.errors import (
+    ConfigError,
+    ContextAgentError,
+    DataError,
+    DivergenceError,
+    MissingExtraError,
+    single_stops,
+)
 from context_agent.policies.tokens.trained import FINAL
 from context_agent.train.checkpoints import Checkpoint, Checkpoints, settings_digest
 from context_agent.train.config import Notify, OnUpdate, RunConfig, RunKind
@@ -241,22 +248,44 @@ class TrainingRun:
         return None if advance is None else lambda step: advance(step, trainer.state.max_steps)
 
     def _with_advice(self, trainer: Any, error: ContextAgentError) -> ContextAgentError:
-        """Save the state before the failed update, and return the error with advice on how to continue."""
+        """Save the state before the failed update, and return the error with advice on how to continue.
+
+        Weights that are not finite are not saved. They would replace an older checkpoint.
+        """
         step = trainer.state.global_step
         newest = self.checkpoints.newest()
-        if self.ranks == 1 and step and (newest is None or newest.step != step):
+        diverged = isinstance(error, DivergenceError)
+        unsaved = self.ranks == 1 and step and (newest is None or newest.step != step)
+        if unsaved and not (diverged and _has_broken_weights(trainer.model)):
             trainer.model.zero_grad()
             trainer._save_checkpoint(trainer.model, None)  # noqa: SLF001 - the Trainer has no public way
             newest = self.checkpoints.newest()
-        how = "add --resume to continue" if newest is not None else "start again"
+        if diverged:
+            advice = self._divergence_remedy()
+        else:
+            advice = f"Fix the cause, then {'add --resume to continue' if newest is not None else 'start again'}."
         advised = copy(error)
-        advised.args = (single_stops(f"{error}. {self._saved_state()} Fix the cause, then {how}."),)
+        advised.args = (single_stops(f"{error}. {self._saved_state()} {advice}"),)
         return advised
+
+    def _divergence_remedy(self) -> str:
+        """Return how to train after a divergence. A resumed run cannot change the learning rate."""
+        table = "sft" if self.kind == "sft" and self.config.sft.learning_rate else "optimizer"
+        rate = self.config.learning_rate(self.kind)
+        return (
+            f"A resumed run repeats the update with the same learning rate of {rate:g}. "
+            f"If the update fails again, lower {table}.learning_rate and name another folder with --out."
+        )
 
     def _saved_state(self) -> str:
         """Return a sentence about the newest checkpoint."""
         newest = self.checkpoints.newest()
         return "No update is saved yet." if newest is None else f"The state of update {newest.step} is saved."
+
+
+def _has_broken_weights(model: Any) -> bool:
+    """Return True if a trained weight is not finite."""
+    return not all(weights.isfinite().all() for weights in model.parameters() if weights.requires_grad)
 
 
 def _check_state(checkpoint: Checkpoint) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from context_agent.errors import ConfigError, DataError
+from context_agent.errors import ConfigError, DataError, DivergenceError
 from context_agent.testing import tiny_runs
 from context_agent.testing.actions import rank_all, search
 from context_agent.train.config import SftConfig
@@ -321,6 +322,50 @@ def harmony_run(out: Path, trajectories: str | None, *, positions: int = 8_192) 
     )
 
 
+@pytest.mark.parametrize(("table", "rate"), [("optimizer", 0.03), ("sft", 0.02)])
+def test_a_divergence_names_the_learning_rate_and_saves_no_broken_weights(
+    table: str, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed run cannot change the learning rate."""
+    import torch
+
+    from context_agent.train import sft
+
+    compute = sft.RowSftTrainer.compute_loss
+
+    def spoiled(self: Any, model: Any, *args: Any, **options: Any) -> Any:
+        if self.state.global_step == 4:
+            with torch.no_grad():
+                next(iter(model.parameters())).fill_(float("nan"))
+        return compute(self, model, *args, **options)
+
+    lessons: dict[str, Any] = {"demonstrations": 90, "epochs": 1, "held_out": 0}
+    changes = {"sft": lessons, "checkpoints": {"every": 2}, "optimizer": {"learning_rate": 0.03}}
+    changes[table]["learning_rate"] = rate
+    monkeypatch.setattr(sft.RowSftTrainer, "compute_loss", spoiled)
+    with pytest.raises(DivergenceError) as stopped:
+        sft.train(tiny_runs.demonstrations(tmp_path, **changes), note=lambda _: None)
+    assert "The state of update 4 is saved. A resumed run repeats the update" in str(stopped.value)
+    assert f"learning rate of {rate:g}." in str(stopped.value)
+    assert f"lower {table}.learning_rate and name another folder with --out" in str(stopped.value)
+    assert "Fix the cause" not in str(stopped.value)
+
+
+def test_broken_weights_are_no_checkpoint(tmp_path: Path) -> None:
+    import torch
+
+    from context_agent.train.training_run import TrainingRun
+
+    session = TrainingRun(tiny_runs.demonstrations(tmp_path), "sft", resume=False, note=lambda _: None)
+    model = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight[0, 0] = float("nan")
+    trainer = SimpleNamespace(
+        state=SimpleNamespace(global_step=3), model=model, _save_checkpoint=lambda *_: pytest.fail("it was saved")
+    )
+    assert "No update is saved yet." in str(session._with_advice(trainer, DivergenceError("no")))
+
+
 def test_a_loss_that_is_no_number_stops_the_lessons_with_their_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +379,7 @@ def test_a_loss_that_is_no_number_stops_the_lessons_with_their_state(
 
     run = tiny_runs.demonstrations(tmp_path, sft={"demonstrations": 60, "epochs": 1, "held_out": 0})
     monkeypatch.setattr(sft.RowSftTrainer, "compute_loss", spoiled)
-    with pytest.raises(DataError, match=r"the gradient of update 2 is nan.*The state of update 2 is saved.*--resume"):
+    with pytest.raises(DataError, match=r"the gradient of update 2 is nan.*The state of update 2 is saved"):
         sft.train(run, note=lambda _: None)
     monkeypatch.undo()
     result = sft.train(run, resume=True, note=lambda _: None)

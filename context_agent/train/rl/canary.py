@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import DataError, PolicyError
+from context_agent.errors import DivergenceError, PolicyError
 from context_agent.harness.profile import Profile
 from context_agent.policies.tokens.engines import Score, ScoringEngine
 from context_agent.policies.tokens.prompt import TokenRenderer
@@ -110,15 +110,15 @@ class Canary:
             version: The version that was sent.
 
         Raises:
-            DataError: If the trainer's own scores are not finite. Then the sampler is not the cause.
+            DivergenceError: If the trainer's own scores are not finite. Then the sampler is not the cause.
         """
         if version in self._expected:
             return
         expected = np.array(trainer.score(self._ids))
         if not np.isfinite(expected).all():
-            raise DataError(
+            raise DivergenceError(
                 f"with the weights of update {version}, the trainer's log-probabilities are not finite, so training "
-                "has diverged. Lower optimizer.learning_rate, and train in another folder."
+                "has diverged"
             )
         self._expected[version] = expected
         if self._pending is None:

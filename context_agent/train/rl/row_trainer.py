@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
-from context_agent.errors import ConfigError, DataError, MissingExtraError, PolicyError
+from context_agent.errors import ConfigError, DataError, DivergenceError, MissingExtraError, PolicyError
 from context_agent.policies.tokens.engines.routers import ExpertReplay, check_experts, replayed_experts, routers
 from context_agent.policies.tokens.engines.transformers import row_logprobs
 from context_agent.policies.tokens.routed_experts import UNRECORDED, Experts, unpack
@@ -264,7 +264,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             The loss, a scalar.
 
         Raises:
-            DataError: If the loss is not finite.
+            DivergenceError: If the loss is not finite.
             PolicyError: If the sampler's log-probabilities are not those of the trainer's weights.
         """
         # The source may sample with this model, which needs evaluation mode. The seed depends only on the update.
@@ -286,7 +286,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             total += loss.detach()
         self._step += 1
         if not torch.isfinite(total):
-            raise DataError(
+            raise DivergenceError(
                 f"the loss of update {self.state.global_step} is {float(total)}, because a log-probability, an "
                 "advantage or a weight is not finite. The weights were not updated."
             )
