@@ -211,6 +211,11 @@ class DataConfig:
                 "data.documents cannot be combined with data.path or data.url, because it replaces the index. Leave "
                 "out data.path and data.url."
             )
+        if self.documents and self.embedder == "none":
+            raise ConfigError(
+                'data.embedder = "none" searches an index by words alone, but data.documents are embedded in memory. '
+                'Set data.embedder = "static", which needs neither a model nor a network, or leave it out.'
+            )
 
 
 @dataclass(frozen=True, slots=True)

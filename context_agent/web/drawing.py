@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+from context_agent._support.small_files import require_files
 from context_agent.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -43,7 +46,11 @@ def canvas() -> Iterator[type[Figure]]:
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
+        DataError: If the working folder has a pipe or a device in place of matplotlib's settings.
     """
+    if "matplotlib" not in sys.modules:
+        # matplotlib reads this file when it is imported, and would wait for a pipe.
+        require_files([Path("matplotlibrc")])
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure

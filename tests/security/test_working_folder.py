@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +38,21 @@ def test_a_module_in_the_working_folder_is_not_imported(program: str, tmp_path: 
     subprocess.run([sys.executable, str(script)], cwd=folder, check=True, timeout=60)
 
     assert not trace.exists()
+
+
+def test_a_pipe_in_place_of_the_settings_of_matplotlib_is_refused(tmp_path: Path) -> None:
+    """matplotlib reads its settings from the working folder when it is imported."""
+    os.mkfifo(tmp_path / "matplotlibrc")
+    program = """
+from context_agent.errors import DataError
+from context_agent.web.drawing import canvas
+try:
+    with canvas():
+        pass
+except DataError as error:
+    print(error)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True
+    )
+    assert process.stdout.startswith("matplotlibrc is a pipe")

@@ -111,6 +111,10 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
         ({"model": {"name": "m", "renderer": "words"}}, ".data.world. need each other"),
         ({"data": {"world": {}, "path": "x"}}, "data.world has its own corpus"),
         ({"data": {"world": {}, "dev": ["x"], "embedder": "e"}}, "Leave out data.dev, data.embedder"),
+        (
+            {"data": {"documents": ["x"], "embedder": "none"}},
+            'Set data.embedder = "static", which needs neither a model nor a network',
+        ),
         ({"checkpoints": {"keep": 1}}, "checkpoints.keep: Input should be greater than or equal to 2"),
         ({"sft": {"rows": 10, "rows_per_pass": 4}}, "must be a multiple"),
         ({"judge": {"model": "m", "max_calls": 1}}, "a model in judge.model and a weight in rewards.judge"),
