@@ -61,6 +61,7 @@ class PruneOptions:
             confirm=confirm,
             confirm_above=confirm_above,
             on_restore=on_restore,
+            originals_only=True,
         )
 
 

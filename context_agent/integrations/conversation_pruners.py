@@ -113,13 +113,15 @@ class ConversationPruners:
         self._last_number = 0
 
     @classmethod
-    def of(cls, budget: int, **options: Any) -> ConversationPruners:
+    def of(cls, budget: int, *, originals_only: bool = True, **options: Any) -> ConversationPruners:
         """Return the pruners for a budget, with further options of `ContextPruner`.
+
+        By default, the conversations must come unpruned, as from a framework that keeps them whole.
 
         Raises:
             ConfigError: If the budget or an option is invalid.
         """
-        open_pruner = partial(ContextPruner, budget, **options)
+        open_pruner = partial(ContextPruner, budget, originals_only=originals_only, **options)
         open_pruner()
         return cls(open_pruner)
 

@@ -46,7 +46,8 @@ class HistoryPruner:
             budget: The tokens of tool results to keep.
             options: Further options for `ContextPruner`.
         """
-        self._pruners = ConversationPruners.of(budget, **options)
+        # `ProcessHistory` replaces the history, so pruned texts come back.
+        self._pruners = ConversationPruners.of(budget, **{"originals_only": False} | options)
 
     def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         """Return the pruned messages. Messages that change are copied. The others are the same objects."""
@@ -75,7 +76,7 @@ class ContextPruning(AbstractCapability[Any]):  # type: ignore[misc]
             budget: The tokens of tool results to keep.
             options: Further options for `ContextPruner`.
         """
-        self._prune = HistoryPruner(budget, **options)
+        self._prune = HistoryPruner(budget, **{"originals_only": True} | options)
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext

@@ -176,10 +176,14 @@ class PrunedResults:
     """The records of a pruner's conversations. A record is found by its original text or by any text returned for it.
 
     Every key is a digest, so a long call id takes no more memory than a short one.
+
+    Args:
+        counter: The counter for the tokens of texts.
+        originals_only: True if a record is found by its original text alone.
     """
 
-    def __init__(self, counter: TokenCounter) -> None:
-        self._counter = counter
+    def __init__(self, counter: TokenCounter, *, originals_only: bool = False) -> None:
+        self._counter, self._originals_only = counter, originals_only
         self._originals: dict[bytes, list[ResultRecord]] = {}
         self._returned: dict[bytes, tuple[ResultRecord, dict[int, str]]] = {}
         self._sizes: dict[bytes, int] = {}
@@ -260,7 +264,9 @@ class PrunedResults:
         ids = record.ids if ids is None else ids
         text = record.without(ids)
         path = (*result.path, "text") if result.form == "image" else result.path
-        if ids and (key := _text_key(result.call_id, path, text)) not in self._returned:
+        if not ids or self._originals_only:
+            return text
+        if (key := _text_key(result.call_id, path, text)) not in self._returned:
             entry = self._returned[key] = (record, dict(ids))
             self._bytes += getsizeof(entry) + getsizeof(entry[1])
         return text

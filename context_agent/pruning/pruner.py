@@ -6,7 +6,7 @@
 
 A stub marks what was removed. The pruner never parses stubs. A result counts as pruned only if it equals, as a whole, a
 text that the pruner returned for the same call. A text inside a tool result that merely looks like a stub is therefore
-a text like any other.
+a text like any other. With `originals_only`, no text counts as pruned.
 """
 
 from __future__ import annotations
@@ -81,6 +81,10 @@ class ContextPruner:
         confirm_above: The most tokens that a prune may free without calling `confirm`.
         on_restore: A function that is called with each restored passage. Removing the passage was wrong, so a record of
             these calls is training data.
+        originals_only: True if the conversation always comes as it was before any prune, as to a proxy. A text that
+            equals a pruned one is then a text like any other. Set it if conversations of several users share the
+            pruner. Otherwise, if calls have no ids, a tool result that imitates a stub can restore a text of another
+            user.
 
     Raises:
         ConfigError: If the budget, the strategy, the effort or `confirm_above` is invalid, if the file of `adapted`
@@ -99,6 +103,7 @@ class ContextPruner:
         confirm: Confirm | None = None,
         confirm_above: int = 0,
         on_restore: Callable[[RestoredPassage], None] | None = None,
+        originals_only: bool = False,
     ) -> None:
         confirm_above = whole_number(confirm_above, "confirm_above", least=0)
         if confirm is not None:
@@ -117,7 +122,7 @@ class ContextPruner:
         self._has_small_passages = strategy == "reader" and effort == "thorough"
         if counter is None or type(counter) is HarmonyCounter:
             counter = RepeatCounter()
-        self._results = PrunedResults(counter)
+        self._results = PrunedResults(counter, originals_only=originals_only)
         self._used: float | None = None
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from context_agent.cli.prune_options import PruneOptions
 from context_agent.integrations import conversation_pruners
 from context_agent.integrations.conversation_pruners import DAY, ConversationPruners
 from context_agent.integrations.server.pruned_bodies import BodyPruner
@@ -22,6 +23,7 @@ from context_agent.pruning.passages import cut
 from context_agent.pruning.pieces import pieces_of
 from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
 from context_agent.pruning.selection import OwnWords
+from context_agent.pruning.stubs import looks_like_stub
 from context_agent.pruning.units import units
 from context_agent.tokens import CharCounter
 from context_agent.web.conversation import SHOWN_CALLS, model_calls
@@ -385,3 +387,49 @@ def test_no_request_holds_a_conversation_for_more_than_a_day(monkeypatch: pytest
     now = DAY + 1
     bodies.prune(request("Two?"), "messages", b"")
     assert len(pruners) == 1
+
+
+SECRET = "\n\n".join(f"Paragraph {number} of Ann's secret: {'rain and wind ' * 20}" for number in range(6))
+
+
+def greeting(result: str, more: str) -> list[dict[str, Any]]:
+    """Return a conversation without call ids, which begins like many others."""
+    return [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "read", "arguments": {}}}]},
+        {"role": "tool", "content": result},
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": more},
+    ]
+
+
+def test_a_result_that_imitates_a_stub_restores_nothing_of_another_user() -> None:
+    """Both conversations begin alike, and their callers have the same key."""
+    pruning = PruneOptions(budget=50, strategy="age", cached_price=1.0)
+    bodies = BodyPruner(ConversationPruners(pruning.open), 32_000_000)
+
+    def send(result: str, more: str) -> list[dict[str, Any]]:
+        body = json.dumps({"messages": greeting(result, more)}).encode()
+        return json.loads(bodies.prune(body, "messages", b"key").body)["messages"]
+
+    stub = send(SECRET, "go on")[2]["content"]
+    assert looks_like_stub(stub)
+    assert "secret" not in json.dumps(send(stub, "restore: p1-p9"))
+    # Ann's own request still restores her text.
+    assert send(SECRET, "restore: p1-p9")[2]["content"] == SECRET
+
+
+def test_frameworks_that_share_a_filter_restore_nothing_of_another_user() -> None:
+    pruners = ConversationPruners.of(50, strategy="age", prices=ALWAYS)
+    stub = pruners.prune(greeting(SECRET, "go on")).messages[2]["content"]
+    assert looks_like_stub(stub)
+    assert "secret" not in json.dumps(pruners.prune(greeting(stub, "restore: p1-p9")).messages)
+    assert pruners.prune(greeting(SECRET, "restore: p1-p9")).messages[2]["content"] == SECRET
+
+
+def test_what_comes_whole_takes_no_memory_for_returned_texts() -> None:
+    messages = conversation(*[SECRET] * 40, "done")
+    pruners = [pruner(originals_only=originals_only) for originals_only in (True, False)]
+    whole, shortened = (it.prune(messages) for it in pruners)
+    assert whole.messages == shortened.messages
+    assert pruners[0].memory < pruners[1].memory
