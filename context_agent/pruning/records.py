@@ -26,7 +26,10 @@ _ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\U.{8}|\\x..|
 """A character of a string that is written as one escape sequence or as a surrogate pair."""
 _PYTHON_ESCAPES = re.compile(r"(?:[^\\]++|\\[abfnrtvxuUN0-7'\"\\\n])*+")
 """A string whose escape sequences Python knows. Python would warn about others."""
-_BLANK = re.compile(r"[ \t\r\n]*")
+_BLANK = re.compile(r"\ufeff?[ \t\r\n]*")
+"""The white space before or after a value, and the mark of a byte order."""
+_FIRST = ("[", "{", "(", '"')
+"""The characters with which a value that is the whole text may begin."""
 _REST_OF_LINE = re.compile(r"[ \t]*+(?:,[ \t]*+)?\r?(?:\n|\Z)")
 _DECODER = json.JSONDecoder()
 _PAIRS = {"[": "]", "{": "}", "(": ")"}
@@ -171,34 +174,47 @@ def value_runs(text: str, *, whole: bool = False) -> list[Values]:
     """
     runs: list[Values] = []
     decoded = _TextWithoutLines(text)
-    lead = _BLANK.match(text)
-    position, patience = lead.end() if lead else 0, len(text) + TARGET
-    while patience > 0 and (match := _START.search(text, position)) is not None:
-        start = match.start()
-        if whole and start != (lead.end() if lead else 0):
+    first = _after_blank(text, 0)
+    # The first value may follow white space, and a string may be the whole text.
+    start = first if text[first : first + 1] in _FIRST else _next_start(text, first)
+    patience = len(text) + TARGET
+    while start is not None and patience > 0:
+        if whole and start != first:
             break
         end, is_json, read = _value_end(decoded, start)
         if end is None:
             patience -= read
-            position = start + 1
+            start = _next_start(text, start + 1)
             continue
-        is_line = start == 0 or text[start - 1] == "\n"
-        position = end
-        blank = _BLANK.match(text, end)
-        is_all = start == (lead.end() if lead else 0) and (blank.end() if blank else end) == len(text)
-        if whole:
-            return [Values(text, [Value(start, start, end)], is_json)] if is_all else []
+        value = Value(start, start, end)
+        is_line = start == first or text[start - 1] == "\n"
+        is_all = start == first and _after_blank(text, end) == len(text)
+        if whole or is_all:
+            return [Values(text, [value], is_json)] if is_all else []
         if runs and is_line and runs[-1].is_json == is_json and not text[runs[-1].end : start].strip(" \t\r\n,"):
-            runs[-1].values.append(Value(start, start, end))
-        elif is_all or is_line or end - start > TARGET:
-            runs.append(Values(text, [Value(start, start, end)], is_json))
-    all_of_it = len(text.strip())
+            runs[-1].values.append(value)
+        elif text[start] != '"' and (is_line or end - start > TARGET):
+            runs.append(Values(text, [value], is_json))
+        start = _next_start(text, end)
+    all_of_it = len(text[first:].rstrip())
     return [
         run
         for run in runs
         if run.end - run.start == all_of_it
         or (run.end - run.start >= SMALL and _REST_OF_LINE.match(text, run.end) is not None)
     ]
+
+
+def _after_blank(text: str, position: int) -> int:
+    """Return the offset after the white space at a position."""
+    blank = _BLANK.match(text, position)
+    return position if blank is None else blank.end()
+
+
+def _next_start(text: str, position: int) -> int | None:
+    """Return the offset of the next possible value. If there is none, return None."""
+    match = _START.search(text, position)
+    return None if match is None else match.start()
 
 
 class _TextWithoutLines(str):

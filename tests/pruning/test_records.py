@@ -149,6 +149,17 @@ def test_rows_are_labeled_with_the_names_of_their_columns(name: str) -> None:
     assert all("listen_port" in passage.label for passage in cut(FORMATS[name][0]))
 
 
+@pytest.mark.parametrize("lead", ["", " ", "\t", "\n\n  ", "\ufeff"])
+@pytest.mark.parametrize("value", [RECORDS, {"hosts": RECORDS}, "It rained in most weeks.\n\n" * 80])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_after_white_space_remains_json_even_if_all_of_it_is_removed(lead: str, value: Any, indent: Any) -> None:
+    text = lead + json.dumps(value, indent=indent) + "\n"
+    passages = cut(text)
+    assert len(passages) > 3
+    for removed in (range(0, len(passages), 2), range(len(passages))):
+        json.loads(without(text, passages, removed, stub).removeprefix("\ufeff"))
+
+
 def test_a_large_record_is_cut_at_its_members_and_keeps_the_keys() -> None:
     record = {"id": 7, "title": "T", "summary": "It rained. " * 60, "steps": ["walk"] * 200, "log": "a b\n\n" * 900}
     text = json.dumps([record, record])
@@ -174,6 +185,7 @@ def test_a_record_of_many_small_members_is_cut_too() -> None:
         "a | b in a shell\npipes | are no tables\nls | wc",
         "IT RAINED  IN MOST WEEKS\nships stayed in port\nfor weeks\nand weeks\nand weeks",
         "A  B\n- -\n-- --\nthat is all",
+        '"It rained," she said. "Ships stayed."',
         "\n".join(f'openat(AT_FDCWD, "/usr/lib/{name}.so", O_RDONLY|O_CLOEXEC) = 3' for name in "abcdef"),
     ],
 )
