@@ -40,11 +40,12 @@ def read_dump(reading: Reading) -> Iterator[Document]:
 
     If the XML is damaged, what precedes the damage is read.
     """
-    page, count = _Page(reading.options.max_size), 0
+    page, posts, count = _Page(reading.options.max_size), 0, 0
     try:
         for event in xml_events(reading.stream, _ELEMENTS):
             if event.name == "row" and event.kind is Kind.START:
-                found = _post(reading, count + 1, event)
+                posts += 1
+                found = _post(reading, posts, event)
             elif event.name == "page" and event.kind is Kind.END:
                 found = page.documents(reading)
                 page = _Page(reading.options.max_size)

@@ -47,7 +47,7 @@ def test_each_page_of_a_wiki_is_a_document_with_its_last_revision(tmp_path: Path
     (page, talk), reasons = read(tmp_path / name)
     assert (page.id, page.title, page.text.strip()) == (f"{name}#Brasko", "Brasko", "New &amp; old.\n\n* One")
     assert page.metadata == {"path": name, "date": "2026-01-02T00:00:00Z", "day": 20260102}
-    assert (talk.title, talk.metadata["namespace"], reasons) == ("Talk:Brasko", "1", [])
+    assert (talk.title, talk.metadata, reasons) == ("Talk:Brasko", {"path": name, "namespace": "1"}, [])
 
 
 def test_each_post_of_stack_exchange_is_a_document(tmp_path: Path) -> None:
@@ -72,6 +72,23 @@ def test_a_dump_may_be_larger_than_a_document_but_a_page_may_not(tmp_path: Path,
     assert [document.title for document in documents] == ["P0", "P2"]
     assert len(reasons) == 1
     assert reasons[0].startswith("page 'P1': the page")
+
+
+def test_posts_without_text_are_reported_with_their_places(tmp_path: Path) -> None:
+    rows = [f'<row Id="{number}" Body="{"A gate." if number in (1, 4) else ""}" />' for number in range(1, 6)]
+    (tmp_path / "Posts.xml").write_text(f"<posts>{''.join(rows)}</posts>")
+    report = LoadReport()
+    assert [document.id for document in load(tmp_path / "Posts.xml", report=report)] == ["1", "4"]
+    assert [notice.line for notice in report.notices] == [2, 3, 5]
+
+
+@pytest.mark.parametrize("text", ["word " * 300_000, "a<b/>" * 100_000], ids=["long", "in tiny pieces"])
+def test_a_page_that_takes_too_much_memory_is_left_out_wherever_its_date_is(tmp_path: Path, text: str) -> None:
+    page = f"<page><title>P</title><revision><text>{text}</text><timestamp>2026-01-02</timestamp></revision></page>"
+    (tmp_path / "w.xml").write_text(f"<mediawiki>{page}{page.replace(text, 'Short.').replace('P<', 'Q<')}</mediawiki>")
+    documents, (reason,) = read(tmp_path / "w.xml", max_mb=1)
+    assert [document.title for document in documents] == ["Q"]
+    assert reason.startswith("page 'P': the page")
 
 
 def test_of_a_damaged_dump_the_pages_before_the_damage_are_read(tmp_path: Path) -> None:
