@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from context_agent._support.private_files import open_private, private_folder
+
+_STREAM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
@@ -37,11 +42,13 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
         OSError: If the file cannot be written.
     """
     private_folder(path.parent)
+    if is_stream(path):
+        raise FileExistsError(errno.EEXIST, "A device or a pipe is in the way", str(path))
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial" if shared else f".{path.name}.partial")
     try:
         # An existing file was left by a killed process, or is a link out of the folder. It must not be written through.
         partial.unlink(missing_ok=True)
-        with partial.open("xb") if shared else open_private(partial, "xb") as file:
+        with _naming(path), partial.open("xb") if shared else open_private(partial, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -68,13 +75,37 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(partial, ignore_errors=True)  # a killed process left it
     try:
         partial.mkdir(parents=True)
-        yield partial
+        with _naming(path):
+            yield partial
         for written in (*partial.rglob("*"), partial):
             sync_path(written)
         partial.rename(path)
         sync_path(path.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def is_stream(path: Path) -> bool:
+    """Return True if the path is a device, a pipe or a socket, or names an open file as `/dev/stdout` does.
+
+    Replacing it would take it away from all programs.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or path.absolute().parent in _STREAM_FOLDERS
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the path in an error of its disk. A failed write names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _DISK_ERRORS:
+            error.filename = str(path)
+        raise
 
 
 def sync_path(path: Path) -> None:

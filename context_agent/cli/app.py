@@ -43,6 +43,9 @@ _OS_REMEDIES = {
     errno.EROFS: "Pass a path that can be written.",
     errno.ENOSPC: "Free some space on the disk, or pass a path on another one.",
     errno.EDQUOT: "Free some space on the disk, or pass a path on another one.",
+    errno.EFBIG: "Raise the limit on the size of a file (ulimit -f), or pass a path on another disk.",
+    errno.EIO: "Check the disk, or pass a path on another one.",
+    errno.EEXIST: "Delete it, or pass another path.",
     errno.EMFILE: "Raise the limit of open files (ulimit -n).",
 }
 """What to do about an error of the operating system that no command explains."""

@@ -12,7 +12,15 @@ from context_agent.cli import output
 from context_agent.cli.agent_options import AgentOptions, LimitOptions, PolicyOptions, SaveOption
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.invocation import is_set
-from context_agent.cli.parameters import COUNT, EXISTING_FILE, FOLDER, CommonOptions, essential, options_in
+from context_agent.cli.parameters import (
+    COUNT,
+    EXISTING_FILE,
+    FOLDER,
+    OUTPUT_FOLDER,
+    CommonOptions,
+    essential,
+    options_in,
+)
 from context_agent.cli.worker_options import RayOption, worker_machines
 from context_agent.errors import ConfigError
 
@@ -84,7 +92,7 @@ class SystemOptions:
 @essential("out report show_names benchmarks corpus questions limit systems k path")
 def evaluate(
     *,
-    out: Annotated[Path | None, FOLDER] = None,
+    out: Annotated[Path | None, OUTPUT_FOLDER] = None,
     report: Annotated[Path | None, FOLDER] = None,
     check_only: bool = False,
     show_names: Annotated[bool, Parameter(name="--list")] = False,

@@ -8,6 +8,7 @@ is the docstring of the field, or the line about the parameter in the docstring 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import CoercionError, Group, Parameter, validators
 
+from context_agent._support.atomic_files import is_stream
 from context_agent._support.suggest import closest
 from context_agent.cli.invocation import current_invocation
 from context_agent.errors import ConfigError
@@ -62,11 +64,14 @@ class PathRule:
         kind: What the path may name, if it exists: a file, a folder, or either (`path`).
         exists: True if the path must exist. The path of an output must not be below a file.
         stdin: True if `-` is standard input.
+        written: True if the command writes the path. A file is replaced by another one, so its folder must be writable,
+            and a device or a pipe cannot be such a file.
     """
 
     kind: Literal["file", "folder", "path"]
     exists: bool = False
     stdin: bool = False
+    written: bool = False
 
     def __call__(self, _: Any, value: Any) -> None:
         """Check each path of the value.
@@ -93,6 +98,15 @@ class PathRule:
         below = next((parent for parent in path.parents if parent.exists()), None)
         if below is not None and not below.is_dir():
             raise ValueError(f'"{below}" is a file, so it cannot contain "{path}". Pass another path.')
+        if self.written:
+            self._check_written(path, below)
+
+    def _check_written(self, path: Path, parent: Path | None) -> None:
+        if self.kind == "file" and is_stream(path):
+            raise ValueError(f'"{path}" is a device or a pipe, not a file. Pass another file.')
+        folder = path if self.kind == "folder" and path.exists() else parent
+        if folder is not None and not os.access(folder, os.W_OK | os.X_OK):
+            raise ValueError(f'"{folder}" cannot be written. Pass another path, or allow this user to write it.')
 
 
 def _refuse_option(_: Any, value: Any) -> None:
@@ -124,6 +138,8 @@ DASH = Parameter(allow_leading_hyphen=True, validator=_refuse_option)
 """An argument that may be `-`, for standard input. cyclopts would take it for an option."""
 FILE = Parameter(validator=PathRule("file"), metavar="FILE")
 FOLDER = Parameter(validator=PathRule("folder"), metavar="FOLDER")
+OUTPUT_FILE = Parameter(validator=PathRule("file", written=True), metavar="FILE")
+OUTPUT_FOLDER = Parameter(validator=PathRule("folder", written=True), metavar="FOLDER")
 EXISTING_FILE = Parameter(validator=PathRule("file", exists=True), metavar="FILE")
 EXISTING_FOLDER = Parameter(validator=PathRule("folder", exists=True), metavar="FOLDER")
 EXISTING_PATH = Parameter(validator=PathRule("path", exists=True))

@@ -14,8 +14,8 @@ from context_agent.cli.confirm import TerminalConfirmation
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
-    FILE,
     NOT_NEGATIVE,
+    OUTPUT_FILE,
     PORT,
     SECONDS,
     CommonOptions,
@@ -75,7 +75,7 @@ def proxy(
     capacity: ProxyCapacityOptions = ProxyCapacityOptions(),
     pause: Annotated[float, SECONDS, Parameter(group=section("Capacity"))] = 600.0,
     confirm_above: Annotated[int | None, COUNT_OR_ZERO, Parameter(group=section("Pruning"))] = None,
-    restores: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl", group=section("Report"))] = None,
+    restores: Annotated[Path | None, OUTPUT_FILE, Parameter(metavar="FILE.jsonl", group=section("Report"))] = None,
     saved: SavingsOptions = SavingsOptions(),
     log_level: LogLevel = "info",
     common: CommonOptions = CommonOptions(),

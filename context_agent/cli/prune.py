@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.parameters import DASH_VALUE, FILE, INPUT_FILE, TEXT, CommonOptions
+from context_agent.cli.parameters import DASH_VALUE, INPUT_FILE, OUTPUT_FILE, TEXT, CommonOptions
 from context_agent.cli.prune_options import PruneOptions
 from context_agent.cli.saved_conversation import read_conversation
 from context_agent.text.counts import counted
@@ -30,7 +30,7 @@ def prune(
     *,
     task: Annotated[str | None, TEXT, DASH_VALUE, Parameter(show_default="the last message of the user")] = None,
     pruning: PruneOptions = PruneOptions(),
-    out: Annotated[Path | None, FILE, Parameter(metavar="FILE.json")] = None,
+    out: Annotated[Path | None, OUTPUT_FILE, Parameter(metavar="FILE.json")] = None,
     verbose: bool = False,
     common: CommonOptions = CommonOptions(),
 ) -> int:

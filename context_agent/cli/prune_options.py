@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from context_agent.cli.parameters import EXISTING_FILE, FILE, NOT_NEGATIVE, SHARE, options_in
+from context_agent.cli.parameters import EXISTING_FILE, NOT_NEGATIVE, OUTPUT_FILE, SHARE, options_in
 
 if TYPE_CHECKING:
     from context_agent.integrations.server.savings import SavingsReport
@@ -70,7 +70,7 @@ class PruneOptions:
 class SavingsOptions:
     """The file for the report of what pruning saved, and the prices of tokens."""
 
-    report: Annotated[Path | None, FILE, Parameter(metavar="FILE.json")] = None
+    report: Annotated[Path | None, OUTPUT_FILE, Parameter(metavar="FILE.json")] = None
     """Write the report of the savings to this file every minute and at the end."""
     prices: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.toml")] = None
     """Prices of models. They replace the prices in the package, which become outdated."""

@@ -16,9 +16,9 @@ from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import (
     COUNT_OR_ZERO,
     EXISTING_FOLDER,
-    FILE,
-    FOLDER,
     INPUT_FILE,
+    OUTPUT_FILE,
+    OUTPUT_FOLDER,
     CommonOptions,
     options_in,
 )
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class SelectionOptions:
     """The options that say which judged trajectories become demonstrations."""
 
-    sft: Annotated[Path | None, FOLDER] = None
+    sft: Annotated[Path | None, OUTPUT_FOLDER] = None
     """Copy well-rated trajectories to FOLDER/kept, for `ctx1 train sft`."""
     min_rating: Annotated[float, Parameter(validator=Number(gte=1, lte=5), metavar="X")] = 4.0
     """Minimum mean rating of a trajectory, if it has ratings."""
@@ -52,7 +52,7 @@ def from_feedback(
     /,
     *,
     trajectories: Annotated[Path, EXISTING_FOLDER],
-    out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
+    out: Annotated[Path, OUTPUT_FILE, Parameter(metavar="FILE.jsonl")],
     selection: SelectionOptions = SelectionOptions(),
     replay: ReplayOptions = ReplayOptions(),
     index: CorpusOptions = CorpusOptions(),

@@ -17,8 +17,8 @@ from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
-    FILE,
     INPUT_FILE,
+    OUTPUT_FILE,
     POSITIVE_SHARE,
     CommonOptions,
     essential,
@@ -68,7 +68,7 @@ def filter_tasks(
     tasks: Annotated[Path, INPUT_FILE],
     /,
     *,
-    out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
+    out: Annotated[Path, OUTPUT_FILE, Parameter(metavar="FILE.jsonl")],
     min_similarity: Annotated[float, POSITIVE_SHARE] = 0.7,
     keep_duplicates: bool = False,
     concurrency: Annotated[int, COUNT] = 8,

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from context_agent.cli import output
 from context_agent.cli.index_options import CorpusOptions
-from context_agent.cli.parameters import EXISTING_PATH, FOLDER, REQUIRED, CommonOptions, options_in
+from context_agent.cli.parameters import EXISTING_PATH, OUTPUT_FOLDER, REQUIRED, CommonOptions, options_in
 
 if TYPE_CHECKING:
     from context_agent.synth_data.demonstrations.replay_check import ReplayResult, ReplaySettings
@@ -45,7 +45,7 @@ class ReplayOptions:
 
 def replay_check(
     *paths: Annotated[Path, EXISTING_PATH, REQUIRED],
-    out: Annotated[Path | None, FOLDER] = None,
+    out: Annotated[Path | None, OUTPUT_FOLDER] = None,
     replay: ReplayOptions = ReplayOptions(),
     index: CorpusOptions = CorpusOptions(),
     common: CommonOptions = CommonOptions(),

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import parse_json
 from context_agent.cli import output
 from context_agent.cli.index_options import CorpusOptions
-from context_agent.cli.parameters import COUNT, EXISTING_FILE, FILE, INPUT_FILE, CommonOptions, SeedOption, options_in
+from context_agent.cli.parameters import (
+    COUNT,
+    EXISTING_FILE,
+    INPUT_FILE,
+    OUTPUT_FILE,
+    CommonOptions,
+    SeedOption,
+    options_in,
+)
 from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,7 +57,7 @@ def review(
     tasks: Annotated[Path, INPUT_FILE],
     /,
     *more: Annotated[Path, EXISTING_FILE],
-    out: Annotated[Path, FILE],
+    out: Annotated[Path, OUTPUT_FILE],
     seed: SeedOption = 0,
     index: CorpusOptions = CorpusOptions(),
     page: PageOptions = PageOptions(),
@@ -92,8 +101,8 @@ def review(
         drawn = draw_sample(drawn, None, seed)
         with index.open() as corpus:
             html = review_page(tasks_on_page(drawn, corpus), f"Review of {tasks.name}")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(html, encoding="utf-8")
+        with replacing(out, shared=True) as file:
+            file.write(html.encode())
         report = {"page": str(out), "tasks": len(drawn)}
         text = f"{len(drawn):,} tasks to judge in {out}; open it in a browser"
     output.note_problems(problems)

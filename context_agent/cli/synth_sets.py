@@ -16,8 +16,8 @@ from context_agent.cli.parameters import (
     EXISTING_FILE,
     EXISTING_FOLDER,
     EXISTING_PATH,
-    FOLDER,
     INPUT_FILE,
+    OUTPUT_FOLDER,
     REQUIRED,
     TEXT,
     CommonOptions,
@@ -60,7 +60,7 @@ class CardOptions:
 
 def split(
     *tasks: Annotated[Path, INPUT_FILE, REQUIRED],
-    out: Annotated[Path, FOLDER],
+    out: Annotated[Path, OUTPUT_FOLDER],
     name: Annotated[str | None, Parameter(metavar="SET", show_default="the folder's name")] = None,
     shares: Annotated[str, Parameter(metavar="SPLIT=SHARE,…")] = "train=.8,dev=.1,test=.1",
     oversized: Literal["cut", "keep"] = "cut",
@@ -244,7 +244,7 @@ def export(
     /,
     *,
     to: Literal["parquet", "datasets"] = "parquet",
-    out: Annotated[Path | None, FOLDER] = None,
+    out: Annotated[Path | None, OUTPUT_FOLDER] = None,
     push: Annotated[str | None, Parameter(metavar="OWNER/SET")] = None,
     public: bool = False,
     common: CommonOptions = CommonOptions(),

@@ -23,8 +23,8 @@ from context_agent.cli.parameters import (
     COUNT_OR_ZERO,
     EXISTING_FILE,
     EXISTING_FOLDER,
-    FILE,
     NOT_NEGATIVE,
+    OUTPUT_FILE,
     OWN,
     POSITIVE,
     CommonOptions,
@@ -82,14 +82,14 @@ class WriterOptions:
 class StageOptions:
     """The options that every stage has."""
 
-    out: Annotated[Path, FILE, Parameter(metavar="OUT.jsonl")]
+    out: Annotated[Path, OUTPUT_FILE, Parameter(metavar="OUT.jsonl")]
     """File for the rows. Dropped rows and the journal for resuming are written next to it."""
     writer: WriterOptions = WriterOptions()
     language_model: ChatModelOptions = ChatModelOptions()
     index: CorpusOptions = CorpusOptions()
-    replies: Annotated[Path | None, FILE, Parameter(metavar="FILE.jsonl", show_default="replies.jsonl next to OUT")] = (
-        None
-    )
+    replies: Annotated[
+        Path | None, OUTPUT_FILE, Parameter(metavar="FILE.jsonl", show_default="replies.jsonl next to OUT")
+    ] = None
     """Cache of the model's replies; stages may share one."""
     seed: SeedOption = 0
     common: CommonOptions = CommonOptions()

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, Token
 
+from context_agent._support.atomic_files import replace_file
 from context_agent.cli import output
 from context_agent.cli.agent_options import ChatModelOptions
 from context_agent.cli.index_options import CorpusOptions
-from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, FILE, CommonOptions, SeedOption, options_in
+from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, OUTPUT_FILE, CommonOptions, SeedOption, options_in
 from context_agent.cli.synth_stages import StageOptions, WriterOptions, make_with_model
 from context_agent.errors import ConfigError
 from context_agent.text.counts import counted
@@ -57,13 +58,13 @@ class LinkOptions:
     """Types of questions, separated by commas."""
     name: Annotated[str, Parameter(metavar="NAME")] = "links"
     """Prefix of the ids."""
-    report: Annotated[Path | None, FILE, Parameter(metavar="FILE.json")] = None
+    report: Annotated[Path | None, OUTPUT_FILE, Parameter(metavar="FILE.json")] = None
     """File for the counts of kept and dropped drafts."""
 
 
 def tasks(
     *,
-    out: Annotated[Path, FILE, Parameter(metavar="FILE.jsonl")],
+    out: Annotated[Path, OUTPUT_FILE, Parameter(metavar="FILE.jsonl")],
     count: Annotated[int | None, COUNT, Parameter(show_default=f"all that pass; with --model {DEFAULT_SEEDS}")] = None,
     hops: Annotated[
         Hops | None,
@@ -136,8 +137,7 @@ def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops
     with stage.index.open() as corpus:
         tally, shortcomings = _write_link_tasks(corpus, settings, stage.out)
     if links.report is not None:
-        links.report.parent.mkdir(parents=True, exist_ok=True)
-        links.report.write_text(json.dumps(tally, indent=2) + "\n", encoding="utf-8")
+        replace_file(links.report, json.dumps(tally, indent=2) + "\n")
     output.result({"out": str(stage.out), **tally}, _tally_text(tally, stage.out), as_json=stage.common.json)
     if not tally["tasks"]:
         _note_shortcomings(shortcomings)

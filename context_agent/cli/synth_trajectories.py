@@ -17,8 +17,8 @@ from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
-    FOLDER,
     INPUT_FILE,
+    OUTPUT_FOLDER,
     SHARE,
     CommonOptions,
     SeedOption,
@@ -135,7 +135,7 @@ def trajectories(
     tasks: Annotated[Path, INPUT_FILE],
     /,
     *,
-    out: Annotated[Path, FOLDER],
+    out: Annotated[Path, OUTPUT_FOLDER],
     keep_dropped: Annotated[bool, Parameter(name="--keep-dropped", negative="--no-keep-dropped")] = True,
     expert: ExpertOptions = ExpertOptions(),
     filters: FilterOptions = FilterOptions(),

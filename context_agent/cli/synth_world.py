@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.parameters import COUNT_OR_ZERO, FOLDER, CommonOptions, SeedOption
+from context_agent.cli.parameters import COUNT_OR_ZERO, OUTPUT_FOLDER, CommonOptions, SeedOption
 from context_agent.cli.synth_tasks import Hops, hop_range
 
 WORLD_HOPS = (1, 4)
@@ -18,7 +18,7 @@ WORLD_HOPS = (1, 4)
 def world(
     *,
     entities: Annotated[int, Parameter(metavar="N")],
-    out: Annotated[Path, FOLDER],
+    out: Annotated[Path, OUTPUT_FOLDER],
     tasks: Annotated[int | None, Parameter(metavar="N", show_default="two for each entity")] = None,
     hops: Annotated[Hops, Parameter(converter=hop_range, n_tokens=1, metavar="RANGE", show_default="1-4")] = WORLD_HOPS,
     distractors: Annotated[int, COUNT_OR_ZERO] = 5,

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from context_agent.cli import output
 from context_agent.cli.index_options import DEFAULT_EMBEDDER, CorpusOptions
-from context_agent.cli.parameters import COUNT, EXISTING_FILE, FILE, REQUIRED, CommonOptions, SeedOption
+from context_agent.cli.parameters import COUNT, EXISTING_FILE, OUTPUT_FILE, REQUIRED, CommonOptions, SeedOption
 from context_agent.errors import ConfigError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 
@@ -28,7 +28,7 @@ PERCENT = 100
 
 def bridge(
     *pairs: Annotated[str, REQUIRED],
-    out: Annotated[Path, FILE, Parameter(metavar="FILE.safetensors")],
+    out: Annotated[Path, OUTPUT_FILE, Parameter(metavar="FILE.safetensors")],
     weights: Annotated[Path | None, EXISTING_FILE, Parameter(show_default="the weights in the package")] = None,
     windows: Annotated[tuple[int, ...], Parameter(name="--window", metavar="N", show_default="the policy's own")] = (),
     rounds: Annotated[int, COUNT] = 2,

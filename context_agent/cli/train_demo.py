@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, EXISTING_FOLDER, FOLDER, CommonOptions, essential
+from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, EXISTING_FOLDER, OUTPUT_FOLDER, CommonOptions, essential
 
 if TYPE_CHECKING:
     from context_agent.train.demo.plan import DemoPlan
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @essential("out model data demonstrations steps questions quick resume seed")
 def demo(
     *,
-    out: Annotated[Path, FOLDER] = Path("runs/demo"),
+    out: Annotated[Path, OUTPUT_FOLDER] = Path("runs/demo"),
     model: Literal["tiny", "smollm2"] = "tiny",
     data: Annotated[Path | None, EXISTING_FOLDER, Parameter(show_default="an invented world")] = None,
     demonstrations: Annotated[int | None, COUNT, Parameter(show_default="the run file's")] = None,

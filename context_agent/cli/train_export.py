@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.parameters import EXISTING_FOLDER, FOLDER, CommonOptions
+from context_agent.cli.parameters import EXISTING_FOLDER, OUTPUT_FOLDER, CommonOptions
 
 if TYPE_CHECKING:
     from context_agent.train.export import ExportedModel
@@ -22,7 +22,7 @@ Source = Annotated[
         help="Folder of a `ctx1 train sft` or `ctx1 train rl` run, whose best model is taken, or of one model in it."
     ),
 ]
-Out = Annotated[Path, FOLDER, Parameter(help="New folder for the model.")]
+Out = Annotated[Path, OUTPUT_FOLDER, Parameter(help="New folder for the model.")]
 
 
 def merge(

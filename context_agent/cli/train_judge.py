@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from context_agent.cli import output
-from context_agent.cli.parameters import COUNT, EXISTING_PATH, FILE, POSITIVE_SHARE, CommonOptions, SeedOption
+from context_agent.cli.parameters import COUNT, EXISTING_PATH, OUTPUT_FILE, POSITIVE_SHARE, CommonOptions, SeedOption
 from context_agent.cli.train import RunFile, SetOption
 from context_agent.errors import ConfigError
 
@@ -35,7 +35,7 @@ def judge_check(
     *trajectories: Annotated[Path, EXISTING_PATH],
     run_file: RunFile,
     changes: SetOption = (),
-    out: Annotated[Path, FILE] = Path("judge.json"),
+    out: Annotated[Path, OUTPUT_FILE] = Path("judge.json"),
     good: Annotated[float, POSITIVE_SHARE] = 1.0,
     yes: Annotated[float, POSITIVE_SHARE] = 0.5,
     questions: Annotated[int, COUNT] = 100,

@@ -9,12 +9,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.parameters import EXISTING_FILE, FILE, REQUIRED, CommonOptions
+from context_agent.cli.parameters import EXISTING_FILE, OUTPUT_FILE, REQUIRED, CommonOptions
 
 
 def pruner(
     *records: Annotated[Path, EXISTING_FILE, REQUIRED],
-    out: Annotated[Path, FILE, Parameter(metavar="FILE.safetensors")],
+    out: Annotated[Path, OUTPUT_FILE, Parameter(metavar="FILE.safetensors")],
     common: CommonOptions = CommonOptions(),
 ) -> int:
     """Adapt the pruner to the passages that your agents restored.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from context_agent.cli import output
-from context_agent.cli.parameters import FOLDER, CommonOptions
+from context_agent.cli.parameters import OUTPUT_FOLDER, CommonOptions
 from context_agent.cli.train import RunFile, SetOption
 
 
@@ -14,7 +14,7 @@ def verl(
     *,
     run_file: RunFile,
     changes: SetOption = (),
-    out: Annotated[Path, FOLDER],
+    out: Annotated[Path, OUTPUT_FOLDER],
     trainer: Literal["fsdp", "megatron"] = "fsdp",
     common: CommonOptions = CommonOptions(),
 ) -> int:

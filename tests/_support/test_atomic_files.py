@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from context_agent._support.atomic_files import replace_file, replacing, replacing_folder
+from context_agent._support.atomic_files import is_stream, replace_file, replacing, replacing_folder
 from tests.support.descriptors import open_descriptors
 
 
@@ -72,3 +74,29 @@ def test_two_processes_may_replace_a_shared_file_at_the_same_time(tmp_path: Path
     assert path.read_bytes() == b"first"
     assert path.stat().st_mode & 0o077
     assert [file.name for file in tmp_path.iterdir()] == ["current.json"]
+
+
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to("/dev/null")
+    for path in (pipe, tmp_path / "link"):
+        with pytest.raises(FileExistsError, match="A device or a pipe is in the way") as raised:
+            replace_file(path, "text")
+        assert raised.value.filename == str(path)
+    assert pipe.is_fifo()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"pipe", "link"}
+    assert is_stream(Path("/dev/stdout"))
+    assert not is_stream(tmp_path)
+    assert not is_stream(tmp_path / "new")
+
+
+def test_an_error_of_the_disk_names_the_file_and_other_errors_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for raised, named in ((OSError(errno.ENOSPC, "full"), True), (OSError(errno.ECONNRESET, "lost"), False)):
+        with pytest.raises(OSError, match=raised.strerror) as told, replacing(path):
+            raise raised
+        assert told.value.filename == (str(path) if named else None)
+        with pytest.raises(OSError, match=raised.strerror) as told, replacing_folder(tmp_path / "folder"):
+            raise OSError(raised.errno, raised.strerror)
+        assert told.value.filename == (str(tmp_path / "folder") if named else None)

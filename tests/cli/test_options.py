@@ -4,6 +4,7 @@ The defaults are written twice because help must not import the modules of the s
 """
 
 import json
+import os
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -96,6 +97,26 @@ def test_no_output_is_below_a_file(tmp_path):
             assert "is a file, so it cannot contain" in _problem(argument, tmp_path / "file" / "a" / "b"), (
                 argument.names
             )
+
+
+def test_no_output_replaces_a_device_or_is_in_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    """A command that runs as root would take /dev/null away from all programs."""
+    os.mkfifo(tmp_path / "pipe")
+    outputs = [argument for name, argument in _paths() if name[-1] in OUTPUTS and not _reads_the_run(name)]
+    assert len(outputs) >= 20
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    for argument in outputs:
+        if argument.parameter.metavar == "FILE.html":  # or -, for standard output
+            continue
+        told = _problem(argument, tmp_path / "new" / "file")
+        assert f'"{tmp_path}" cannot be written. Pass another path' in told, argument.names
+        for stream in () if argument.parameter.metavar == "FOLDER" else ("/dev/null", "/dev/stdout", tmp_path / "pipe"):
+            assert f'"{stream}" is a device or a pipe' in _problem(argument, Path(stream)), argument.names
+
+
+def _reads_the_run(name):
+    """Return True for `ctx1 eval --report`, which is the folder of a run."""
+    return name[-2:] == ("eval", "--report")
 
 
 @pytest.mark.parametrize(
