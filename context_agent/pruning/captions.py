@@ -21,6 +21,19 @@ LINE_NUMBER = re.compile(r"[ \t]{0,12}\d{1,9}(?:\t|→| ?[|│:] ?)")
 _TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
 _HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)
 """A heading of Markdown, or of HTML, which other tags may precede."""
+_COMMENT = re.compile(r"^#{1,6}[ \t]", re.M)
+_LOWER_HEADING = re.compile(r"^#{2,6}[ \t]", re.M)
+_COMMENTED = ("#", "# ", "#\t", "#\r")
+"""The beginnings of a line of a comment, or of a heading of the first level."""
+_CODE_LINE = re.compile(
+    r"[@)\]}]|\[[\w.\"' -]{1,80}\][ \t\r]*$|\.?[A-Za-z_][\w.\-\[\]\"']{0,80}[ \t]{0,20}(?:[:+?]?=|\()"
+    r"|[a-z_][\w.-]{0,80}:(?:[ \t\r]|$)"
+    r"|(?:import|from|def|class|async|if|elif|else|for|while|try|except|with|return|export|set|source|function|fi|done"
+    r"|esac|case|echo|cd|sudo|exec|exit|local|trap|apt-get|pip|npm|git|docker|mkdir|rm|cp|mv|curl|let|use|require"
+    r"|FROM|RUN|COPY|ADD|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|EXPOSE|USER|LABEL|VOLUME|HEALTHCHECK)\b"
+    r"|[^\n]{0,200}(?:\$[\w({]|[ \t]--?[a-z]|&&|\|\||\\\r?$)",
+)
+"""The start of a line that is more likely of a program or of settings than of prose."""
 _UNDERLINED = re.compile(
     rf"^(?P<underlined>[^\W_][^\n]{{0,{LONGEST_LABEL}}})(?<![.!?;,: \t\r])\r?\n"
     r"(?P<rule>(?P<mark>[=~^\"-])(?P=mark)++)[ \t\r]*$",
@@ -80,6 +93,7 @@ class Captions:
         self._text = text
         self._titles: list[tuple[int, str]] = []
         self._titled = 0
+        self._has_comments = _has_comments(text)
         self._underlined = {match.start(): match for match in _underlined(text)}
         self._marks: list[str] = []
         self._sections = [(match.start(), match["name"]) for match in _SECTION.finditer(text)]
@@ -90,8 +104,12 @@ class Captions:
         self._read = 0
 
     def heads(self) -> set[int]:
-        """Return the offsets of the lines that begin a section or a search hit."""
-        starts = {match.start() for pattern in (_HEADING, HIT) for match in pattern.finditer(self._text)}
+        """Return the offsets of the lines that begin a section, a search hit, or a comment at the left margin."""
+        starts = {match.start() for match in _HEADING.finditer(self._text)}
+        if self._has_comments:
+            # A comment of several lines stays together.
+            starts = {it for it in starts if it == 0 or self._text[self._text.rfind("\n", 0, it - 1) + 1] != "#"}
+        starts |= {match.start() for match in HIT.finditer(self._text)}
         return (starts - {match.start("rule") for match in self._underlined.values()}) | self._underlined.keys()
 
     def begin(self, start: int, following: int) -> bool:
@@ -108,7 +126,7 @@ class Captions:
             if title["mark"] not in self._marks:
                 self._marks.append(title["mark"])
             self._push(self._marks.index(title["mark"]) + 1, title["underlined"], start)
-        elif title := _TITLE.match(text, start, following + 1):
+        elif (title := _TITLE.match(text, start, following + 1)) and not (title["marks"] and self._has_comments):
             level = len(title["marks"] or "") or int(title["depth"] or 0)
             self._push(level, next(title[name] for name in _TITLES if title[name]), start)
         elif RECORD.match(text, start):
@@ -172,6 +190,34 @@ class Captions:
                 self._open.append((indent, content[:LONGEST_LINE].strip(_ENDS)))
         indent, _ = _indented(self._text[line_start : line_start + WIDEST_INDENT])
         return [said for own, said in self._open if own < indent][-MOST_LINES:]
+
+
+def _has_comments(text: str) -> bool:
+    """Return True if a line with a number sign is a comment, as in programs and settings. In Markdown it is a heading.
+
+    Most lines of a program or of settings, outside of fences, show what they are.
+    """
+    if _COMMENT.search(text) is None:
+        return False
+    if text.startswith("#!"):
+        return True
+    if 2 * len(_LOWER_HEADING.findall(text)) > len(_COMMENT.findall(text)):
+        return False
+    lines = code = 0
+    is_fenced = False
+    before = ""
+    for line in text.split("\n"):
+        if line.startswith(("```", "~~~")):
+            is_fenced = not is_fenced
+        elif not is_fenced and line[:1] not in {"", " ", "\t", "\r", "#"}:
+            lines += 1
+            code += _CODE_LINE.match(line) is not None
+        elif not is_fenced and before[:2] in _COMMENTED and line[:2] in _COMMENTED:
+            # Two headings of the first level do not follow each other.
+            lines += 1
+            code += 1
+        before = line
+    return 2 * code > lines
 
 
 def _underlined(text: str) -> Iterator[re.Match[str]]:

@@ -40,6 +40,33 @@ def test_a_rule_below_other_lines_makes_no_title(line: str) -> None:
     assert not any(line in caption for caption in captions.values() if not line.startswith("title"))
 
 
+SETTINGS = {
+    "shell": ("set -euo pipefail\n", "export {}_PORT=${{1:-40}}\n", "{} --wait $PORT && echo done\n"),
+    "environment": ("", "{}_PORT=4000\n", "{}_HOST=quay.example.com\n"),
+    "yaml": ("version: 2\n", "{}:\n  - port\n", "open_{}: true\n"),
+    "docker": ("FROM python:3.12\n", "RUN pip install {}\n", "COPY {} /srv\n"),
+    "make": ("CC := gcc\n", "{}: port.o\n\t$(CC) -o port\n", "{}_FLAGS += -O2\n"),
+    "python": ("import rain\n\n", "{} = 3\n", "def open_{}():\n    return 3\n\n"),
+}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_comment_of_a_program_or_of_settings_is_no_title(kind: str) -> None:
+    head, *lines = SETTINGS[kind]
+    text = f"{head}# Rain\n" + "".join(line.format(f"quay{number}") for number in range(90) for line in lines)
+    captions = captions_of(text + "\n# Ships\n# in the port\n" + lines[0].format("last"))
+    assert len(captions) > 3
+    assert not any("Rain" in caption or "Ships" in caption for caption in captions.values())
+    assert "# in the port" not in captions, "a comment of two lines stays together"
+
+
+def test_a_heading_above_fenced_code_or_fields_is_a_title() -> None:
+    code = "```sh\n" + "export PORT=$1\n" * 50 + "```"
+    fields = "\n".join(f"Quay {number}: open" for number in range(120))
+    captions = captions_of(f"# Ports\n\n{BODY}\n\n{code}\n\n# Rain\n{fields}\n\n## North\n\n{BODY}\n\n{BODY}")
+    assert {"Ports", "Rain", "Rain North"} <= {*captions.values()}
+
+
 @pytest.mark.parametrize("line", ["<title></title>", "<head><title></title></head>", "<title>\n</title>"])
 def test_an_empty_title_is_no_title(line: str) -> None:
     captions = captions_of(f"# Ports\n\n{BODY}\n\n{line}\n\n{BODY}\n\n{BODY}")
