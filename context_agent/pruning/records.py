@@ -22,7 +22,7 @@ _LITERAL = re.compile(
 )
 _NESTED = re.compile(rf"{_STRING}|(?P<open>[\[{{(])|[\]}})]", re.S)
 _PART = re.compile(rf"(?P<string>[bBrRuU]{{0,2}}(?:{_STRING}))|(?P<word>[\w.+-]++)|(?P<open>[\[{{(])|[,:=]", re.S)
-_ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\U.{8}|\\x..|\\[0-7]{1,3}|\\N\{[^}]*\}|\\.")
+_ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\U.{8}|\\x..|\\[0-7]{1,3}|\\N\{[\w -]{1,99}\}|\\.")
 """A character of a string that is written as one escape sequence or as a surrogate pair."""
 _PYTHON_ESCAPES = re.compile(r"(?:[^\\]++|\\[abfnrtvxuUN0-7'\"\\\n])*+")
 """A string whose escape sequences Python knows. Python would warn about others."""
