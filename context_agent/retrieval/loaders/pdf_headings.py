@@ -100,7 +100,9 @@ def pdf_headings(reader: PdfReader, pages: Sequence[str], sizes: PrintedSizes) -
     bookmarks = list(_placed(_bookmarks(reader), pages))
     taken = {heading.start for heading in bookmarks}
     deepest = max((heading.level for heading in bookmarks), default=0)
-    printed = (heading for heading in _placed(sizes.large_lines(), pages) if heading.start not in taken)
+    # The text of a damaged page is left out, but the sizes of its letters may have been read.
+    large_lines = (line for line in sizes.large_lines() if pages[line[0]])
+    printed = (heading for heading in _placed(large_lines, pages) if heading.start not in taken)
     below = [heading._replace(level=deepest + heading.level) for heading in printed]
     return sorted([*bookmarks, *below], key=lambda heading: heading.start)
 
@@ -132,16 +134,20 @@ def _bookmarks(reader: PdfReader) -> Iterator[tuple[int, int, str]]:
                 page, words = reader.get_destination_page_number(entry), str(entry.title or "")
             except Exception:  # noqa: BLE001, S112 - as above
                 continue
-            if page is not None and page >= 0 and _key(words):
+            if page is not None and _key(words):
                 yield page, len(opened), words
 
 
 def _placed(named: Iterable[tuple[int, int, str]], pages: Sequence[str]) -> Iterator[Heading]:
-    """Yield headings with their places. A heading that its page does not have begins with the page."""
+    """Yield headings with their places. A heading that its page does not have begins with the page.
+
+    A page without text, such as an image of a title, begins where the next page begins.
+    """
     starts = page_starts(pages)
+    last = max((number for number, page in enumerate(pages) if page), default=-1)
     read: dict[int, _Lines] = {}
     for page, level, words in named:
-        if page < len(pages) and pages[page]:
+        if page <= last:
             if page not in read:
                 read[page] = _Lines(pages[page])
             offset, line = read[page].next(words)

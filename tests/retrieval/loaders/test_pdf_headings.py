@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from context_agent.retrieval.chunker import chunk_document
+from context_agent.retrieval.loaders import load, pdf_headings
+from context_agent.retrieval.loaders import pdf as pdf_reader
 from context_agent.retrieval.loaders.pdf_headings import LARGEST_SIZE, PrintedSizes
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
@@ -17,7 +19,7 @@ from tests.support.loaded import only
 pytest.importorskip("pypdf")
 
 from pypdf import PdfWriter
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+from pypdf.generic import ArrayObject, DecodedStreamObject, DictionaryObject, NameObject, TextStringObject
 
 BODY = "The crane lifts what the harbor master lists, and the log of the day names each load."
 
@@ -104,11 +106,21 @@ def test_bookmarks_name_the_parts_and_take_the_number_from_the_page(tmp_path: Pa
 
 
 def test_a_heading_of_two_lines_and_two_equal_headings_are_found(tmp_path: Path) -> None:
-    page = [(10, "Lifting in a"), (10, "strong wind"), *body(), (10, "Limits"), *body(), (10, "Limits"), *body()]
+    page = [
+        *body(1),
+        (10, "Lifting in a"),
+        (10, "strong wind"),
+        *body(),
+        (10, "Limits"),
+        *body(),
+        (10, "Limits"),
+        *body(),
+    ]
     bookmarks: list[Bookmark] = [("Lifting in a strong wind", 0, [("Limits", 0, [])]), ("Limits", 0, [])]
     document = only(pdf(tmp_path / "h.pdf", page, bookmarks=bookmarks))
     text = document.text
-    assert [it.start for it in document.captions] == [0, text.index("Limits"), text.rindex("Limits")]
+    places = [text.index("Lifting in a"), text.index("Limits"), text.rindex("Limits")]
+    assert [it.start for it in document.captions] == places
     assert document.captions[0].text == "Lifting in a strong wind"
 
 
@@ -123,21 +135,53 @@ def test_letters_of_many_sizes_are_no_headings(tmp_path: Path) -> None:
     assert (document.captions, document.title) == ((), "poster")
 
 
-@pytest.mark.parametrize("outline", ["cycle", "text", "no page"])
+@pytest.mark.parametrize("outline", ["cycle", "text", "no page", "text as page"])
 def test_broken_bookmarks_are_left_out(tmp_path: Path, outline: str) -> None:
     path = pdf(tmp_path / "h.pdf", body(), bookmarks=[("Cranes", 0, []), ("Tugs", 0, [])])
     writer = PdfWriter(clone_from=path)
     first = writer.root_object["/Outlines"]["/First"]  # type: ignore[index]
+    left = {"Tugs"}
     if outline == "cycle":
         first[NameObject("/First")] = first.indirect_reference
+        left = {"Cranes", "Tugs"}
     elif outline == "text":
         writer.root_object[NameObject("/Outlines")] = NameObject("/None")
+        left = set()
     else:
-        first[NameObject("/Dest")] = NameObject("/Nowhere")
+        del first["/A"]
+        if outline == "text as page":
+            first[NameObject("/Dest")] = ArrayObject([TextStringObject("one"), NameObject("/Fit")])
     writer.write(path)
     document = only(path)
     assert document.text.startswith(BODY)
-    assert {it.text for it in document.captions} <= {"Cranes", "Tugs"}
+    assert {it.text for it in document.captions} == left
+
+
+def test_a_bookmark_of_a_page_without_text_names_the_pages_after_it(tmp_path: Path) -> None:
+    bookmarks: list[Bookmark] = [("Cranes", 0, []), ("Tugs", 1, []), ("Index", 3, [])]
+    document = only(pdf(tmp_path / "h.pdf", body(1), [], body(1), [], bookmarks=bookmarks))
+    assert [(it.text, it.start, it.end) for it in document.captions] == [
+        ("Cranes", 0, len(BODY) + 2),
+        ("Tugs", len(BODY) + 2, len(document.text)),
+    ]
+
+
+def test_large_letters_of_a_page_that_is_left_out_are_no_headings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pdf_reader, "MOST_OPERATIONS", 30)
+    pages = [[(20, "Cranes"), *body()], [(20, "Tugs"), *body(9)], body()]
+    (document,) = load(pdf(tmp_path / "h.pdf", *pages, title="Harbor"))
+    assert [it.text for it in document.captions] == ["Cranes"]
+    assert "Tugs" not in document.text
+
+
+def test_of_many_bookmarks_the_first_ones_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf_headings, "MOST_CAPTIONS", 2)
+    page = [line for name in ("Cranes", "Tugs", "Index") for line in ((10, name), *body(1))]
+    bookmarks: list[Bookmark] = [("Cranes", 0, []), ("Tugs", 0, []), ("Index", 0, [])]
+    document = only(pdf(tmp_path / "h.pdf", page, bookmarks=bookmarks))
+    assert [it.text for it in document.captions] == ["Cranes", "Tugs"]
 
 
 @pytest.mark.parametrize("size", ["9" * 20, "-" + "9" * 20, "0"])
@@ -148,11 +192,52 @@ def test_letters_of_impossible_sizes_are_read_and_are_no_headings(tmp_path: Path
     assert "Impossible" in document.text
 
 
+def test_a_file_whose_letters_all_have_impossible_sizes_has_no_headings(tmp_path: Path) -> None:
+    document = only(pdf(tmp_path / "h.pdf", [("9" * 20, "Impossible")]))
+    assert (document.captions, document.title, document.text) == ((), "h", "Impossible")
+
+
+UNIT = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "text_matrix", "size"),
+    [
+        ((2.0, 0.0, 0.0, 2.0, 0.0, 0.0), UNIT, 10),
+        (UNIT, (20.0, 0.0, 0.0, 20.0, 0.0, 0.0), 1),
+        (UNIT, (0.0, 20.0, -20.0, 0.0, 0.0, 0.0), 1),
+        ((0.0, 2.0, -2.0, 0.0, 0.0, 0.0), UNIT, 10),
+        (UNIT, (1.0, 0.0, 0.0, -1.0, 0.0, 0.0), -20),
+    ],
+    ids=["larger page", "larger text", "turned text", "turned page", "mirrored text"],
+)
+def test_the_size_of_letters_is_that_on_the_page(
+    matrix: Sequence[float], text_matrix: Sequence[float], size: float
+) -> None:
+    sizes = PrintedSizes()
+    sizes("Cranes", matrix, text_matrix, None, size)
+    sizes(BODY, UNIT, UNIT, None, 10)
+    sizes("2 Tugs", UNIT, UNIT, None, 15)
+    assert list(sizes.large_lines()) == [(0, 1, "Cranes"), (0, 2, "2 Tugs")]
+    assert sizes.title() == "Cranes"
+
+
+def test_a_heading_may_be_drawn_in_pieces() -> None:
+    sizes = PrintedSizes()
+    for text, size in [("Harbor", 20), (" ", 10), (" Hand", 20), ("book", 20), (BODY, 10)]:
+        sizes(text, UNIT, UNIT, None, size)
+    assert list(sizes.large_lines()) == [(0, 1, "Harbor Handbook")]
+
+
+def test_of_bookmarks_with_the_same_place_the_last_one_names_it(tmp_path: Path) -> None:
+    document = only(pdf(tmp_path / "h.pdf", body(), bookmarks=[("Tugs", 0, []), ("Cranes", 0, [])]))
+    assert [it.text for it in document.captions if it.end > it.start] == ["Cranes"]
+
+
 def test_sizes_of_all_kinds_take_bounded_memory() -> None:
     sizes = PrintedSizes()
-    unit = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
     for size in (10**400, float("nan"), float("inf"), *(1.0001**number for number in range(150_000))):
-        sizes("letters", unit, unit, None, size)
+        sizes("letters", UNIT, UNIT, None, size)
     assert len(sizes._letters) <= 10 * LARGEST_SIZE
 
 
