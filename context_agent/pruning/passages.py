@@ -33,7 +33,7 @@ from context_agent.pruning.captions import LONGEST_LABEL
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.records import Value, Values, value_runs
-from context_agent.pruning.tables import Table, tables
+from context_agent.pruning.tables import Table, inherited_cells, tables
 from context_agent.pruning.terminal import PlainText, without_escapes
 
 __all__ = ["LARGEST", "Passage", "cut", "runs", "without"]
@@ -216,12 +216,13 @@ class _Cutter:
         label = f"{label} {table.labels}".strip()[:LONGEST_LABEL]
         group, own = next(self._groups), next(self._groups)
         items = () if whole is None else (Item(*whole, own, "text"),)
+        names = {row[0]: said for row, said in zip(table.rows, inherited_cells(self._text, table), strict=True)}
         return [
             Passage(
                 self._text[first:last],
                 first,
                 last,
-                label,
+                _with_name(label, names[first]),
                 table.form,
                 group,
                 cells=table.cells,
@@ -506,6 +507,12 @@ class _Cutter:
 
 def _start(part: tuple[int, int, Callable[[str], list[Passage]]]) -> int:
     return part[0]
+
+
+def _with_name(label: str, name: str) -> str:
+    """Return a label with the name of a group at its end. If there is too little room, the label is shortened."""
+    name = name[-LONGEST_LABEL:]
+    return f"{label[: max(0, LONGEST_LABEL - len(name) - 1)]} {name}".strip() if name else label
 
 
 def _covered(passages: Iterable[Passage]) -> int:

@@ -39,6 +39,8 @@ _CODE_MARK = re.compile(r"[=\"{};]")
 """A mark that names of columns do not have."""
 _GAP = "  "
 """The fewest spaces between some cells of aligned columns."""
+_WORDS = re.compile(r"\S++(?: \S++)*+")
+"""A cell of aligned columns."""
 _BLOCK = re.compile(r"(?:^[ \t\r]*+[^\s][^\n]*+\n?)++", re.M)
 
 
@@ -63,6 +65,31 @@ class Table:
     rows: tuple[tuple[int, int], ...]
     cells: int
     delimiter: str
+
+
+def inherited_cells(text: str, table: Table) -> list[str]:
+    """Return what each row leaves out at its start because the rows above say it, such as the name of a group.
+
+    Only the first row of a group may have its name. The cells of the other rows are empty there.
+    """
+    said: list[str] = []
+    above: dict[int, tuple[int, str]] = {}
+    for first, last in table.rows:
+        cells = _cells(text[first:last], table)
+        start = next(iter(cells), 0)
+        # Numbers of unequal length are aligned at their ends, so a shorter one does not begin below an empty cell.
+        above = {at: cell for at, cell in above.items() if cell[0] < start}
+        said.append(" ".join(cell for _, cell in above.values()))
+        above |= cells
+    return said
+
+
+def _cells(row: str, table: Table) -> dict[int, tuple[int, str]]:
+    """Return the end and the text of each cell that is not empty, by its start. Positions count columns."""
+    if table.form == "text":
+        return {match.start(): (match.end(), match[0]) for match in _WORDS.finditer(row)}
+    cells = _BAR.split(row) if table.form == "row" else next(csv.reader([row], delimiter=table.delimiter), [])
+    return {number: (number, said) for number, cell in enumerate(cells) if (said := cell.strip())}
 
 
 def tables(text: str, start: int, end: int) -> Iterator[Table]:

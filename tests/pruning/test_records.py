@@ -279,3 +279,48 @@ def test_a_line_separator_in_a_cell_does_not_divide_its_row(form: str, separator
     assert [line for passage in passages for line in passage.text.split("\n")] == text.split("\n")[
         1 if form == "csv" else 2 :
     ]
+
+
+GROUPED = {
+    "csv": ["region,host,port,note", '"north, upper",a,4000,{}', ",b,4001,{}", "south,c,4002,{}", ",d,4003,{}"],
+    "tsv": [
+        "region\thost\tport\tnote",
+        "north, upper\ta\t4000\t{}",
+        "\tb\t4001\t{}",
+        "south\tc\t4002\t{}",
+        "\td\t1\t{}",
+    ],
+    "table": [
+        "| region | host | port | note |\n|---|---|---|---|",
+        "| north, upper | a | 4000 | {} |",
+        "| | b | 4001 | {} |",
+        "| south | c | 4002 | {} |",
+        "|  | d | 4003 | {} |",
+    ],
+    "columns": [
+        "REGION        HOST  PORT  NOTE",
+        "north, upper  a     4000  {}",
+        "              b     4001  {}",
+        "south         c     4002  {}",
+        "              d     4003  {}",
+    ],
+}
+
+
+@pytest.mark.parametrize("form", GROUPED)
+def test_a_row_is_labeled_with_the_name_of_its_group_which_only_the_first_row_has(form: str) -> None:
+    text = "\n".join(GROUPED[form]).replace("{}", "moved to the other quay, as it rained".replace(",", ""))
+    labels = [passage.label for passage in cut(text)]
+    assert [("north, upper" in label, "south" in label) for label in labels] == [
+        (False, False),
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+
+
+def test_numbers_aligned_at_their_ends_do_not_begin_below_an_empty_cell() -> None:
+    rows = [
+        f"{pid:5}  {pid + 1:5}  worker of the northern quays, which waits for ships" for pid in (99_000, 1, 20_000, 3)
+    ]
+    assert {passage.label for passage in cut("\n".join(["PID    PPID  COMMAND", *rows]))} == {"PID PPID COMMAND"}
