@@ -13,8 +13,8 @@ from cyclopts.validators import Number
 from context_agent.cli.parameters import (
     COUNT,
     EXISTING_FILE,
-    FOLDER,
     NOT_NEGATIVE,
+    OUTPUT_FOLDER,
     OWN,
     POSITIVE_SHARE,
     SECONDS,
@@ -67,7 +67,7 @@ WeightsOption = Annotated[
     ),
 ]
 SaveOption = Annotated[
-    Path | None, FOLDER, Parameter(help="Write each trajectory to this folder, as JSONL.", group=OWN)
+    Path | None, OUTPUT_FOLDER, Parameter(help="Write each trajectory to this folder, as JSONL.", group=OWN)
 ]
 
 

@@ -15,7 +15,7 @@ from context_agent.cli import output
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.index_run import ChunkOptions, IndexRun, summary
 from context_agent.cli.load_report import note_load_report
-from context_agent.cli.parameters import EXISTING_FOLDER, FOLDER, PORT, CommonOptions
+from context_agent.cli.parameters import EXISTING_FOLDER, FOLDER, OUTPUT_FOLDER, PORT, CommonOptions
 from context_agent.cli.server_options import start_logs
 from context_agent.errors import ConfigError, CorpusEmptyError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES
@@ -33,7 +33,7 @@ def ui(
     /,
     *,
     path: Annotated[Path | None, FOLDER, Parameter(show_default="a folder in the user's cache folder")] = None,
-    save: Annotated[Path | None, FOLDER, Parameter(show_default="episodes, in the index's folder")] = None,
+    save: Annotated[Path | None, OUTPUT_FOLDER, Parameter(show_default="episodes, in the index's folder")] = None,
     port: Annotated[int | None, PORT, Parameter(show_default=f"{UI_PORT}, or a free one")] = None,
     no_browser: bool = False,
     common: CommonOptions = CommonOptions(),

@@ -49,7 +49,7 @@ def test_defaults_are_those_of_the_settings(options, settings):
     assert {name: getattr(options, name) for name in names} == {name: asdict(settings)[name] for name in names}
 
 
-OUTPUTS = {"--out", "--replies", "--report", "--restores"}
+OUTPUTS = {"--out", "--replies", "--report", "--restores", "--save"}
 """Options whose file a command writes."""
 OWN_ERRORS = {"--config", "--corpus"}
 """--config is read before the others are checked. --corpus takes what `ctx1 index` takes, and is read as late."""
@@ -90,7 +90,7 @@ def test_a_missing_input_file_is_wrong_usage_in_every_command(tmp_path):
 
 def test_no_output_is_below_a_file(tmp_path):
     (tmp_path / "file").touch()
-    outputs = [argument for name, argument in _paths() if name[-1] in OUTPUTS | {"--save", "--cache"}]
+    outputs = [argument for name, argument in _paths() if name[-1] in OUTPUTS | {"--cache"}]
     assert len(outputs) >= 20
     for argument in outputs:
         if argument.parameter.metavar != "FILE.html":  # or -, for standard output
