@@ -669,7 +669,29 @@ def _pdf_structures(size: int) -> Iterator[HostileFile]:
     yield HostileFile("title.pdf", title, "a title of great length")
     yield HostileFile("no-table.pdf", b"%PDF-1.7\n" + repeated(b"1 0 obj\nendobj\n", size), "objects without a table")
     yield HostileFile("start.pdf", b"%PDF-1.7\n" + repeated(b"startxref\n", size), "starts without a table")
+    yield from _pdf_bookmarks(size)
     yield HostileFile("object-arrays.pdf", pdf([catalogue, b"[" * size]), "an object of arrays inside each other")
+
+
+def _pdf_bookmarks(size: int) -> Iterator[HostileFile]:
+    """Yield files whose bookmarks share one long object, which is half of the file."""
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R/Resources<</Font<</F 7 0 R>>>>>>"
+    head = [
+        b"<</Type/Catalog/Pages 2 0 R/Outlines 5 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        page,
+        stream(b"BT /F 9 Tf (a) Tj ET"),
+        b"<</First 8 0 R>>",
+    ]
+    font = b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"
+    for name, fields, shared, attack in (
+        ("titles", b"/Title 6 0 R/Dest[3 0 R/Fit]", b"(%b)" % (b"a" * (size // 2)), "one long title"),
+        ("places", b"/Title(a)/Dest 6 0 R", b"[3 0 R/XYZ %b]" % repeated(b"1 ", size // 2), "one long destination"),
+        ("colors", b"/Title(a)/Dest[3 0 R/Fit]/C 6 0 R", b"[%b]" % repeated(b"1 ", size // 2), "one long color"),
+        ("parts", b"/Title(a)/Dest[3 0 R/Fit]/First 5 0 R", b"<<>>", "the same parts, which are its own"),
+    ):
+        marks = (b"<<%b/Next %d 0 R>>" % (fields, number) for number in range(9, 9 + size // 100))
+        yield HostileFile(f"bookmark-{name}.pdf", pdf([*head, shared, font, *marks]), f"bookmarks that share {attack}")
 
 
 def _long_names(size: int) -> Iterator[HostileFile]:

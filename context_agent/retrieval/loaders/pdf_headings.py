@@ -1,6 +1,6 @@
 """The headings of a PDF file: its bookmarks, and its lines in larger letters.
 
-PDF 1.7 (ISO 32000-1:2008) defines bookmarks in section 12.3.3, and the size of letters in section 9.4.4.
+PDF 1.7 (ISO 32000-1:2008) defines the size of letters in section 9.4.4.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from context_agent.retrieval.loaders.headings import LONGEST_HEADING, MOST_CAPTIONS, Heading, shortened
+from context_agent.retrieval.loaders.headings import LONGEST_HEADING, Heading, shortened
+from context_agent.retrieval.loaders.pdf_bookmarks import bookmarks
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -97,14 +98,14 @@ def pdf_headings(reader: PdfReader, pages: Sequence[str], sizes: PrintedSizes) -
         pages: The text of each page.
         sizes: The sizes of the letters on the pages.
     """
-    bookmarks = list(_placed(_bookmarks(reader), pages))
-    taken = {heading.start for heading in bookmarks}
-    deepest = max((heading.level for heading in bookmarks), default=0)
+    marked = list(_placed((mark for mark in bookmarks(reader) if _key(mark.title)), pages))
+    taken = {heading.start for heading in marked}
+    deepest = max((heading.level for heading in marked), default=0)
     # The text of a damaged page is left out, but the sizes of its letters may have been read.
     large_lines = (line for line in sizes.large_lines() if pages[line[0]])
     printed = (heading for heading in _placed(large_lines, pages) if heading.start not in taken)
     below = [heading._replace(level=deepest + heading.level) for heading in printed]
-    return sorted([*bookmarks, *below], key=lambda heading: heading.start)
+    return sorted([*marked, *below], key=lambda heading: heading.start)
 
 
 def page_starts(pages: Sequence[str]) -> list[int]:
@@ -113,29 +114,6 @@ def page_starts(pages: Sequence[str]) -> list[int]:
     A page without text begins where the next page begins.
     """
     return list(accumulate((len(page) + 2 if page else 0 for page in pages[:-1]), initial=0))
-
-
-def _bookmarks(reader: PdfReader) -> Iterator[tuple[int, int, str]]:
-    """Yield the page, the level and the words of each bookmark. Leave out bookmarks that cannot be read."""
-    try:
-        opened: list[Iterator[Any]] = [iter(reader.outline)]
-    except Exception:  # noqa: BLE001 - a broken file makes pypdf raise nearly anything; bookmarks are no reason to fail
-        return
-    number = 0
-    while opened and number < MOST_CAPTIONS:
-        entry = next(opened[-1], None)
-        if entry is None:
-            opened.pop()
-        elif isinstance(entry, list):
-            opened.append(iter(entry))
-        else:
-            number += 1
-            try:
-                page, words = reader.get_destination_page_number(entry), str(entry.title or "")
-            except Exception:  # noqa: BLE001, S112 - as above
-                continue
-            if page is not None and _key(words):
-                yield page, len(opened), words
 
 
 def _placed(named: Iterable[tuple[int, int, str]], pages: Sequence[str]) -> Iterator[Heading]:
