@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.retrieval.chunker import chunk_document
-from context_agent.retrieval.loaders import load, pdf_headings
+from context_agent.retrieval.loaders import load, pdf_bookmarks
 from context_agent.retrieval.loaders import pdf as pdf_reader
 from context_agent.retrieval.loaders.pdf_headings import LARGEST_SIZE, PrintedSizes
 from context_agent.tokens import CharCounter
@@ -177,7 +177,7 @@ def test_large_letters_of_a_page_that_is_left_out_are_no_headings(
 
 
 def test_of_many_bookmarks_the_first_ones_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pdf_headings, "MOST_CAPTIONS", 2)
+    monkeypatch.setattr(pdf_bookmarks, "MOST_CAPTIONS", 2)
     page = [line for name in ("Cranes", "Tugs", "Index") for line in ((10, name), *body(1))]
     bookmarks: list[Bookmark] = [("Cranes", 0, []), ("Tugs", 0, []), ("Index", 0, [])]
     document = only(pdf(tmp_path / "h.pdf", page, bookmarks=bookmarks))
