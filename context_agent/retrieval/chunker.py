@@ -74,17 +74,16 @@ def chunk_document(
         raise ConfigError(f"chunk size must be at least {MIN_CHUNK_TOKENS} tokens; got {size}")
     if not 0 <= overlap < size:
         raise ConfigError(f"chunk overlap must be from 0 to {size - 1}, below the chunk size {size}; got {overlap}")
-    whole = Section(0, len(document.text), document.title)
     titled = [
         (span, part)
-        for part in (_parts(document, size, counter) if document.sections else [whole])
+        for part in _parts(document, size, counter)
         for span in _spans(document.text, part.start, part.end, size=size, overlap=overlap, counter=counter)
     ]
     captions = _Captions(document.captions if len(titled) > 1 else ())
     pages = document.pages if len(titled) > 1 else ()
     chunks: list[Chunk] = []
     for index, (span, part) in enumerate(titled):
-        title = captions.title(span, part.title, is_inner=part.title != whole.title) + _on_pages(span, pages)
+        title = captions.title(span, part.title, is_inner=part.title != document.title) + _on_pages(span, pages)
         chunks.append(replace(chunk_at(document, index, span), title=title.lstrip()))
     return chunks
 
@@ -108,7 +107,7 @@ class _Captions:
     def title(self, span: Span, title: str, *, is_inner: bool) -> str:
         """Return the title of a chunk: that of its document or section, and its captions, the innermost one last.
 
-        If the captions are too long, those in the middle are left out.
+        If the captions are too long, those in the middle are left out, and then the end of the innermost one.
         """
         while self._read < len(self._captions) and self._captions[self._read].start <= span.start:
             caption = self._captions[self._read]
@@ -124,7 +123,7 @@ class _Captions:
             if is_around and not any(_says(said, caption.text) for said in (title, *names)):
                 names.append(caption.text)
                 end = caption.end
-        while len(names) > 1 and sum(map(len, names)) > LONGEST_CAPTION:
+        while len(names) > 2 and sum(map(len, names)) > LONGEST_CAPTION:
             del names[len(names) // 2]
         said = " > ".join(names)[:LONGEST_CAPTION]
         for caption in self._main_parts(span):
@@ -139,7 +138,7 @@ class _Captions:
         for at in range(self._read, len(self._captions)):
             caption = self._captions[at]
             if caption.start >= span.end:
-                break
+                return
             if 2 * (min(caption.end, span.end) - caption.start) > span.end - span.start:
                 yield caption
 
@@ -151,7 +150,12 @@ class _Captions:
 def _says(said: str, name: str) -> bool:
     """Return True if a text has a name as a whole."""
     at = said.find(name)
-    return at >= 0 and not (said[at - 1 : at].isalnum() or said[at + len(name) : at + len(name) + 1].isalnum())
+    while at >= 0:
+        end = at + len(name)
+        if not (said[at - 1 : at].isalnum() or said[end : end + 1].isalnum()):
+            return True
+        at = said.find(name, at + 1)
+    return False
 
 
 def _spans(text: str, start: int, end: int, *, size: int, overlap: int, counter: TokenCounter) -> Iterator[Span]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from context_agent.errors import ConfigError
 from context_agent.retrieval.chunker import chunk_document
 from context_agent.tokens import CharCounter, HarmonyCounter, TokenCounter
-from context_agent.types import Chunk, Document
+from context_agent.types import Caption, Chunk, Document, Section
 from tests.support.growth import MOST_GROWTH, growth
 
 CHARS = CharCounter()
@@ -173,6 +173,121 @@ def test_overlap_repeats_whole_sentences() -> None:
         assert following.start < chunk.end
         assert following.text.startswith("Sentence number")
         assert chunk.text.endswith(text[following.start : chunk.end])
+
+
+PARAGRAPHS = "\n\n".join([f"{name} {'word ' * 9}end" for name in ("north", "south", "outer")])
+"""Three chunks of 54 characters."""
+
+
+@pytest.mark.parametrize(
+    ("pages", "title"),
+    [
+        ((0,), "T (p. 1)"),
+        ((0, 56), "T (p. 2)"),
+        ((0, 56, 56), "T (p. 3)"),
+        ((0, 57), "T (pp. 1-2)"),
+        ((0, 57, 109), "T (pp. 1-3)"),
+        ((0, 110), "T (p. 1)"),
+        ((60,), "T"),
+    ],
+)
+def test_one_of_several_chunks_names_its_pages(pages: tuple[int, ...], title: str) -> None:
+    document = Document("d", PARAGRAPHS, "T", pages=pages)
+    _, second, _ = chunk_document(document, size=16, counter=CHARS)
+    assert (second.start, second.end, second.title) == (56, 110, title)
+    (only,) = chunk_document(document, size=64, counter=CHARS)
+    assert only.title == "T"
+
+
+def test_each_of_two_chunks_has_its_captions_and_pages() -> None:
+    captions = (Caption(0, 54, "North"), Caption(56, 110, "South"))
+    document = Document("d", PARAGRAPHS[:110], "T", captions=captions, pages=(0, 56))
+    titles = [chunk.title for chunk in chunk_document(document, size=16, counter=CHARS)]
+    assert titles == ["T: North (p. 1)", "T: South (p. 2)"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "title"),
+    [
+        (0, 54, "T"),
+        (0, 57, "T: Caption"),
+        (56, 70, "T"),
+        (56, 110, "T: Caption"),
+        (57, 84, "T"),
+        (57, 85, "T: Caption"),
+        (82, 120, "T: Caption"),
+        (83, 120, "T"),
+        (84, 84, "T"),
+        (110, 164, "T"),
+    ],
+)
+def test_a_chunk_has_the_caption_of_a_part_around_it_or_of_most_of_it(start: int, end: int, title: str) -> None:
+    document = Document("d", PARAGRAPHS, "T", captions=(Caption(start, end, "Caption"),))
+    _, second, _ = chunk_document(document, size=16, counter=CHARS)
+    assert second.title == title
+
+
+@pytest.mark.parametrize(
+    ("lengths", "kept"),
+    [
+        ([300], [(0, 240)]),
+        ([150, 150], [(0, 150), (1, 87)]),
+        ([100, 100, 100], [(0, 100), (2, 100)]),
+        ([70, 70, 70, 70], [(0, 70), (1, 70), (3, 70)]),
+        ([80, 80, 80], [(0, 80), (1, 80), (2, 74)]),
+    ],
+)
+def test_long_captions_lose_those_in_the_middle_and_then_their_end(
+    lengths: list[int], kept: list[tuple[int, int]]
+) -> None:
+    captions = tuple(Caption(0, len(PARAGRAPHS), str(at) * length) for at, length in enumerate(lengths))
+    document = Document("d", PARAGRAPHS, captions=captions)
+    for chunk in chunk_document(document, size=16, counter=CHARS):
+        assert [(int(name[0]), len(name)) for name in chunk.title.split(" > ")] == kept
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "is_said"),
+    [
+        ("upper gate", "upper", True),
+        ("upper gate", "gate", True),
+        ("upper gate", "uppe", False),
+        ("upper gate", "pper", False),
+        ("gates of a gate", "gate", True),
+        ("gate of a floodgate", "gate", True),
+        ("gates", "gate", False),
+    ],
+)
+def test_a_caption_is_left_out_if_the_title_says_it(title: str, name: str, is_said: bool) -> None:
+    document = Document("d", PARAGRAPHS, title, captions=(Caption(0, len(PARAGRAPHS), name),))
+    titles = {chunk.title for chunk in chunk_document(document, size=16, counter=CHARS)}
+    assert titles == {title if is_said else f"{title}: {name}"}
+
+
+def test_chunks_are_divided_at_sections_that_nest() -> None:
+    """A section that fits in a chunk is whole. The text around the inner sections of a larger one is that of it."""
+    text = "\n\n".join([f"{at} {'word ' * 9}end.." for at in range(7)] + [f"7 {'word ' * 10}and the end."])
+    starts = [text.index(f"{at} word") for at in range(8)]
+    ends = [*(start - 2 for start in starts[1:]), len(text)]
+    assert ends[7] - starts[7] == 64
+    sections = (
+        Section(starts[1], ends[5], "outer"),
+        Section(starts[1], ends[3], "inner"),
+        Section(starts[1], ends[1], "first"),
+        Section(starts[1] + 10, starts[1] + 20, "inside of first"),
+        Section(starts[2], ends[2], "second"),
+        Section(starts[5], ends[5], "third"),
+        Section(starts[7], ends[7], "last"),
+        Section(starts[7] + 7, starts[7] + 32, "inside of last"),
+    )
+    chunks = chunk_document(Document("d", text, "T", sections=sections), size=16, counter=CHARS)
+    titles = ["T", "first", "second", "inner", "outer", "third", "T", "last"]
+    assert [(chunk.start, chunk.end, chunk.title) for chunk in chunks] == list(zip(starts, ends, titles, strict=True))
+
+
+def test_the_title_of_a_chunk_without_a_name_is_its_pages() -> None:
+    first, *_ = chunk_document(Document("d", PARAGRAPHS, pages=(0,)), size=16, counter=CHARS)
+    assert first.title == "(p. 1)"
 
 
 def test_impossible_sizes_are_refused() -> None:
