@@ -123,10 +123,15 @@ class ChildProcess:
 
 
 class ParentPipe:
-    """The pipe to the parent process, from the point of view of a child. Threads may share it, but only one reads."""
+    """The pipe to the parent process, from the point of view of a child. Threads may share it, but only one reads.
+
+    Attributes:
+        clean_up: A function that is called if the parent ends first. It deletes what the parent cannot delete any more.
+    """
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self.clean_up: Callable[[], object] = lambda: None
         self._sending = threading.Lock()
 
     def send(self, message: Any) -> None:
@@ -139,8 +144,11 @@ class ParentPipe:
         try:
             return self._pipe.recv()
         except (EOFError, OSError):
-            # sys.exit would wait for threads, and some may never end.
-            os._exit(0)
+            try:
+                self.clean_up()
+            finally:
+                # sys.exit would wait for threads, and some may never end.
+                os._exit(0)
 
 
 class SentRequests:

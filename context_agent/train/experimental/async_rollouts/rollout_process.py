@@ -8,10 +8,12 @@ memory of its tensors. New weights arrive as a file of the changes (`weight_delt
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -282,7 +284,11 @@ class _ReportedEpisode(RunningEpisode):
 
 
 def _serve(run: RunConfig, model: Any, staged: WeightReceiver, threads: int, parent: ParentPipe) -> None:
-    """Play episodes until the trainer closes the process or ends."""
+    """Play episodes until the trainer closes the process or ends.
+
+    If the trainer was killed, it cannot delete the folder of the weights, so this process does.
+    """
+    parent.clean_up = partial(shutil.rmtree, staged.folder, ignore_errors=True)
     torch.set_num_threads(threads)
     with ExitStack() as stack:
         try:

@@ -101,6 +101,11 @@ class WeightReceiver:
         self._version: str = self._seen.decode()
         self._digest = START
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the file."""
+        return self._channel.path.parent
+
     def take(self, model: Any) -> str:
         """Bring the model's weights up to date, and return their version.
 

@@ -249,6 +249,9 @@ def test_it_ends_with_its_trainer_even_where_that_died_with_the_lock(run: RunCon
     file.write_text("\n".join(lines))
     # Both processes write to this standard output, so it ends only when both have ended.
     command = [sys.executable, str(program), str(file)]
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    (temporary := tmp_path / "temporary").mkdir()
+    variables = os.environ | {"TMPDIR": str(temporary)}
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
     assert completed.returncode == -signal.SIGKILL, completed.stderr
     assert completed.stdout == "False\n", "the batch waits for the lock"
+    assert not [*temporary.glob("ctx1-weights-*")], "nobody else deletes the weights of a trainer that was killed"
