@@ -210,6 +210,7 @@ def test_each_of_two_chunks_has_its_captions_and_pages() -> None:
     ("start", "end", "title"),
     [
         (0, 54, "T"),
+        (0, 56, "T"),
         (0, 57, "T: Caption"),
         (56, 70, "T"),
         (56, 110, "T: Caption"),
@@ -255,6 +256,7 @@ def test_long_captions_lose_those_in_the_middle_and_then_their_end(
         ("upper gate", "pper", False),
         ("gates of a gate", "gate", True),
         ("gate of a floodgate", "gate", True),
+        ("gates of a gate in gates", "gate", True),
         ("gates", "gate", False),
     ],
 )
