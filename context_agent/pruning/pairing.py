@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from context_agent.pruning.contents import OWN_RESULT, Call, MessageContent
 from context_agent.pruning.formats.marks import CALL_MARKS, asked_in_text
@@ -100,7 +101,8 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
     latest = _LatestTurn(0)
     faults: list[str] = []
     paired_contents: list[MessageContent] = []
-    turn, was_agent, writes_calls, spoken = 0, False, False, ""
+    turn, was_agent, writes_calls = 0, False, False
+    waiting: list[str] = []
     for index, content in enumerate(contents):
         is_agent = content.role == "assistant"
         if is_agent and not was_agent:
@@ -109,16 +111,18 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
         was_agent = is_agent
         writes_calls = writes_calls or not content.written_calls.isdisjoint(CALL_MARKS)
         sound: dict[int, str] = {}
+        own: list[str] = []
         for number, answer in enumerate(content.answers):
             if writes_calls and not answer.id and latest.turn != turn:
-                sound[number] = asked_in_text(spoken)
+                sound[number] = waiting.pop(0) if waiting else ""
             elif (call := _answered(answer, origins[index], by_id, latest, faults)) is not None:
                 sound[number] = call.asked
         if OWN_RESULT in content.result_owner and not is_agent:
-            sound[OWN_RESULT] = asked_in_text(spoken)
-        paired_contents.append(_with_calls(content, sound))
+            count = content.result_owner.count(OWN_RESULT)
+            own, waiting = waiting[:count], waiting[count:]
+        paired_contents.append(_with_calls(content, sound, own))
         if is_agent:
-            spoken = content.text
+            waiting = _asked_by_results(content.text, _results_of_written_calls(contents, index + 1))
         for call in content.calls:
             if latest.turn != turn:
                 latest = _LatestTurn(turn)
@@ -161,18 +165,42 @@ def _answered(
     return None if match.call.is_of_program else match.call
 
 
-def _with_calls(content: MessageContent, sound: dict[int, str]) -> MessageContent:
+def _results_of_written_calls(contents: Sequence[MessageContent], start: int) -> int:
+    """Return the number of results before the next message of the agent that a call in its text may have."""
+    count = 0
+    for content in islice(contents, start, None):
+        if content.role == "assistant":
+            break
+        count += content.result_owner.count(OWN_RESULT) + sum(not answer.id for answer in content.answers)
+    return count
+
+
+def _asked_by_results(text: str, count: int) -> list[str]:
+    """Return what the calls in the text of an agent asked for, one for each of its results.
+
+    If there are as many results as calls, they have the same order. Otherwise the results are those of the last call.
+    """
+    said = asked_in_text(text) if count else []
+    return said if len(said) == count else said[-1:] * count
+
+
+def _with_calls(content: MessageContent, sound: dict[int, str], own: Sequence[str]) -> MessageContent:
     """Return the content with the results that answer a call, each with what the call asked for.
 
     Args:
         content: The content.
-        sound: What the calls of the sound answers asked for, by the index of the answer. That of `OWN_RESULT` is what
-            the agent's text asked for.
+        sound: What the calls of the sound answers asked for, by the index of the answer.
+        own: What the calls in the agent's text asked for, for each of its results in a text.
     """
-    if not content.answers and not sound.get(OWN_RESULT):
+    if not content.answers and not any(own):
         return content
     kept = [number for number, owner in enumerate(content.result_owner) if owner in sound or owner == OWN_RESULT]
-    owned = [(content.results[number], sound.get(content.result_owner[number], "")) for number in kept]
+    asked_by_own = iter(own)
+    owned = [
+        (content.results[number], next(asked_by_own, "") if owner == OWN_RESULT else sound[owner])
+        for number in kept
+        for owner in [content.result_owner[number]]
+    ]
     return replace(
         content,
         results=tuple(

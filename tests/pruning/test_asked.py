@@ -23,7 +23,8 @@ def result(port: int) -> str:
     draw = random.Random(port)
     notes = "".join(f"# {' '.join(draw.choices(WORDS, k=12))}\n" for _ in range(8))
     more = "".join(f"# {' '.join(draw.choices(WORDS, k=12))}\n" for _ in range(12))
-    return f"{notes}\nport = {port}\nowner = {draw.choice(WORDS)}\n\n{more}"
+    others = "".join(f"{word}_{draw.choice(WORDS)} = {draw.choice(WORDS)}\n" for word in draw.sample(WORDS, 8))
+    return f"{notes}\nport = {port}\n{others}\n{more}"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ PATH = "deploy/canary/queue.toml"
     ],
 )
 def test_the_last_call_in_a_text_says_what_it_asks(text: str, said: str) -> None:
-    assert asked_in_text(text) == said
+    assert ["", *asked_in_text(text)][-1] == said
 
 
 def test_a_result_in_text_has_what_the_call_before_it_asks() -> None:
@@ -147,3 +148,36 @@ def test_a_result_in_text_has_what_the_call_before_it_asks() -> None:
     call = json.dumps({"name": "cat", "arguments": {"path": PATH}})
     native = Transcript([user(TASK), agent(f"<tool_call>{call}"), {"role": "tool", "content": "port = 4711"}])
     assert [text.asked for text in native.texts] == [PATH]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '<tool_call>\n{{"name": "read_file", "arguments": {{"path": "{}"}}}}\n</tool_call>\n',
+        "<tool_call>\n<function=read_file>\n<parameter=path>{}</parameter>\n</function>\n</tool_call>\n",
+        "<function=read_file>\n<parameter=path>{}</parameter>\n</function>\n",
+    ],
+)
+def test_each_result_has_what_its_own_written_call_asks(call: str) -> None:
+    paths = [PATH, "docs/ports.md", "README.md"]
+    agent = {"role": "assistant", "content": "I look.\n" + "".join(map(call.format, paths))}
+    user = {"role": "user", "content": TASK}
+    answers = [f"<tool_response>\nresult {path}\n</tool_response>" for path in paths]
+    in_one = Transcript([user, agent, {"role": "user", "content": "\n".join(answers)}])
+    apart = Transcript([user, agent, *({"role": "user", "content": answer} for answer in answers)])
+    as_tools = Transcript([user, agent, *({"role": "tool", "content": f"result {path}"} for path in paths)])
+    for transcript in (in_one, apart, as_tools):
+        assert [text.asked for text in transcript.texts] == paths
+    fewer = Transcript([user, agent, {"role": "user", "content": answers[-1]}])
+    assert [text.asked for text in fewer.texts] == paths[-1:]
+
+
+def test_a_result_in_a_trajectory_of_dspy_has_what_its_call_asks() -> None:
+    steps = "".join(
+        f"[[ ## thought_{number} ## ]]\nI look.\n\n[[ ## tool_name_{number} ## ]]\nread\n\n"
+        f'[[ ## tool_args_{number} ## ]]\n{{"path": "{path}"}}\n\n[[ ## observation_{number} ## ]]\nresult {path}\n\n'
+        for number, path in enumerate([PATH, "docs/ports.md"])
+    )
+    text = f"[[ ## question ## ]]\n{TASK}\n\n[[ ## trajectory ## ]]\n{steps}\nRespond with the fields."
+    transcript = Transcript([{"role": "user", "content": text}])
+    assert [text.asked for text in transcript.texts] == [PATH, "docs/ports.md"]

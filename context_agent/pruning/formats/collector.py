@@ -78,7 +78,7 @@ class ContentCollector:
     def add_own_results(self, key: str, texts: Iterable[ResultText], *, flagged: bool) -> None:
         """Add the texts of results that are inside the message of their call."""
         for result in texts:
-            self._add(key, replace(result, asked=self._own_asked.get(key, "")), OWN_RESULT, flagged=flagged)
+            self._add(key, replace(result, asked=self._own_asked.get(key, result.asked)), OWN_RESULT, flagged=flagged)
 
     def add_results(self, answer: Call, texts: Iterable[ResultText], *, flagged: bool) -> None:
         """Add the texts in the result of a call. `flagged` is True if the provider's own field marks an error."""

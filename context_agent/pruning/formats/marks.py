@@ -99,16 +99,26 @@ def written_calls(text: str) -> frozenset[str]:
     )
 
 
-def asked_in_text(text: str) -> str:
-    """Return what the last call in the text of an agent asks for, as `asked` does for the arguments of other calls."""
-    calls = [match.start() for match in _CALL.finditer(text)]
+def asked_in_text(text: str) -> list[str]:
+    """Return what each call in the text of an agent asks for, as `asked` does for the arguments of other calls."""
+    calls = [*_CALL.finditer(text)]
     if not calls:
         parts = _CODE_BLOCK.split(text)
         if len(parts) != 3:
-            return asked(dict(_TAGGED_PARAMETER.findall(text))) if len(parts) == 1 else ""
+            return [asked(dict(_TAGGED_PARAMETER.findall(text)))] if len(parts) == 1 else []
         # The first line of a code block names its language.
-        return asked({"command": parts[1].partition("\n")[2].strip()})
-    call = text[calls[-1] : calls[-1] + MOST_READ]
+        return [asked({"command": parts[1].partition("\n")[2].strip()})]
+    ends = [*(call.start() for call in calls[1:]), len(text)]
+    return [
+        _asked_by_call(text[call.start() : min(end, call.start() + MOST_READ)])
+        for call, end in zip(calls, ends, strict=True)
+        # A tag may hold a call that has a mark of its own.
+        if not (call["tagged"] and end < len(text) and not text[call.end() : end].strip())
+    ]
+
+
+def _asked_by_call(call: str) -> str:
+    """Return what a call asks for. The text begins with its mark."""
     if parameters := _PARAMETER.findall(call):
         return asked(dict(parameters))
     if (start := call.find("{")) >= 0:

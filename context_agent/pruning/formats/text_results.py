@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from context_agent.pruning.contents import MessageContent, Path, ResultText, Section
 from context_agent.pruning.formats.collector import ContentCollector
-from context_agent.pruning.formats.marks import CALL_MARKS, MarkedSpan, marked_spans
+from context_agent.pruning.formats.marks import CALL_MARKS, MarkedSpan, asked_in_text, marked_spans
 from context_agent.pruning.formats.parts import result_text
 from context_agent.pruning.formats.scratchpads import Piece, scratchpad, without_fields
 
@@ -160,13 +160,17 @@ def _turns(
 ) -> Iterator[MessageContent]:
     """Yield the content of each piece of a text that has several turns of an agent."""
     has_results = False
+    spoken = ""
     for number, piece in enumerate(pieces):
         reading = ContentCollector(index + number, content.kind)
         if piece.role == "tool":
             section = _stripped(Section(number, piece.start, piece.end), text)
-            reading.add_own_results("", section_texts(path, text, [section]), flagged=False)
+            asked = (asked_in_text(spoken) or [""])[-1]
+            own = [replace(result, asked=asked) for result in section_texts(path, text, [section])]
+            reading.add_own_results("", own, flagged=False)
         else:
-            reading.words.append(text[piece.start : piece.end])
+            spoken = text[piece.start : piece.end]
+            reading.words.append(spoken)
         read = reading.content(piece.role)
         words, said = without_fields(read.text), without_fields(read.said)
         yield replace(read, text=words, said=said, is_imitable=has_results)
