@@ -292,7 +292,7 @@ class BridgeActor:
         """
         effort, small = self._effort, view.budget.window < SMALL_WINDOW
         searches_left = effort.searches - self._searches
-        if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
+        if not len(self.notes) or not self._unseen() or self._turns >= effort.turns or searches_left <= 0:
             return ()
         pages = PAGES + MORE_PAGES * self._asks_many
         paging = self._pages < (SMALL_PAGES if small else pages)
@@ -380,15 +380,24 @@ class BridgeActor:
     def _make_room(self, view: View, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """Return a prune that frees room for the results of the calls. If there is room already, return no prune.
 
+        A search returns only unseen chunks, so the results of a small corpus are soon small. Results of the mean size
+        must stay below the soft threshold, and large results below the hard one.
+
         The blocks with the lowest scores are pruned. In a small window, all but the best blocks are pruned at once. The
         call then names only the few blocks that stay, which takes the fewest tokens.
         """
         if not self._effort.prune:
             return ()
-        small = view.budget.window < SMALL_WINDOW
-        needed = TURN_TOKENS + sum(_call_cost(call) + self.expected_size(view, call)[0] for call in calls)
-        excess = view.tokens + needed - (view.budget.hard if small else view.budget.soft)
-        return self._prune(view, view.tokens if small and excess > 0 else excess, _unpruned(view))
+        costs = TURN_TOKENS + sum(map(_call_cost, calls))
+        sizes = [self.expected_size(view, call) for call in calls]
+        most = min(sum(tokens for tokens, _ in sizes), self._unseen() * self._typical_tokens())
+        excess = view.tokens + costs + most - view.budget.hard
+        if view.budget.window < SMALL_WINDOW:
+            return self._prune(view, view.tokens if excess > 0 else 0, _unpruned(view))
+        chunks = min(sum(count for _, count in sizes), self._unseen())
+        mean = sum(candidate.tokens for candidate in self.notes.candidates) / len(self.notes)
+        excess = max(excess, view.tokens + costs + chunks * mean - view.budget.soft)
+        return self._prune(view, excess, _unpruned(view))
 
     def _prune(self, view: View, excess: float, unpruned: int, safe: Iterable[str] = ()) -> tuple[ToolCall, ...]:
         """Return a prune of blocks with low scores that frees `excess` tokens, not counting the tokens of its own ids.
@@ -410,6 +419,10 @@ class BridgeActor:
         staying = [block.id for block in view.editable if block.id not in dropped_ids]
         arguments = {"all_but": staying} if 0 < len(staying) < len(dropped) else {"chunk_ids": dropped}
         return (ToolCall("prune_chunks", arguments),)
+
+    def _unseen(self) -> int:
+        """Return how many chunks of the corpus no search has returned yet."""
+        return max(0, self.judgment.corpus_size - len(self.notes))
 
     def expected_size(self, view: View, call: ToolCall) -> tuple[int, int]:
         """Return the tokens and chunks that a search will probably show."""

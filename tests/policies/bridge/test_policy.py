@@ -92,6 +92,36 @@ def test_a_small_window_makes_it_prune_and_bring_back(films):
     pytest.fail(f"20 questions had only these edits: {kinds}")
 
 
+def long_documents(count, words):
+    """Documents about persons that mention the next one, and say nothing more."""
+    return [
+        Document(
+            f"person-{number}",
+            f"Person Alder{number} Birk{number} was taught by Alder{number + 1} Birk{number + 1}. "
+            + " ".join(f"word{number}x{place}" for place in range(words)),
+            f"Alder{number} Birk{number}",
+        )
+        for number in range(count)
+    ]
+
+
+def test_nothing_is_pruned_for_results_that_a_small_corpus_does_not_have():
+    corpus = MemoryCorpus(long_documents(34, words=80), embedder=HashEmbedder())
+    assert sum(chunk.tokens for chunk in corpus.chunks) < 12_000
+    result = run(corpus, "Who taught the teacher of Alder1 Birk1 and the teacher of Alder2 Birk2?")
+    (trajectory,) = result.trajectories
+    searches = [event for event in trajectory.events if isinstance(event, ToolResult) and event.name == "search_corpus"]
+    assert len(searches) > 6
+    assert not any(isinstance(event, EditApplied) for event in trajectory.events)
+
+
+def test_it_stops_searching_when_it_has_seen_every_chunk():
+    corpus = MemoryCorpus(long_documents(8, words=5), embedder=HashEmbedder())
+    (trajectory,) = run(corpus, "Who taught the teacher of Alder1 Birk1?").trajectories
+    assert len({block.id for view in trajectory.views() for block in view.blocks}) == 8
+    assert len([event for event in trajectory.events if isinstance(event, ActionTaken)]) == 2
+
+
 def test_without_pruning_it_never_edits_and_still_ends(films):
     corpus, questions = films
     policy = BridgePolicy(effort=Effort(prune=False))
@@ -234,7 +264,7 @@ def test_the_best_passages_are_shown_even_if_they_are_of_one_document():
     documents = [Document(place, "\n\n".join(texts)) for place, texts in places.items()]
     corpus = MemoryCorpus(documents, embedder=HashEmbedder())
     question = "Who wrote the service in Production that the Queue Service replaced?"
-    result = run(corpus, question, 12_288, Watched())
+    result = run(corpus, question, 9_216, Watched())
     shown = {chunk.id for document in result.documents for chunk in document.chunks}
     best = {candidate.id for candidate, _ in actors[0].ranked()[: Effort().ranking]}
     assert any(event.edit.pruned for event in result.trajectories[0].events if isinstance(event, EditApplied))
