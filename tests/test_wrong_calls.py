@@ -122,6 +122,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a number for the counter of a pruner": (lambda _: ContextPruner(counter=3), "`counter`"),  # type: ignore[arg-type]
     "a limit of a file in text": (lambda _: LoadOptions(max_mb="3"), "`max_mb`"),  # type: ignore[arg-type]
     "a number for an encoding": (lambda _: LoadOptions(encoding=3), "`encoding`"),  # type: ignore[arg-type]
+    "a limit of more than 64 bits": (lambda _: LoadOptions(max_mb=10**25), "between 1 and 1,000,000"),
     "a number for a delimiter": (lambda _: LoadOptions(delimiter=3), "`delimiter`"),  # type: ignore[arg-type]
     "a number for a field": (lambda _: LoadOptions(text_key=3), "`text_key`"),  # type: ignore[arg-type]
     "turns in text": (lambda _: Limits(turns="3"), "`turns`"),  # type: ignore[arg-type]

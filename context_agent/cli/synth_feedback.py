@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from cyclopts.validators import Number
 
 from context_agent.cli import output
 from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.interrupts import run_interruptible
 from context_agent.cli.parameters import (
     COUNT_OR_ZERO,
     EXISTING_FOLDER,
@@ -113,7 +113,7 @@ def _demonstrations(
 
     filters = FeedbackFilters(rating=chosen.min_rating, bad=chosen.max_bad, per_question=chosen.per_question)
     check = None if chosen.keep_changed else replay.settings()
-    selection = asyncio.run(demonstrations_from_feedback(judgments, log, corpus, filters, check=check))
+    selection = run_interruptible(demonstrations_from_feedback(judgments, log, corpus, filters, check=check))
     report: dict[str, Any] = {**selection.counts(), "folder": str(chosen.sft)}
     if check is not None:
         report["replay"] = ReplaySummary.of(selection.checks).to_json()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from cyclopts import Parameter
 from context_agent.cli import output
 from context_agent.cli.agent_options import AgentOptions
 from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.interrupts import run_interruptible
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
@@ -109,7 +109,7 @@ def filter_tasks(
         if measure is not None:
             stack.callback(measure.close)
         advance = stack.enter_context(output.progress("Filtering", "tasks"))
-        report = asyncio.run(
+        report = run_interruptible(
             quality.filter_tasks(
                 task_list,
                 corpus,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from cyclopts import Parameter
 
 from context_agent.cli import output
 from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.interrupts import run_interruptible
 from context_agent.cli.parameters import EXISTING_PATH, OUTPUT_FOLDER, REQUIRED, CommonOptions, options_in
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def replay_check(
     files = trajectory_files(paths)
     settings = replay.settings()
     with index.open() as corpus, output.progress("Replaying", "episodes") as advance:
-        results = asyncio.run(check_files(files, corpus, settings, advance=advance))
+        results = run_interruptible(check_files(files, corpus, settings, advance=advance))
     summary = ReplaySummary.of(results)
     if out is not None:
         _write_equal(out, results, summary.to_json())

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from cyclopts import Parameter
 from context_agent.cli import output
 from context_agent.cli.agent_options import ChatModelOptions
 from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.interrupts import run_interruptible
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
@@ -203,7 +203,7 @@ def make_with_model(corpus: Corpus, plan: PipelinePlan, stage: StageOptions) -> 
             return bars.enter_context(output.progress(name, "rows"))
 
         context = _context(corpus, model, stage.writer)
-        reports = asyncio.run(make_tasks(context, plan, stage.out, pool=pool, watch=watch))
+        reports = run_interruptible(make_tasks(context, plan, stage.out, pool=pool, watch=watch))
     for report in reports:
         _show_report(report, as_json=stage.common.json)
     return 1 if reports[-1].halted or not reports[-1].kept else 0
@@ -237,7 +237,7 @@ def _run(
             settings=settings,
             advance=advance,
         )
-        report = asyncio.run(run)
+        report = run_interruptible(run)
     return _show_report(report, as_json=stage.common.json)
 
 
@@ -260,7 +260,7 @@ def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageO
             settings={"corpus": corpus.name, "model": None, **distractor_settings(settings)},
             advance=advance,
         )
-        report = asyncio.run(run)
+        report = run_interruptible(run)
     return _show_report(report, as_json=stage.common.json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from cyclopts.validators import Number
 from context_agent.cli import output
 from context_agent.cli.agent_options import LimitOptions, ModelOptions, ProfileOption, WeightsOption, WindowOption
 from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.interrupts import run_interruptible
 from context_agent.cli.parameters import (
     COUNT,
     COUNT_OR_ZERO,
@@ -166,7 +166,9 @@ def trajectories(
         output.progress("Playing", "episodes") as advance,
     ):
         player, settings = _settings(expert, filters, keep_dropped=keep_dropped)
-        report = asyncio.run(make_demonstrations(questions, corpus, player, out, settings, pool=pool, advance=advance))
+        report = run_interruptible(
+            make_demonstrations(questions, corpus, player, out, settings, pool=pool, advance=advance)
+        )
     if common.json:
         output.print_json({**report.to_json(), "out": str(out), "unreadable": len(problems)})
     else:

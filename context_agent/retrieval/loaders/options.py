@@ -10,6 +10,8 @@ from context_agent.errors import ConfigError
 
 MAX_MB = 16
 """The default limit, in megabytes, of a line, a row, or a file that is one document."""
+LARGEST_MAX_MB = 1_000_000
+"""The largest limit, in megabytes. A size in bytes of more than 64 bits would make reading fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,8 @@ class LoadOptions:
             raise ConfigError(
                 f"delimiter must be one character other than a quote or a line break; got {self.delimiter!r}"
             )
-        if self.max_mb < 1:
-            raise ConfigError(f"max_mb must be at least 1; got {self.max_mb}")
+        if not 1 <= self.max_mb <= LARGEST_MAX_MB:
+            raise ConfigError(f"max_mb must be between 1 and {LARGEST_MAX_MB:,}; got {self.max_mb}")
 
     def too_large(self, part: str) -> str:
         """Return a notice that a part of a source exceeds the limit."""
