@@ -1,11 +1,22 @@
 """`ctx1 completion`: the completion of commands and options in a shell."""
 
+import functools
 import json
 import subprocess
 
 import pytest
+from cyclopts import App
 
+from context_agent.cli.app import cli
 from tests.support.ctx1_process import CTX1
+
+SCRIPT_OF = functools.cache(cli.generate_completion)
+"""Making the script of a shell takes seconds, so each one is made once."""
+
+
+@pytest.fixture(autouse=True)
+def _each_script_is_made_once(monkeypatch):
+    monkeypatch.setattr(App, "generate_completion", lambda _, shell: SCRIPT_OF(shell=shell))
 
 
 @pytest.fixture

@@ -180,6 +180,25 @@ def test_an_item_of_a_list_inside_a_string_is_removed_as_a_whole() -> None:
     assert json.loads(pruned["output"]) == [pods[0], f"{len(rows)} gone", pods[2]]
 
 
+@pytest.mark.parametrize("fence", ["```", "~~~"])
+def test_the_fence_around_a_value_stays_and_the_text_around_the_fence_is_passages(fence: str) -> None:
+    records = json.dumps([{"name": f"ship {number}", "log": BODY} for number in range(4)], indent=1)
+    before, after = f"Before. {BODY}".strip(), f"After. {BODY}".strip()
+    text = f"{before}\n\n{fence}json\n{records}\n{fence}\n\n{after}\n\n{fence}json\n{records}\n{fence}\n"
+    passages = cut(text)
+    assert [passage.text.strip() for passage in passages if passage.form == "text"] == [before, after]
+    kept = without(text, passages, range(len(passages)), lambda rows: "gone")
+    assert [line for line in kept.splitlines() if line.startswith(fence)] == [f"{fence}json", fence] * 2
+
+
+def test_a_block_of_code_at_the_beginning_is_removed_with_its_fences() -> None:
+    records = json.dumps([{"name": f"ship {number}", "log": BODY} for number in range(4)], indent=1)
+    text = f"```\n{BODY.strip()}\n```\n\nThe ships are:\n\n{records}"
+    passages = cut(text)
+    assert passages[0].text.startswith("```\n")
+    assert "```" not in without(text, passages, range(len(passages)), lambda rows: "gone")
+
+
 def test_scalars_are_collected_and_a_small_object_is_one_passage() -> None:
     assert len(cut(json.dumps(list(range(500))))) == 4
     assert texts_of('{"temperature": 5, "wind": "north"}') == ['{"temperature": 5, "wind": "north"}']
