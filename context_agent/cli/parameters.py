@@ -63,7 +63,7 @@ class PathRule:
     Attributes:
         kind: What the path may name, if it exists: a file, a folder, or either (`path`).
         exists: True if the path must exist. The path of an output must not be below a file.
-        stdin: True if `-` is standard input.
+        stdin: True if `-` is standard input, or standard output if the path is written.
         written: True if the command writes the path. A file is replaced by another one, so its folder must be writable,
             and a device or a pipe cannot be such a file.
     """
@@ -148,6 +148,8 @@ INPUT_FILE = Parameter(allow_leading_hyphen=True, validator=(_refuse_option, Pat
 """An argument that is an input file, or `-` for standard input."""
 INPUT_FILE_VALUE = Parameter(allow_leading_hyphen=True, validator=PathRule("file", exists=True, stdin=True))
 """An option whose value is an input file, or `-` for standard input."""
+OUTPUT_FILE_VALUE = Parameter(allow_leading_hyphen=True, validator=PathRule("file", stdin=True, written=True))
+"""An option whose value is an output file, or `-` for standard output."""
 TEXT = Parameter(metavar="TEXT")
 DASH_VALUE = Parameter(allow_leading_hyphen=True)
 """An option whose value may be `-` or start with it."""

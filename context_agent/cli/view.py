@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from context_agent.cli import output
-from context_agent.cli.parameters import DASH_VALUE, EXISTING_FILE, EXISTING_PATH, REQUIRED, CommonOptions
+from context_agent.cli.parameters import EXISTING_FILE, EXISTING_PATH, OUTPUT_FILE_VALUE, REQUIRED, CommonOptions
 from context_agent.cli.prune_options import PruneOptions
 from context_agent.cli.saved_conversation import read_conversation
 from context_agent.errors import ConfigError, DataError, joined_reasons
@@ -32,7 +32,7 @@ def view(
     *paths: Annotated[Path, EXISTING_PATH, REQUIRED],
     out: Annotated[
         Path | None,
-        DASH_VALUE,
+        OUTPUT_FILE_VALUE,
         Parameter(metavar="FILE.html", show_default=f"FILE.html for FILE.jsonl, {PAGE_NAME} in a folder"),
     ] = None,
     open_browser: Annotated[bool, Parameter(name="--open")] = False,

@@ -93,10 +93,7 @@ def test_no_output_is_below_a_file(tmp_path):
     outputs = [argument for name, argument in _paths() if name[-1] in OUTPUTS | {"--cache"}]
     assert len(outputs) >= 20
     for argument in outputs:
-        if argument.parameter.metavar != "FILE.html":  # or -, for standard output
-            assert "is a file, so it cannot contain" in _problem(argument, tmp_path / "file" / "a" / "b"), (
-                argument.names
-            )
+        assert "is a file, so it cannot contain" in _problem(argument, tmp_path / "file" / "a" / "b"), argument.names
 
 
 def test_no_output_replaces_a_device_or_is_in_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
@@ -106,8 +103,6 @@ def test_no_output_replaces_a_device_or_is_in_a_folder_that_cannot_be_written(tm
     assert len(outputs) >= 20
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
     for argument in outputs:
-        if argument.parameter.metavar == "FILE.html":  # or -, for standard output
-            continue
         told = _problem(argument, tmp_path / "new" / "file")
         assert f'"{tmp_path}" cannot be written. Pass another path' in told, argument.names
         for stream in () if argument.parameter.metavar == "FOLDER" else ("/dev/null", "/dev/stdout", tmp_path / "pipe"):
