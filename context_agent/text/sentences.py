@@ -40,6 +40,13 @@ _ABBREVIATED = re.compile(
 _WORD = re.compile(r"\S{1,200}")
 NARROWEST_PARAGRAPH = 40
 """The fewest characters of the longest line of a wrapped paragraph. Shorter lines are a list or verses."""
+LONG_LINE = 0.75
+"""The share of the longest line from which a line may be wrapped. Printed lines have letters of several widths."""
+_OPEN_END = re.compile(
+    r"(?<!\S)(?:a|an|and|are|as|at|be|by|for|from|has|have|in|is|of|on|or|than|that|the|their|this|to|was|were|which|with)"
+    r"\Z"
+)
+"""A last word after which an English sentence goes on."""
 _CODE = re.compile(r"[={};<>]|\w\(")
 """Marks of a line of code. Such lines are not wrapped text."""
 _LOOSE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
@@ -85,8 +92,9 @@ def unwrapped_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each sentence of a text that may have hard line breaks.
 
     A sentence goes on in the next line if the line begins with a lower-case letter, and if its first word would not
-    have fit into the line before. The longest line of the paragraph tells how long a line may be. Lines of code are
-    not joined.
+    have fit into the line before. The longest line of the paragraph tells how long a line may be. After a long line
+    whose end leaves the sentence open, such as "the value is", it goes on whatever follows. Lines of code are not
+    joined.
     """
     previous: tuple[int, int] | None = None
     paragraph, width = 0, 0
@@ -107,12 +115,16 @@ def unwrapped_spans(text: str) -> Iterator[tuple[int, int]]:
 
 def _is_wrapped(text: str, end: int, following: int, width: int) -> bool:
     """Return True if a line of a paragraph this wide was wrapped between these positions."""
-    if text[end:following].count("\n") != 1 or not text[following].islower():
+    if text[end:following].count("\n") != 1 or width < NARROWEST_PARAGRAPH:
         return False
     begin, last = text.rfind("\n", 0, end) + 1, text.find("\n", following)
+    if _CODE.search(text, begin, last if last >= 0 else len(text)):
+        return False
+    if end - begin >= LONG_LINE * width and text[following].isalnum() and _OPEN_END.search(text, begin, end):
+        return True
     word = _WORD.match(text, following)
     fits = end - begin + 1 + (len(word[0]) if word else 1) <= width
-    return width >= NARROWEST_PARAGRAPH and not fits and not _CODE.search(text, begin, last if last >= 0 else len(text))
+    return text[following].islower() and not fits
 
 
 def sentences(text: str) -> list[str]:

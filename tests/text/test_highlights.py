@@ -1,5 +1,7 @@
 """The sentence of each ranked document that matters most."""
 
+import pytest
+
 from context_agent.text.highlights import best_sentences
 from context_agent.types import RankedChunk, RankedDocument
 
@@ -13,6 +15,13 @@ def document(title: str, *texts: str) -> RankedDocument:
 
 def best(*documents: RankedDocument) -> list[str | None]:
     return [sentence and sentence.text for sentence in best_sentences(QUESTION, documents)]
+
+
+def shown(question: str, text: str) -> str:
+    """Return the sentence of a document with this text."""
+    (sentence,) = best_sentences(question, [document("", text)])
+    assert sentence is not None
+    return sentence.text
 
 
 def test_a_sentence_that_leads_to_the_next_document_goes_before_one_that_repeats_the_title() -> None:
@@ -55,6 +64,18 @@ def test_languages_without_spaces_are_cut_at_their_own_marks() -> None:
 def test_a_heading_or_a_rule_is_shown_only_where_there_is_no_sentence() -> None:
     notes = document("notes", "# Who built Orm Skerry Light?\n\n---\n\nOtto Brandt built it.")
     assert best(notes, document("bare", "## Light")) == ["Otto Brandt built it.", "## Light"]
+
+
+@pytest.mark.parametrize("heading", ["SCHEDULE OF FEES", "§ 9 Fees and Votes", "Article 4 Fees and Votes"])
+def test_the_name_of_a_part_is_shown_only_where_there_is_no_sentence(heading: str) -> None:
+    rule = "(1) The fees are due in January."
+    assert shown("Which fees and votes are on the schedule?", f"{heading}\n\n{rule}") == rule
+    assert shown("Which fees and votes are on the schedule?", heading) == heading
+
+
+def test_a_sentence_about_a_numbered_part_is_no_heading() -> None:
+    text = "§ 9 applies to fees of guests and their votes.\n\nNothing else matters."
+    assert shown("Which fees and votes do guests have?", text).startswith("§ 9 applies")
 
 
 def test_the_line_that_names_a_speaker_is_not_the_best_sentence_of_a_chat() -> None:

@@ -84,6 +84,23 @@ def test_capitalized_sentences_begin_with_a_capital() -> None:
             ],
         ),
         ("- The name that clients use for the server. It protects against\n  pages of others.", None),
+        (
+            (
+                "There is an optional weight that other programs may read. The default weight is\n"
+                "50, and the maximum is 100."
+            ),
+            [
+                "There is an optional weight that other programs may read.",
+                "The default weight is\n50, and the maximum is 100.",
+            ],
+        ),
+        (
+            (
+                "A heading whose last words are words of\na paragraph that is much wider than its first line, so that "
+                "nothing was wrapped here at all, is a heading"
+            ),
+            None,
+        ),
         ("roses are red\nviolets are blue as the sky", ["roses are red", "violets are blue as the sky"]),
         ("pruner = ContextPruner(budget=8_000)\nmessages = pruner.prune(x)", None),
         ("apples\npears\noranges", None),
