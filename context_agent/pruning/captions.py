@@ -48,10 +48,11 @@ HIT = re.compile(
 """The first line of a search hit, in the formats that common tools write."""
 RECORD = re.compile(
     r"^(?:commit [0-9a-f]{7,64}\b|(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
-    r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S)",
+    r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40})",
     re.M,
 )
-"""The first line of a record of several blocks: a commit of `git log`, or a failed test of pytest, unittest or Jest."""
+"""The first line of a record: a commit of `git log`, a failed test of pytest, unittest or Jest, or a row that a client
+of a database writes as lines."""
 _TITLE = re.compile(
     r"(?:(?P<marks>#{1,6})[ \t]++(?P<heading>\S.*)$"
     rf"|{_TAGS}<h(?P<depth>[1-6])\b[^>\n]*+>\s*+(?:<[^>\n]*+>\s*+)*+(?P<tagged>[^\n<]++)"
@@ -109,7 +110,7 @@ class Captions:
         if self._has_comments:
             # A comment of several lines stays together.
             starts = {it for it in starts if it == 0 or self._text[self._text.rfind("\n", 0, it - 1) + 1] != "#"}
-        starts |= {match.start() for match in HIT.finditer(self._text)}
+        starts |= {match.start() for match in HIT.finditer(self._text)} | {start for start, _ in self._sections}
         return (starts - {match.start("rule") for match in self._underlined.values()}) | self._underlined.keys()
 
     def begin(self, start: int, following: int) -> bool:

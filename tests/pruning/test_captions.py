@@ -60,6 +60,22 @@ def test_a_comment_of_a_program_or_of_settings_is_no_title(kind: str) -> None:
     assert "# in the port" not in captions, "a comment of two lines stays together"
 
 
+NAMES = ("quay", "crane", "rope", "pilot", "storm", "sailor")
+RECORDS = {
+    "psql": "-[ RECORD {1} ]------\nname  | {0}\nport  | {1}\nnote  | It rained in most of the weeks of that year.",
+    "mysql": "************ {1}. row ************\n name: {0}\n port: {1}\n note: It rained.",
+    "ini": "[{0}]\nport={1}\n# It rained.\nnote=It rained in most of the weeks",
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_short_record_or_section_is_not_joined_with_the_next(kind: str) -> None:
+    text = "\n".join(RECORDS[kind].format(name, number) for number, name in enumerate(NAMES, 1))
+    passages = [text[start:end] for start, end, _ in text_spans(text, Sizes.of(text))]
+    assert len(passages) >= len(NAMES)
+    assert all(sum(name in passage for name in NAMES) <= 1 for passage in passages)
+
+
 def test_a_heading_above_fenced_code_or_fields_is_a_title() -> None:
     code = "```sh\n" + "export PORT=$1\n" * 50 + "```"
     fields = "\n".join(f"Quay {number}: open" for number in range(120))
