@@ -670,6 +670,7 @@ def _pdf_structures(size: int) -> Iterator[HostileFile]:
     yield HostileFile("no-table.pdf", b"%PDF-1.7\n" + repeated(b"1 0 obj\nendobj\n", size), "objects without a table")
     yield HostileFile("start.pdf", b"%PDF-1.7\n" + repeated(b"startxref\n", size), "starts without a table")
     yield from _pdf_bookmarks(size)
+    yield from _pdf_fonts(size)
     yield HostileFile("object-arrays.pdf", pdf([catalogue, b"[" * size]), "an object of arrays inside each other")
 
 
@@ -692,6 +693,22 @@ def _pdf_bookmarks(size: int) -> Iterator[HostileFile]:
     ):
         marks = (b"<<%b/Next %d 0 R>>" % (fields, number) for number in range(9, 9 + size // 100))
         yield HostileFile(f"bookmark-{name}.pdf", pdf([*head, shared, font, *marks]), f"bookmarks that share {attack}")
+
+
+def _pdf_fonts(size: int) -> Iterator[HostileFile]:
+    """Yield files whose pages share fonts, which are half of the file."""
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 3 0 R/Resources<</Font 4 0 R>>>>"
+    pages = max(1, size // 200)
+    kids = b" ".join(b"%d 0 R" % number for number in range(7, 7 + pages))
+    head = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[%b]/Count %d>>" % (kids, pages)]
+    content, font = stream(b"BT /F 9 Tf (a) Tj ET"), b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica%b>>"
+    letters = stream(b"1 beginbfchar " + repeated(b"<41> <0041> ", size // 2) + b"endbfchar", b" ")
+    for name, fonts, mapped, attack in (
+        ("maps", b"<</F 5 0 R>>", b"/ToUnicode 6 0 R", "pages that share a font of many characters"),
+        ("fonts", b"<<%b>>" % b"".join(b"/F%d 5 0 R" % n for n in range(size // 24)), b"", "pages that share fonts"),
+    ):
+        file = pdf([*head, content, fonts, font % mapped, letters, *[page] * pages])
+        yield HostileFile(f"page-{name}.pdf", file, attack)
 
 
 def _long_names(size: int) -> Iterator[HostileFile]:

@@ -128,6 +128,8 @@ def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) 
         ("bookmark-titles.pdf", 50_000),
         ("bookmark-places.pdf", 30_000),
         ("bookmark-colors.pdf", 30_000),
+        ("page-maps.pdf", 20_000),
+        ("page-fonts.pdf", 20_000),
     ],
 )
 def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name: str, size: int) -> None:

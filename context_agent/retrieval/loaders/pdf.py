@@ -13,6 +13,7 @@ from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import heading_captions
 from context_agent.retrieval.loaders.pdf_headings import PrintedSizes, page_starts, pdf_headings
+from context_agent.retrieval.loaders.pdf_objects import entry, resolved, stream_size
 from context_agent.retrieval.loaders.reading import Reading, document, meaningful_title, named
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.types import Document
@@ -29,6 +30,10 @@ LARGEST_PAGE = 4 * 2**20
 """The most bytes of a page's content, unpacked."""
 MOST_OPERATIONS = 1_000_000
 """The most drawing operations of a page, including those of its forms, which may be nested."""
+FONT_OPERATIONS = 1_000
+"""The drawing operations that a font of a page counts as. pypdf reads all fonts of a page, also those without text."""
+CHARACTER_MAP_OPERATIONS = 5
+"""The drawing operations that each byte of a font's map to Unicode counts as."""
 
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
@@ -124,10 +129,10 @@ def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn, sizes
 
 
 class _Drawn:
-    """A counter of what the pages of a file unpack to: their content, and the operations of their forms.
+    """A counter of what the pages of a file unpack to: their content, their fonts, and the operations of their forms.
 
     pypdf calls the counter with each operation. A page that unpacks to too much is left out. If the file unpacks to too
-    much for its size, reading stops, because the file may refer to one page or form again and again.
+    much for its size, reading stops, because the file may refer to one page, font or form again and again.
     """
 
     def __init__(self, packed: int) -> None:
@@ -142,6 +147,10 @@ class _Drawn:
         self._total += size
         if size > LARGEST_PAGE:
             raise DataError(f"the page unpacks to more than {LARGEST_PAGE // 2**20} MB, so it is left out")
+        fonts = entry(entry(page, "/Resources"), "/Font")
+        for font in fonts.values() if isinstance(fonts, dict) else ():
+            self._total += _font_operations(resolved(font))
+            self.check()
         self.check()
 
     def __call__(self, *operation: object) -> None:
@@ -154,6 +163,13 @@ class _Drawn:
     def check(self) -> None:
         """Raise `DataError` if the file unpacks to too much for its size."""
         check_unpacked(self._total, self._packed)
+
+
+def _font_operations(font: Any) -> int:
+    """Return the number of drawing operations that a font counts as, because pypdf reads it again for each page."""
+    differences = entry(entry(font, "/Encoding"), "/Differences")
+    named = len(differences) if isinstance(differences, list) else 0
+    return FONT_OPERATIONS + named + CHARACTER_MAP_OPERATIONS * stream_size(entry(font, "/ToUnicode"))
 
 
 def _pdf_title(reader: PdfReader) -> str:

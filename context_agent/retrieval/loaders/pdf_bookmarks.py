@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from context_agent.retrieval.loaders.headings import LONGEST_HEADING, MOST_CAPTIONS
+from context_agent.retrieval.loaders.pdf_objects import entry, resolved
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -36,8 +37,8 @@ class Bookmark(NamedTuple):
 
 def bookmarks(reader: PdfReader) -> Iterator[Bookmark]:
     """Yield the bookmarks of a file in order. Leave out those that are damaged or lead to no page of the file."""
-    catalog = _entry(reader.trailer, "/Root")
-    first = _entry(_entry(catalog, "/Outlines"), "/First")
+    catalog = entry(reader.trailer, "/Root")
+    first = entry(entry(catalog, "/Outlines"), "/First")
     if first is None:
         return
     pages = {page.indirect_reference.idnum: index for index, page in enumerate(reader.pages) if page.indirect_reference}
@@ -50,46 +51,46 @@ def bookmarks(reader: PdfReader) -> Iterator[Bookmark]:
             opened.pop()
             continue
         visited.add(id(node))
-        title, page = _entry(node, "/Title"), _page(node, pages, destinations)
+        title, page = entry(node, "/Title"), _page(node, pages, destinations)
         if isinstance(title, str) and page is not None:
             yield Bookmark(page, len(opened), title[:LONGEST_TITLE])
-        opened[-1] = _entry(node, "/Next")
+        opened[-1] = entry(node, "/Next")
         if len(opened) < DEEPEST_BOOKMARK:
-            opened.append(_entry(node, "/First"))
+            opened.append(entry(node, "/First"))
 
 
 def _page(node: Any, pages: Mapping[int, int], destinations: Mapping[Any, Any]) -> int | None:
     """Return the index of the page that a bookmark leads to."""
-    place = _entry(node, "/Dest")
+    place = entry(node, "/Dest")
     if place is None:
-        action = _entry(node, "/A")
-        place = _entry(action, "/D") if _entry(action, "/S") == "/GoTo" else None
+        action = entry(node, "/A")
+        place = entry(action, "/D") if entry(action, "/S") == "/GoTo" else None
     if isinstance(place, str | bytes):
-        place = _resolved(destinations.get(place)) if len(place) <= LONGEST_NAME else None
+        place = resolved(destinations.get(place)) if len(place) <= LONGEST_NAME else None
     if isinstance(place, dict):
-        place = _entry(place, "/D")
+        place = entry(place, "/D")
     return pages.get(getattr(place[0], "idnum", 0)) if isinstance(place, list) and place else None
 
 
 def _named_destinations(catalog: Any) -> dict[Any, Any]:
     """Return the destinations that have names. Files before PDF 1.2 have a dictionary of them, later ones a tree."""
-    named = _entry(catalog, "/Dests")
+    named = entry(catalog, "/Dests")
     if isinstance(named, dict):
         return named
     found: dict[Any, Any] = {}
-    waiting = [_entry(_entry(catalog, "/Names"), "/Dests")]
+    waiting = [entry(entry(catalog, "/Names"), "/Dests")]
     visited = set[int]()
     entries = 0
     while waiting and entries < MOST_NAMES:
-        node = _resolved(waiting.pop())
+        node = resolved(waiting.pop())
         if not isinstance(node, dict) or id(node) in visited:
             continue
         visited.add(id(node))
-        names, kids = _entry(node, "/Names"), _entry(node, "/Kids")
+        names, kids = entry(node, "/Names"), entry(node, "/Kids")
         entries += 1
         if isinstance(names, list):
             entries += len(names)
-            pairs = ((_resolved(name), place) for name, place in zip(names[::2], names[1::2], strict=False))
+            pairs = ((resolved(name), place) for name, place in zip(names[::2], names[1::2], strict=False))
             found |= {
                 name: place for name, place in pairs if isinstance(name, str | bytes) and len(name) <= LONGEST_NAME
             }
@@ -97,16 +98,3 @@ def _named_destinations(catalog: Any) -> dict[Any, Any]:
             entries += len(kids)
             waiting += kids[::-1]
     return found
-
-
-def _entry(dictionary: Any, key: str) -> Any:
-    """Return an entry of a dictionary. If there is none, or it is damaged, return None."""
-    return _resolved(dictionary.get(key)) if isinstance(dictionary, dict) else None
-
-
-def _resolved(value: Any) -> Any:
-    """Return the object that a reference leads to. If it is damaged, return None."""
-    try:
-        return None if value is None else value.get_object()
-    except Exception:  # noqa: BLE001 - a broken file makes pypdf raise nearly anything; bookmarks are no reason to fail
-        return None
