@@ -16,12 +16,8 @@ from context_agent.text.sentences import unwrapped_spans
 from context_agent.text.words import STOP_WORDS, key, related_keys, without_brackets, words
 from context_agent.types import RankedChunk, RankedDocument
 
-_HEADING = re.compile(
-    r"\s*#{1,6}\s|\W*\Z|[^\n]{0,200}\(\d{4}-\d\d-\d\d[^\s()]{0,40}\):\s*\Z"
-    r"|\s{0,20}(?:§{1,2}|(?:Article|Artikel|Chapter|Kapitel|Section)\b)\s{0,3}\d{1,5}[a-z]?\b[^.!?:;\n]{0,120}\Z"
-)
-"""A heading in Markdown, a line without a word, such as a rule, a speaker with the time of a message, or the number of
-a part with its title."""
+_HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z|[^\n]{0,200}\(\d{4}-\d\d-\d\d[^\s()]{0,40}\):\s*\Z")
+"""A heading in Markdown, a line without a word, such as a rule, or a speaker with the time of a message."""
 _CAPITALS = re.compile(r"[^\W\d_]++(?:[ ,&'’-]{1,3}[^\W\d_]++){1,12}\Z")
 """Words alone. In capital letters they are a heading."""
 
