@@ -9,6 +9,7 @@ parse, because a stub replaces a whole record, row or element. The hunks of a di
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ FEWEST_MEMBERS = 4
 """The fewest members of an object whose members may each be a record."""
 _LABELS = ("title", "name", "path", "file", "filename", "url", "key", "id")
 """Members of a record that name it. They label the passages from its other members."""
+_BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")
 
 
 Run = Values | Outline
@@ -199,8 +201,12 @@ class _Cutter:
         return passages
 
     def _footer_end(self, start: int, end: int) -> int:
-        """Return the end of the short text after a table, such as the number of its rows. A fence does not count."""
-        footer = self._text[start:end].rstrip()
+        """Return the end of the short text right below a table, such as the number of its rows.
+
+        What follows a blank line is often the title of the next table. A fence does not count.
+        """
+        blank = _BLANK_LINE.search(self._text, start, end)
+        footer = self._text[start : blank.start() if blank else end].rstrip()
         is_short = len(footer) < self._sizes.small and "```" not in footer and "~~~" not in footer
         return start + len(footer) if is_short else start
 

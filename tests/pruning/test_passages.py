@@ -199,6 +199,29 @@ def test_a_block_of_code_at_the_beginning_is_removed_with_its_fences() -> None:
     assert "```" not in without(text, passages, range(len(passages)), lambda rows: "gone")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_of_two_tables_one_is_removed_with_its_header_and_its_number_of_rows(end: str) -> None:
+    def table(month: str, ship: str, below: str) -> str:
+        rows = [
+            f"| {ship} {number} | it lay at the north quay for {number} days and then went on |" for number in range(5)
+        ]
+        return "\n".join([f"Ships in {month}:", "", "| ship | what it did |", "|---|---|", *rows, below, ""])
+
+    text = "\n".join([table("May", "brig", "(5 rows)"), table("June", "barge", "```")]).replace("\n", end)
+    passages = cut(text)
+    assert [passage.label for passage in passages] == [
+        f"Ships in {month} ship what it did" for month in ("May", "June") for _ in range(5)
+    ]
+
+    def left(rows: range) -> list[str]:
+        return [line for line in without(text, passages, rows, lambda _: "gone").splitlines() if line]
+
+    lines = [line for line in text.splitlines() if line]
+    assert left(range(5)) == ["Ships in May:", "gone", *lines[9:]]
+    assert left(range(5, 10)) == [*lines[:9], "Ships in June:", "gone", "```"]
+    assert left(range(4)) == [*lines[:3], "| gone ||", *lines[7:]]
+
+
 def test_scalars_are_collected_and_a_small_object_is_one_passage() -> None:
     assert len(cut(json.dumps(list(range(500))))) == 4
     assert texts_of('{"temperature": 5, "wind": "north"}') == ['{"temperature": 5, "wind": "north"}']
