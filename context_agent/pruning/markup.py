@@ -14,6 +14,7 @@ _TOKEN = re.compile(
 )
 _START = re.compile(r"^[ \t]*+<(?:\?xml|[A-Za-z_])", re.M)
 _ATTRIBUTE = re.compile(r"\b([a-z]++)\s*+=\s*+(\"[^\"<]*+\"|'[^'<]*+')")
+_ROWSPAN = re.compile(r"\browspan\s{0,9}=\s{0,9}[\"'](\d{1,4})[\"']", re.I)
 _PAGES = ("html", "body", "main", "article", "section", "div")
 """The roots of pages of HTML. Their headings say more than their elements."""
 _DECLARATION = re.compile(r"<!(?:DOCTYPE|ENTITY)")
@@ -107,3 +108,37 @@ def _own_name(element: Element, names: tuple[str, ...], text: str) -> str:
         if not child.children and (inner := text[child.inner : child.inner_end].strip()):
             said.setdefault(child.name.lower(), inner)
     return next((said[it] for it in names if it in said), "")
+
+
+def row_labels(element: Element, text: str) -> dict[int, str]:
+    """Return what the rows of a table say about each row below them, by the offset of the row.
+
+    These are the names of the columns, and the name of a group that only the first row of the group has. The cells of
+    the other rows are empty there, or the first one spans them.
+    """
+    rows = [row for part in [element, *element.children] for row in part.children if row.name.lower() == "tr"]
+    labels: dict[int, str] = {}
+    columns = group = ""
+    spanned = width = 0
+    for row in rows:
+        cells = [cell for cell in row.children if cell.name.lower() in {"td", "th"}]
+        if cells and all(cell.name.lower() == "th" for cell in cells):
+            columns = " ".join(_words(cell, text) for cell in cells)
+            continue
+        if not cells:
+            continue
+        first = _words(cells[0], text)
+        is_inside = spanned > 0 or (not first and len(cells) >= width)
+        labels[row.start] = f"{columns} {group if is_inside else ''}".strip()
+        width = max(width, len(cells))
+        if spanned > 0:
+            spanned -= 1
+        elif first:
+            group = first
+            span = _ROWSPAN.search(text, cells[0].start, cells[0].inner)
+            spanned = int(span[1]) - 1 if span else 0
+    return labels
+
+
+def _words(element: Element, text: str) -> str:
+    return " ".join(_TOKEN.sub(" ", text[element.inner : element.inner_end]).split())

@@ -72,6 +72,7 @@ class _Cutter:
 
     def __init__(self, text: str, sizes: Sizes, groups: Iterator[int], depth: int) -> None:
         self._text, self._sizes, self._groups, self._depth = text, sizes, groups, depth
+        self._row_labels: dict[int, str] = {}
 
     def of_json(self) -> list[Passage]:
         """Return the passages of a JSON text. If the text is not JSON, return none."""
@@ -262,12 +263,15 @@ class _Cutter:
         group = next(self._groups)
         if not element.children:
             return self._of_leaf(element.inner, element.inner_end, label)
+        if element.name.lower() == "table":
+            self._row_labels |= markup.row_labels(element, text)
         passages: list[Passage] = []
         spans: list[tuple[int, int]] = []
 
         def collect() -> None:
             for start, end in self._collected(spans, sizes.tiny):
-                passages.append(Passage(text[start:end], start, end, label, "element", group))
+                said = _with_name(label, self._row_labels.get(start, ""))
+                passages.append(Passage(text[start:end], start, end, said, "element", group))
             spans.clear()
 
         is_list = depth == 0 or len(element.children) >= FEWEST_MEMBERS

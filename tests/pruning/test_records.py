@@ -324,3 +324,21 @@ def test_numbers_aligned_at_their_ends_do_not_begin_below_an_empty_cell() -> Non
         f"{pid:5}  {pid + 1:5}  worker of the northern quays, which waits for ships" for pid in (99_000, 1, 20_000, 3)
     ]
     assert {passage.label for passage in cut("\n".join(["PID    PPID  COMMAND", *rows]))} == {"PID PPID COMMAND"}
+
+
+@pytest.mark.parametrize("is_spanned", [False, True])
+@pytest.mark.parametrize("has_body", [False, True])
+def test_a_row_of_an_html_table_is_labeled_with_its_columns_and_its_group(is_spanned: bool, has_body: bool) -> None:
+    first, other = ('<td rowspan="3">{}</td>', "") if is_spanned else ("<td>{}</td>", "<td></td>")
+    rows = [
+        f"<tr>{other if number % 3 else first.format(('north', 'south')[number // 3])}"
+        f"<td>host {number} of the eastern quays</td><td>{4000 + number}</td></tr>"
+        for number in range(6)
+    ]
+    head, body = "<tr><th>region</th><th>host</th><th>listen_port</th></tr>", "\n".join(rows)
+    inner = f"<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>" if has_body else f"{head}\n{body}"
+    said = {passage.text: passage.label for passage in cut(f"<table>\n{inner}\n</table>")}
+    assert all("listen_port" in said[row] for row in rows)
+    assert [("north" in said[row], "south" in said[row]) for row in rows] == [
+        (False, False), (True, False), (True, False), (False, False), (False, True), (False, True),
+    ]  # fmt: skip
