@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from cyclopts import App
     from cyclopts.argument import ArgumentCollection
 
-COUNT = Parameter(validator=validators.Number(gte=1), metavar="N")
-COUNT_OR_ZERO = Parameter(validator=validators.Number(gte=0), metavar="N")
+LARGEST_COUNT = 10**12
+"""The largest number of things. Libraries fail at numbers of more than 64 bits."""
+COUNT = Parameter(validator=validators.Number(gte=1, lte=LARGEST_COUNT), metavar="N")
+COUNT_OR_ZERO = Parameter(validator=validators.Number(gte=0, lte=LARGEST_COUNT), metavar="N")
 SHARE = Parameter(validator=validators.Number(gte=0, lte=1), metavar="X")
 POSITIVE_SHARE = Parameter(validator=validators.Number(gt=0, lte=1), metavar="X")
 POSITIVE = Parameter(validator=validators.Number(gt=0, lt=math.inf), metavar="X")

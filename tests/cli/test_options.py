@@ -109,6 +109,14 @@ def test_no_output_replaces_a_device_or_is_in_a_folder_that_cannot_be_written(tm
             assert f'"{stream}" is a device or a pipe' in _problem(argument, Path(stream)), argument.names
 
 
+@pytest.mark.parametrize("option", ["--count", "--distractors"])
+def test_a_count_of_more_than_64_bits_is_wrong_usage(inside, index, option):
+    process = inside("synth", "tasks", "--path", index, "--out", "o.jsonl", option, 10**25)
+    assert process.returncode == 2
+    assert f"for {option}" in process.stderr
+    assert "Must be <= 1000000000000" in process.stderr
+
+
 def _reads_the_run(name):
     """Return True for `ctx1 eval --report`, which is the folder of a run."""
     return name[-2:] == ("eval", "--report")
