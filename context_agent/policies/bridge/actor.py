@@ -391,7 +391,7 @@ class BridgeActor:
         costs = TURN_TOKENS + sum(map(_call_cost, calls))
         sizes = [self.expected_size(view, call) for call in calls]
         most = min(sum(tokens for tokens, _ in sizes), self._unseen() * self._typical_tokens())
-        excess = view.tokens + costs + most - view.budget.hard
+        excess: float = view.tokens + costs + most - view.budget.hard
         if view.budget.window < SMALL_WINDOW:
             return self._prune(view, view.tokens if excess > 0 else 0, _unpruned(view))
         chunks = min(sum(count for _, count in sizes), self._unseen())
