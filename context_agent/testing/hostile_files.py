@@ -709,6 +709,14 @@ def _pdf_fonts(size: int) -> Iterator[HostileFile]:
     ):
         file = pdf([*head, content, fonts, font % mapped, letters, *[page] * pages])
         yield HostileFile(f"page-{name}.pdf", file, attack)
+    form = stream(b"BT /F 9 Tf (a) Tj ET", b"/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources<</Font<</F 6 0 R>>>>")
+    drawn = pdf_page(
+        repeated(b"/X Do ", size // 2),
+        resources=b"/XObject<</X 5 0 R>>",
+        filters=b" ",
+        more=[form, font % b"/ToUnicode 7 0 R", letters],
+    )
+    yield HostileFile("form-maps.pdf", drawn, "a form with a font of many characters, drawn again and again")
 
 
 def _long_names(size: int) -> Iterator[HostileFile]:

@@ -130,6 +130,7 @@ def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) 
         ("bookmark-colors.pdf", 30_000),
         ("page-maps.pdf", 20_000),
         ("page-fonts.pdf", 20_000),
+        ("form-maps.pdf", 8_000),
     ],
 )
 def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name: str, size: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +138,7 @@ class _Drawn:
     def __init__(self, packed: int) -> None:
         self._packed = packed
         self._total = self._operations = 0
+        self._forms: dict[str, int] = {}
 
     def begin(self, page: PageObject) -> None:
         """Count the content of a page. If it is too large, raise `DataError`."""
@@ -147,15 +148,41 @@ class _Drawn:
         self._total += size
         if size > LARGEST_PAGE:
             raise DataError(f"the page unpacks to more than {LARGEST_PAGE // 2**20} MB, so it is left out")
-        fonts = entry(entry(page, "/Resources"), "/Font")
-        for font in fonts.values() if isinstance(fonts, dict) else ():
-            self._total += _font_operations(resolved(font))
-            self.check()
+        self._total += self._fonts(page)
         self.check()
+        self._count_forms(page)
 
-    def __call__(self, *operation: object) -> None:
+    def _fonts(self, drawing: Any) -> int:
+        """Return the operations that the fonts of a page or of a form count as."""
+        fonts = entry(entry(drawing, "/Resources"), "/Font")
+        operations = 0
+        for font in fonts.values() if isinstance(fonts, dict) else ():
+            operations += _font_operations(resolved(font))
+            check_unpacked(self._total + operations, self._packed)
+        return operations
+
+    def _count_forms(self, page: PageObject) -> None:
+        """Find what the forms of a page count as when they are drawn. Of forms with one name, the largest counts."""
+        self._forms = {}
+        waiting: list[Any] = [page]
+        visited = set[int]()
+        while waiting:
+            forms = entry(entry(waiting.pop(), "/Resources"), "/XObject")
+            for name, reference in forms.items() if isinstance(forms, dict) else ():
+                self._total += 1
+                form = resolved(reference)
+                if isinstance(form, dict) and entry(form, "/Subtype") == "/Form" and id(form) not in visited:
+                    visited.add(id(form))
+                    waiting.append(form)
+                    self._forms[name] = max(self._fonts(form), self._forms.get(name, 0))
+                self.check()
+
+    def __call__(self, operator: object, operands: Sequence[Any], *_: object) -> None:
+        """Count an operation. A form that is drawn counts with its fonts, which pypdf reads each time."""
         self._operations += 1
         self._total += 1
+        if operator == b"Do" and operands:
+            self._total += self._forms.get(str(operands[0]), 0)
         if self._operations > MOST_OPERATIONS:
             raise DataError(f"the page has more than {MOST_OPERATIONS:,} drawing operations, so it is left out")
         self.check()
