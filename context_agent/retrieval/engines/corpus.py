@@ -81,7 +81,7 @@ class EngineCorpus:
             engine: A search function, a LangChain retriever or vector store, a LlamaIndex retriever or index, or the
                 address of an HTTP endpoint (see `HttpEngine`).
             name: The name of the corpus in trajectories.
-            size: The number of passages in the engine, if it is known.
+            size: The number of passages in the engine, if it is known. An episode ends when it has seen as many.
             read: A function that returns all passages of a document by its id.
             embedder: The embedder that compares passages with queries. It need not be the engine's own. The default
                 is fast, because passages are embedded during a search.
