@@ -23,8 +23,8 @@ TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
 A record below `TINY` or a block below `SMALL` is joined with the next one, up to `TARGET`. A block above `LARGEST` is
 cut.
 """
-SMALL_BUDGET, TINY_BUDGET, SMALLEST = 1_600, 400, 2 / 3
-"""The budgets in tokens below which the last two sizes shrink with the budget, and the factor of each for the least.
+SMALL_BUDGET, SMALLEST = 1_600, 2 / 3
+"""The budget in tokens below which the last two sizes shrink with the budget, and the factor to which they shrink.
 
 If only a few large passages fit, they are from one or two results, and the evidence of other results is lost.
 """
@@ -153,10 +153,7 @@ class Sizes:
             budget: The tokens that all results may keep. None if the budget is large.
         """
         factor = max(1.0, len(text) / UNSCALED)
-        shrunk = factor
-        if budget is not None:
-            for small in (SMALL_BUDGET, TINY_BUDGET):
-                shrunk *= min(1.0, max(SMALLEST, budget / small))
+        shrunk = factor if budget is None else factor * min(1.0, max(SMALLEST, budget / SMALL_BUDGET))
         return cls(int(TINY * factor), int(SMALL * factor), int(TARGET * shrunk), int(LARGEST * shrunk))
 
 
