@@ -35,12 +35,15 @@ class WeightedRow:
         weights: For each id, the factor by which the advantage is multiplied. Empty if all factors are 1.
         demonstrated: True if an expert chose the ids instead of the policy. The row then has no log-probabilities of a
             sampler.
+        lost: True if weights that were lost with an interrupted process sampled some of the ids. The trainer's weights
+            of the same update may be others.
     """
 
     row: TrainingRow
     advantage: float
     weights: tuple[float, ...] = ()
     demonstrated: bool = False
+    lost: bool = False
 
     @property
     def length(self) -> int:
@@ -205,7 +208,7 @@ class StepRows:
             file.write(json.dumps({"number": self.step, "parts": len(self.substeps)}) + "\n")
             for index, rows in enumerate(self.substeps):
                 for item in rows:
-                    line = [index, item.advantage, item.weights, item.demonstrated, asdict(item.row)]
+                    line = [index, item.advantage, item.weights, item.demonstrated, item.lost, asdict(item.row)]
                     file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
     @staticmethod
@@ -226,8 +229,8 @@ class StepRows:
                 head = parse_json(next(lines))
                 substeps = _empty_substeps(head["parts"])
                 for line in lines:
-                    index, advantage, weights, demonstrated, row = parse_json(line)
-                    item = WeightedRow(TrainingRow(**row), advantage, tuple(weights), demonstrated)
+                    index, advantage, weights, demonstrated, lost, row = parse_json(line)
+                    item = WeightedRow(TrainingRow(**row), advantage, tuple(weights), demonstrated, lost)
                     substeps[index].append(item)
             return StepRows(int(head["number"]), substeps)
         except (OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, StopIteration) as error:

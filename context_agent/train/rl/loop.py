@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -163,7 +164,7 @@ class ReinforcementLoop:
                 break
             refilled += len({request.question.id for request in more})
             sampled = played_together(sampled, self.rollouts.play(step, more))
-        rows = weighted_rows(scored.episodes, advantages, self.gamma, self._rows_of)
+        rows = weighted_rows(scored.episodes, advantages, self.gamma, self._rows_of, sampled.lost)
         metrics = step_metrics(played, scored, advantages, rows)
         if self.config.refill:
             metrics["groups_refilled"] = float(refilled)
@@ -328,6 +329,7 @@ def weighted_rows(
     advantages: EpisodeAdvantages,
     gamma: float,
     rows_of: Callable[[ScoredEpisode], list[TrainingRow]],
+    lost: AbstractSet[str] = frozenset(),
 ) -> tuple[WeightedRow, ...]:
     """Return the rows of the episodes that are trained on, with their advantages.
 
@@ -336,6 +338,7 @@ def weighted_rows(
         advantages: Their advantages. An episode without one is not trained on.
         gamma: The decay of an advantage by step. Earlier steps weigh less.
         rows_of: A function that returns the rows of an episode.
+        lost: Ids of the episodes that lost weights sampled.
 
     Returns:
         The rows, episode by episode.
@@ -347,7 +350,7 @@ def weighted_rows(
             continue
         rows = rows_of(episode)
         weighted += [
-            WeightedRow(row, advantage, tuple(weights), episode.demonstrated)
+            WeightedRow(row, advantage, tuple(weights), episode.demonstrated, episode.id in lost)
             for row, weights in zip(rows, decay_weights(rows, gamma), strict=True)
         ]
     return tuple(weighted)

@@ -75,7 +75,7 @@ class PassInputs:
         sampled: The sampler's log-probabilities, shape (rows, longest - 1).
         advantages: The advantages, by id with shape (rows, longest - 1) or by row with shape (rows, 1).
         row_weights: Weights of the rows in the sum, shape (rows, 1).
-        fresh: True where the newest weights sampled the row, shape (rows, 1).
+        fresh: True where the newest weights of this process sampled the row, shape (rows, 1).
         has_sampler: False if the rows are demonstrations.
         experts: Experts to which the sampler routed the ids, shape (rows, longest, layers, top k). None if they are not
             replayed.

@@ -60,12 +60,14 @@ class PlayedEpisodes:
         results: The results, in the order of the requests.
         seconds: Time that playing took.
         metrics: Metrics of the playing.
+        lost: Ids of the episodes that weights sampled which were lost with an interrupted process.
     """
 
     requests: Sequence[RolloutRequest]
     results: Sequence[EpisodeResult]
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
 
 
 def played_together(first: PlayedEpisodes, second: PlayedEpisodes) -> PlayedEpisodes:
@@ -75,6 +77,7 @@ def played_together(first: PlayedEpisodes, second: PlayedEpisodes) -> PlayedEpis
         [*first.results, *second.results],
         first.seconds + second.seconds,
         {**second.metrics, **first.metrics},
+        first.lost | second.lost,
     )
 
 

@@ -401,7 +401,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         if any(item.weights for item in batch):
             weights = [item.weights or (1.0,) * item.length for item in batch]
             advantages = advantages * filled(weights, 0.0, torch.float32)[:, 1:]
-        fresh = [[not item.demonstrated and row_age(item.row, update) == 0] for item in batch]
+        fresh = [[not (item.demonstrated or item.lost) and row_age(item.row, update) == 0] for item in batch]
         inputs = PassInputs(
             ids=filled([item.row.input_ids for item in batch], self.padding, torch.long),
             real=filled([[1] * item.length for item in batch], 0, torch.long),

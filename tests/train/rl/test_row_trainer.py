@@ -213,7 +213,9 @@ def test_a_sampler_of_other_log_probabilities_stops_the_run_and_the_weights_stay
     tiny = model(tokenizer)
     right, wrong = sampled_by(tiny, made_rows()), sampled_by(tiny, made_rows(seed=1), shift=0.3)
     older = [replace(item, row=replace(item.row, policy_version="-1"), demonstrated=True) for item in wrong]
-    row_trainer = trainer(tiny, [*right, *older], tokenizer, tmp_path, mismatch=0.01)
+    # Weights of an interrupted process have the same number as the present ones.
+    lost = [replace(item, lost=True) for item in wrong]
+    row_trainer = trainer(tiny, [*right, *older, *lost], tokenizer, tmp_path, mismatch=0.01)
     row_trainer.train()
     reported = row_trainer.state.log_history[0]
     assert reported["sampler/logp_difference_mean"] < reported["sampler/logp_difference_max"] < 1e-5

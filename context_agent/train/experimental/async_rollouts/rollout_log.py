@@ -16,7 +16,7 @@ need no record. `compact` drops the episodes that every kept checkpoint has alre
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,8 +27,10 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import decode, decode_header, encode, encode_header
 from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.train.checkpoints import binding_differences
 from context_agent.train.rl.rollouts import group_of
+from context_agent.train.rows import update_number
 
 FORMAT = 1
 """Version of the file format."""
@@ -81,6 +83,8 @@ class RolloutLog:
         finished: Trajectories of finished episodes, by id.
         paused: Calls of unfinished episodes, by id.
         consumed: The consumed groups, by step.
+        lost: Ids of the episodes in which an interrupted process sampled with newer weights than those of the
+            checkpoint from which the next process resumed. These weights are lost.
         first_update: The update that the file begins with.
     """
 
@@ -120,6 +124,8 @@ class RolloutLog:
         self.finished: dict[str, Trajectory] = {}
         self.paused: dict[str, tuple[RecordedCall, ...]] = {}
         self.consumed: dict[int, ConsumedGroups] = {}
+        self.lost: frozenset[str] = frozenset()
+        self._newest: dict[str, int] = {}
         self.first_update = update
         busy = ConfigError(f"another process trains with the log {path}. Wait until it ends, or stop it.")
         self._log = AppendLog(path, checksum=True, busy=busy)
@@ -247,16 +253,25 @@ class RolloutLog:
             case "finished":
                 trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
                 self.finished[trajectory.header.id] = trajectory
+                self._note_versions(trajectory.header.id, (call.version for call in calls(trajectory)))
                 self.paused.pop(trajectory.header.id, None)
             case "paused":
-                before = self.paused.get(record["episode"], ())[: record["first"]]
-                self.paused[record["episode"]] = (*before, *map(RecordedCall.of, record["calls"]))
+                episode = record["episode"]
+                recorded = (*self.paused.get(episode, ())[: record["first"]], *map(RecordedCall.of, record["calls"]))
+                self.paused[episode] = recorded
+                self._note_versions(episode, (call.sample.version for call in recorded))
             case "consumed":
                 step = int(record["step"])
                 self.consumed[step] = ConsumedGroups(step, tuple(record["groups"]), tuple(record["left"]))
             case "resumed":
                 for step in [step for step in self.consumed if step * self._substeps >= record["update"]]:
                     del self.consumed[step]
+                self.lost |= {episode for episode, newest in self._newest.items() if newest > record["update"]}
+
+    def _note_versions(self, episode: str, versions: Iterable[str]) -> None:
+        """Note the newest weights that sampled in an episode."""
+        numbers = [number for version in versions if (number := update_number(version)) is not None]
+        self._newest[episode] = max([self._newest.get(episode, 0), *numbers])
 
     def _needed_lines(self, step: int) -> list[bytes]:
         """Return the lines that a process still needs if its next step is `step` or a later one."""
@@ -272,6 +287,8 @@ class RolloutLog:
                     current = self.consumed.get(record["step"])
                     is_current = current is not None and list(current.groups) == record["groups"]
                     return is_current and record["step"] >= step - 1
+                case "resumed":
+                    return True
             return False
 
         contents = read_log(self.path, checksum=True)

@@ -122,7 +122,8 @@ class AsyncRollouts:
             "episodes_mixed": self._increase("mixed", self._background.mixed),
             "groups_left": float(len(deferred)),
         }
-        return PlayedEpisodes(requests_taken, results, waited, metrics)
+        lost = self._log.lost.intersection(request.episode for request in requests_taken)
+        return PlayedEpisodes(requests_taken, results, waited, metrics, lost)
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
         """Return the number of sampled rows by age, and the number of episodes that were paused for new weights."""

@@ -65,6 +65,26 @@ def test_what_was_consumed_after_the_checkpoint_is_untrained_again(tmp_path: Pat
         assert sorted(journal.consumed) == [0], "the course that was left does not come back"
 
 
+def test_every_later_process_knows_which_episodes_lost_weights_sampled(tmp_path: Path) -> None:
+    """A resumed process trains other weights of the same number. `CALL` is of the weights of update 7."""
+    path = tmp_path / "buffer"
+    with open_log(path) as journal:
+        journal.write([paused_record("00004-0000-000", 0, [CALL])])
+        assert not journal.lost
+    with open_log(path) as journal:
+        assert journal.lost == {"00004-0000-000"}
+        journal.write([finished_record(finished_episode(f"00000-0000-00{number}")) for number in range(4)])
+        for step in range(4):
+            journal.consume(ConsumedGroups(step, (f"0000{step}-0000",)))
+        journal.write([paused_record("00004-0000-001", 0, [CALL])])
+    for _ in range(2):
+        # The checkpoint of update 8 is of the second process, so its weights of update 7 are not lost.
+        with open_log(path, 8) as journal:
+            assert journal.lost == {"00004-0000-000"}
+            journal.compact(8, least=0)
+    assert journal.first_update == 8, "compacted"
+
+
 def test_a_step_half_trained_stays_consumed(tmp_path: Path) -> None:
     fill_log(tmp_path / "buffer")
     with open_log(tmp_path / "buffer", 3) as journal:
