@@ -79,16 +79,17 @@ class IndexRun:
         self.read = LoadReport()
         earlier, self.ids = self.ids, set()
         try:
-            documents = list(islice(read := self._documents(), 1))
+            documents = self._documents()
+            first = list(islice(documents, 1))
             removed = self.remove_missing or earlier
-            if not documents and not (removed and self._may_exist()):
+            if not first and not (removed and self._may_exist()):
                 names = ", ".join(self.sources)
                 raise CorpusEmptyError(
                     f"there is nothing to index in {names}. Pass files or folders with text. To empty an index whose "
                     "sources are deleted, add --remove-missing."
                 )
             settings = {"remove_missing": removed, **asdict(self.chunks)}
-            indexed = add_documents(self.index, chain(documents, read), **settings)
+            indexed = add_documents(self.index, chain(first, documents), **settings)
             earlier = set()  # those that this update lacked are removed
             return indexed
         finally:
