@@ -22,7 +22,7 @@ _NAMES = (
     r"|bash-stdout|bash-stderr|local-command-stdout|local-command-stderr"
 )
 _OPENING = re.compile(rf"^[ \t]{{0,3}}<({_NAMES})(?:[ \t][^<>\n]{{0,200}})?>", re.M)
-_EXIT_CODE = re.compile(r"(?:<exception>[^\0]{0,4000}?</exception>\s{0,9})?<returncode>")
+_EXIT_CODE = re.compile(r"(?:<exception>(?:[^<]++|<(?!/?exception>)){0,500}+</exception>\s{0,9})?<returncode>")
 _OUTPUT_OPENING = re.compile(r"^<(output|output_head|output_tail)>", re.M)
 _OUTPUT_ENDS = ("</output>", "</output_tail>")
 _ATTACHED = re.compile(

@@ -34,6 +34,8 @@ FONT_OPERATIONS = 1_000
 """The drawing operations that a font of a page counts as. pypdf reads all fonts of a page, also those without text."""
 CHARACTER_MAP_OPERATIONS = 5
 """The drawing operations that each byte of a font's map to Unicode counts as."""
+LOOKUP_OPERATIONS = 20
+"""The drawing operations that an entry of a page's resources counts as, also if it is not drawn."""
 
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
@@ -148,18 +150,16 @@ class _Drawn:
         self._total += size
         if size > LARGEST_PAGE:
             raise DataError(f"the page unpacks to more than {LARGEST_PAGE // 2**20} MB, so it is left out")
-        self._total += self._fonts(page)
-        self.check()
+        for operations in self._fonts(page):
+            self._count(operations)
         self._count_forms(page)
 
-    def _fonts(self, drawing: Any) -> int:
-        """Return the operations that the fonts of a page or of a form count as."""
+    def _fonts(self, drawing: Any) -> Iterator[int]:
+        """Yield the operations that each font of a page or of a form counts as when it is drawn."""
         fonts = entry(entry(drawing, "/Resources"), "/Font")
-        operations = 0
         for font in fonts.values() if isinstance(fonts, dict) else ():
-            operations += _font_operations(resolved(font))
-            check_unpacked(self._total + operations, self._packed)
-        return operations
+            self._count(LOOKUP_OPERATIONS)
+            yield _font_operations(resolved(font))
 
     def _count_forms(self, page: PageObject) -> None:
         """Find what the forms of a page count as when they are drawn. Of forms with one name, the largest counts."""
@@ -169,22 +169,23 @@ class _Drawn:
         while waiting:
             forms = entry(entry(waiting.pop(), "/Resources"), "/XObject")
             for name, reference in forms.items() if isinstance(forms, dict) else ():
-                self._total += 1
+                self._count(LOOKUP_OPERATIONS)
                 form = resolved(reference)
                 if isinstance(form, dict) and entry(form, "/Subtype") == "/Form" and id(form) not in visited:
                     visited.add(id(form))
                     waiting.append(form)
-                    self._forms[name] = max(self._fonts(form), self._forms.get(name, 0))
-                self.check()
+                    self._forms[name] = max(sum(self._fonts(form)), self._forms.get(name, 0))
 
     def __call__(self, operator: object, operands: Sequence[Any], *_: object) -> None:
         """Count an operation. A form that is drawn counts with its fonts, which pypdf reads each time."""
         self._operations += 1
-        self._total += 1
-        if operator == b"Do" and operands:
-            self._total += self._forms.get(str(operands[0]), 0)
+        fonts = self._forms.get(str(operands[0]), 0) if operator == b"Do" and operands else 0
+        self._count(1 + fonts)
         if self._operations > MOST_OPERATIONS:
             raise DataError(f"the page has more than {MOST_OPERATIONS:,} drawing operations, so it is left out")
+
+    def _count(self, operations: int) -> None:
+        self._total += operations
         self.check()
 
     def check(self) -> None:
