@@ -135,7 +135,7 @@ def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) 
 )
 def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name: str, size: int) -> None:
     def seconds(file: HostileFile) -> float:
-        measured = cost(tmp_path, file, max_seconds=10)
+        measured = cost(tmp_path, file, max_seconds=60)
         assert measured.failure == ""
         return measured.seconds
 
