@@ -56,20 +56,21 @@ def find_duplicates(tasks: Sequence[Task], *, min_similarity: float = MIN_SIMILA
     """
     if not 0 < min_similarity <= 1:
         raise ConfigError(f"`min_similarity` must be above 0 and at most 1; got {min_similarity}")
-    shingled = [shingles(task.question) for task in tasks]
-    ranks = _by_rarity(shingled)
+    # A task that shares its gold with no other is compared with none, so its n-grams are not needed.
+    sharing = Counter(frozenset(task.gold) for task in tasks)
+    ranks = _by_rarity(shingles(task.question) for task in tasks if sharing[frozenset(task.gold)] > 1)
     first_ids: dict[str, str] = {}
     blocks: dict[frozenset[str], _QuestionIndex] = defaultdict(lambda: _QuestionIndex(min_similarity))
     repeated = []
-    for task, grams in zip(tasks, shingled, strict=True):
-        text = question_key(task.question)
+    for task in tasks:
+        text, gold = question_key(task.question), frozenset(task.gold)
         if text in first_ids:
             repeated.append(Duplicate(task, first_ids[text], 1.0))
             continue
         first_ids[text] = task.id
-        if not task.gold:
+        if not gold or sharing[gold] == 1:
             continue
-        block = blocks[frozenset(task.gold)]
+        block, grams = blocks[gold], shingles(task.question)
         ordered = sorted(grams, key=ranks.__getitem__)
         nearest = block.nearest(grams, ordered)
         if nearest is not None:

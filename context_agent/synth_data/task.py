@@ -8,7 +8,7 @@ level, clues, truth type, supporting items, distractors, bridging item).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -105,8 +105,12 @@ class Task:
         return self.named_documents | {document_of_chunk(chunk) for fact in self.facts for chunk in fact}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the task as plain data, with keys in a fixed order."""
-        return asdict(self)
+        """Return the task as plain data, with keys in a fixed order. The data share the values of `labels`."""
+        row = {name: getattr(self, name) for name in _FIELDS}
+        return row | {"supporting": tuple(map(asdict, self.supporting)), "labels": dict(self.labels)}
+
+
+_FIELDS = tuple(field.name for field in fields(Task))
 
 
 def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:

@@ -5,6 +5,7 @@ pass@N: attempts that really differ, counted by the gold that they find.
 
 import json
 import random
+import tracemalloc
 from itertools import combinations
 
 import pytest
@@ -151,6 +152,17 @@ def test_a_dropped_task_drops_no_other():
     assert len(a & b) / len(a | b) >= 0.6 <= len(b & c) / len(b | c)
     assert len(a & c) / len(a | c) < 0.6
     assert [duplicate.task.id for duplicate in find_duplicates(tasks, min_similarity=0.6)] == ["b"]
+
+
+def test_no_memory_is_spent_on_tasks_whose_documents_no_other_task_shares():
+    tasks = [task(str(number), f"d{number}", question=f"{number} " + "asks about this " * 8) for number in range(2_000)]
+    tasks.append(task("again", "d7", question="7: " + "asks about this " * 8))
+    tracemalloc.start()
+    found = find_duplicates(tasks)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [(duplicate.task.id, duplicate.of) for duplicate in found] == [("again", "7")]
+    assert most < 3_000_000
 
 
 @pytest.mark.parametrize("similarity", [0.3, 0.5, 0.7, 0.9, 1.0])

@@ -1,6 +1,7 @@
 """Files of tasks: they are read back as written, and bad rows are reported."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -16,6 +17,13 @@ def test_what_is_written_is_read_back(tmp_path):
     assert write_tasks(path, [FULL, task("b")]) == 2
     assert load_tasks(path) == [FULL, task("b")]
     assert [question.question for question in load_questions(path)] == [FULL.question, task("b").question]
+
+
+def test_a_row_has_every_field_and_its_own_labels():
+    row = FULL.to_json()
+    assert row == asdict(FULL)
+    row["labels"]["new"] = 1
+    assert "new" not in FULL.labels
 
 
 def test_equal_tasks_give_equal_bytes(tmp_path):
