@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from context_agent.pruning.captions import INDENTATION, LINE_NUMBER, RECORD, WIDEST_INDENT, Captions
+from context_agent.pruning.captions import (
+    BLAME,
+    INDENTATION,
+    LINE_NUMBER,
+    NODE_HEADING,
+    RECORD,
+    WIDEST_INDENT,
+    Captions,
+)
 from context_agent.text.sentences import loose_ends
 
 TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
@@ -261,7 +269,7 @@ def is_log(block: str) -> bool:
 
 def is_log_entry(line: str) -> bool:
     """Return True if a line begins as log entries do, with a time of day or a level."""
-    return _LOGGED.search(line, 0, LOG_PREFIX) is not None
+    return _LOGGED.search(line, 0, LOG_PREFIX) is not None and BLAME.match(line) is None
 
 
 def entry_spans(
@@ -272,7 +280,8 @@ def entry_spans(
     An indented line stays with the line before it, and so does a line that ends the indented lines. The first line of
     output stays with the prompt, and the first line of a traceback stays with the log entry before it. If the part gets
     too long, it is cut at the least indented line. The spaces before a line number are not indentation. Lines about the
-    same file stay together. In HTML, a part begins at a line that opens a block.
+    same file stay together. In HTML, a part begins at a line that opens a block. In the accessibility tree of a page,
+    it begins at a heading.
     """
     first, location = start, ""
     indents: list[tuple[int, int]] = []
@@ -292,7 +301,9 @@ def entry_spans(
             )
             begins = not (is_output or is_traceback or (indent > 0 and _LAST_LINE.match(line, content)))
         place = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
-        moves = place != location and here - first >= sizes.small
+        is_head = "heading" in line and NODE_HEADING.match(line) is not None
+        begins = begins or is_head
+        moves = (is_head or place != location) and here - first >= sizes.small
         if here > first and begins and (moves or match.end() - first > target):
             yield from _sentences(text, first, here, sizes)
             first, indents = here, []

@@ -16,7 +16,11 @@ INDENTATION = " \t\r\n│├└┬─"
 """The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
 WIDEST_INDENT = 80
 """The most spaces before a line that are counted."""
-LINE_NUMBER = re.compile(r"[ \t]{0,12}\d{1,9}(?:\t|→| ?[|│:] ?)")
+BLAME = re.compile(
+    r"\^?[0-9a-f]{7,40}+ (?:[^\s(]{1,200}+ {1,200}+)?\((?=[^()\n]{0,100}\d{4}-\d\d-\d\d )[^()\n]{1,150}+\)(?: |$)", re.M
+)
+"""What `git blame` writes before a line: a commit, its author and time, and the number of the line."""
+LINE_NUMBER = re.compile(rf"[ \t]{{0,12}}\d{{1,9}}(?:\t|→| ?[|│:] ?)|{BLAME.pattern}", re.M)
 """The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line."""
 _TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
 _HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)
@@ -26,7 +30,7 @@ _LOWER_HEADING = re.compile(r"^#{2,6}[ \t]", re.M)
 _COMMENTED = ("#", "# ", "#\t", "#\r")
 """The beginnings of a line of a comment, or of a heading of the first level."""
 _CODE_LINE = re.compile(
-    r"[@)\]}]|\[[\w.\"' -]{1,80}\][ \t\r]*$|\.?[A-Za-z_][\w.\-\[\]\"']{0,80}[ \t]{0,20}(?:[:+?]?=|\()"
+    r"[@)\]}]|\[[\w.\"':/@*, -]{1,80}\][ \t\r]*$|\.?[A-Za-z_][\w.\-\[\]\"']{0,80}[ \t]{0,20}(?:[:+?]?=|\()"
     r"|[a-z_][\w.-]{0,80}:(?:[ \t\r]|$)"
     r"|(?:import|from|def|class|async|if|elif|else|for|while|try|except|with|return|export|set|source|function|fi|done"
     r"|esac|case|echo|cd|sudo|exec|exit|local|trap|apt-get|pip|npm|git|docker|mkdir|rm|cp|mv|curl|let|use|require"
@@ -47,12 +51,18 @@ HIT = re.compile(
 )
 """The first line of a search hit, in the formats that common tools write."""
 RECORD = re.compile(
-    r"^(?:commit [0-9a-f]{7,64}\b|(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
-    r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40})",
+    r"^(?:(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
+    r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S"
+    r"|(?P<numbered>commit [0-9a-f]{7,64}\b|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40}))",
     re.M,
 )
 """The first line of a record: a commit of `git log`, a failed test of pytest, unittest or Jest, or a row that a client
-of a database writes as lines."""
+of a database writes as lines. The first line of a failed test names it. The others have only a number."""
+MOST_NAMING = 80
+"""The most characters of a record's first lines that name it."""
+_NAMELESS = re.compile(r"commit [0-9a-f]{7,64}|(?:-\[ RECORD|\*{10}|\w{0,20}Date:|Merge:).*")
+"""The part of a line that does not say what a record is about."""
+_ADDRESS = re.compile(r" <[^<>\s]{1,100}+>$")
 _TITLE = re.compile(
     r"(?:(?P<marks>#{1,6})[ \t]++(?P<heading>\S.*)$"
     rf"|{_TAGS}<h(?P<depth>[1-6])\b[^>\n]*+>\s*+(?:<[^>\n]*+>\s*+)*+(?P<tagged>[^\n<]++)"
@@ -68,14 +78,23 @@ one.
 The quantifiers are possessive. A match never tries shorter runs again, so it takes linear time.
 """
 _TITLES = ("heading", "tagged", "element", "bracketed", "numbered")
-_SECTION = re.compile(r"^\[{1,2}(?P<name>[A-Za-z][\w.\-\" ]{0,80})\]{1,2}[ \t\r]*$", re.M)
+_SECTION = re.compile(r"^\[{1,2}(?P<name>[A-Za-z*][\w.\-\"':/@*, ]{0,80})\]{1,2}[ \t\r]*$", re.M)
 """The first line of a section of settings: `[name]`."""
+NODE_HEADING = re.compile(
+    r"^[ \t]*+(?:- '?)?(?:uid=\S{1,40}+ |\[\d{1,9}\] ?)?heading (?:\"(?P<said>[^\"\n]++)\"|'(?P<quoted>[^'\n]++)')"
+    r"(?:[^\n]{0,200}?\blevel=\"?(?P<level>[1-9]))?",
+    re.M,
+)
+"""A heading in the accessibility tree of a page. It names the nodes after it, which are not below it in the tree."""
+NODE_LEVEL = 9
+"""The level of a heading of a tree that doesn't say its level."""
 _NAMED = re.compile(
     r"^(?P<key>name|title|subject|from|package|service|host|job|pod|node|id|path|file|url)[ \t]*+:[ \t]++"
     r"(?P<name>\S[^\n]*)",
     re.M | re.I,
 )
 """A line that names the record that follows."""
+_RULE = "_=- \t\r"
 _CLOSING = (")", "]", "}", "<")
 """The first character of a line that names nothing: a closing bracket, or a tag."""
 _ENDS = " \t\r:{([,-"
@@ -98,6 +117,10 @@ class Captions:
         self._underlined = {match.start(): match for match in _underlined(text)}
         self._marks: list[str] = []
         self._sections = [(match.start(), match["name"]) for match in _SECTION.finditer(text)]
+        self._has_nodes = NODE_HEADING.search(text) is not None
+        self._headings = NODE_HEADING.finditer(text)
+        self._next_heading = next(self._headings, None)
+        self._nodes: list[tuple[int, str]] = []
         self._named = _NAMED.finditer(text)
         self._next_name = next(self._named, None)
         self._record: dict[str, str] = {}
@@ -130,8 +153,9 @@ class Captions:
         elif (title := _TITLE.match(text, start, following + 1)) and not (title["marks"] and self._has_comments):
             level = len(title["marks"] or "") or int(title["depth"] or 0)
             self._push(level, next(title[name] for name in _TITLES if title[name]), start)
-        elif RECORD.match(text, start):
-            self._push(0, text[start:following].partition("\n")[0].strip("_=- \t\r"), start)
+        elif record := RECORD.match(text, start):
+            block = text[start:following]
+            self._push(0, _first_fields(block) if record["numbered"] else block.partition("\n")[0].strip(_RULE), start)
         else:
             if HIT.match(text, start):
                 self._push(0, "", start)
@@ -154,11 +178,23 @@ class Captions:
         if row := bisect_right(self._sections, (start, "\U0010ffff")):
             section, name = self._sections[row - 1]
             parts += [name] if section >= self._titled else []
+        parts += self._headings_before(start)
         parts += [*self._names_of(start), *self._lines_above(start)]
         parts = [part for part in dict.fromkeys(parts) if part]
         while len(parts) > 1 and sum(map(len, parts)) + len(parts) > LONGEST_LABEL:
             del parts[0]
         return " ".join(parts)[:LONGEST_LABEL]
+
+    def _headings_before(self, start: int) -> list[str]:
+        """Return the headings of an accessibility tree that a position is below. A heading ends those of its level."""
+        while (match := self._next_heading) is not None and match.start() < start:
+            level = _level(match)
+            self._nodes = [node for node in self._nodes if node[0] < level]
+            self._nodes.append((level, (match["said"] or match["quoted"])[:LONGEST_LINE]))
+            self._next_heading = next(self._headings, None)
+        # A passage that begins with a heading is not below the headings of its level.
+        own = _level(match) if match is not None and match.start() == start else NODE_LEVEL + 1
+        return [said for level, said in self._nodes if level < own]
 
     def _names_of(self, start: int) -> Iterator[str]:
         """Yield the names of the record that a position is in. A record ends where one of its keys occurs again."""
@@ -187,10 +223,26 @@ class Captions:
                 continue
             while self._open and self._open[-1][0] >= indent:
                 self._open.pop()
-            if not content.startswith(_CLOSING):
+            is_heading = self._has_nodes and NODE_HEADING.match(line) is not None
+            if not content.startswith(_CLOSING) and not is_heading:
                 self._open.append((indent, content[:LONGEST_LINE].strip(_ENDS)))
         indent, _ = _indented(self._text[line_start : line_start + WIDEST_INDENT])
         return [said for own, said in self._open if own < indent][-MOST_LINES:]
+
+
+def _level(heading: re.Match[str]) -> int:
+    return int(heading["level"] or NODE_LEVEL)
+
+
+def _first_fields(record: str) -> str:
+    """Return what the first lines of a record say, without its number and its times.
+
+    They are its first fields, or the header and the subject of a commit. A blank line is between those two.
+    """
+    parts = record.split("\n\n", 2)[:2]
+    lines = (line for part in parts for line in islice(part.split("\n"), 2 * MOST_LINES))
+    said = (_ADDRESS.sub("", " ".join(_NAMELESS.sub("", line, count=1).split())) for line in lines)
+    return " ".join(filter(None, said))[:MOST_NAMING]
 
 
 def _has_comments(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.pruning.blocks import LARGEST, Sizes, text_spans
+from context_agent.pruning.blocks import LARGEST, Sizes, is_log, is_log_entry, text_spans
 from context_agent.pruning.captions import LONGEST_LABEL, MOST_LINES, Captions
 from tests.support.growth import seconds
 
@@ -131,6 +131,88 @@ def test_the_branches_and_the_numbers_before_lines_are_no_text_of_a_tree() -> No
         assert captions.caption(text.index("pier")) == "south"
 
 
+COMMIT = """\
+commit 0a1b2c3d4e5f
+Merge: 1a2b3c4 5d6e7f8
+Author: Ana Lund <ana@example.com>
+Date:   Mon Mar 2 10:00:00 2026 +0000
+
+    Open the quay
+
+    {0}
+
+    {0}
+"""
+FIELDS = "port | quay\nsailor | Ana Lund\nnote | {0}\n{0}\nstorm | none\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "caption"),
+    [
+        pytest.param(COMMIT, "Author: Ana Lund Open the quay", id="git log"),
+        pytest.param(f"-[ RECORD 7 ]----\n{FIELDS}", "port | quay sailor | Ana Lund note | It rained", id="psql"),
+        pytest.param(f"{'*' * 27} 7. row {'*' * 27}\n{FIELDS}", "port | quay sailor | Ana Lund", id="mysql"),
+    ],
+)
+def test_the_parts_of_a_long_record_have_its_first_fields(text: str, caption: str) -> None:
+    spans = [*text_spans(text.format(BODY * 3), Sizes.of(text))]
+    assert len(spans) > 1
+    assert all(said.startswith(caption) for _, _, said in spans[1:])
+    assert len(spans[1][2]) <= LONGEST_LABEL
+
+
+def blamed(line: str, number: int, path: str = "") -> str:
+    """Return a line as `git blame` writes it."""
+    return f"0a1b2c3{number % 10} {path}(Ana Lund   2026-03-02 10:00:00 +0000 {number:4}) {line}"
+
+
+@pytest.mark.parametrize("path", ["", "src/quay.py  "])
+def test_what_git_blame_writes_before_a_line_is_no_part_of_it(path: str) -> None:
+    lines = [f"class Quay:\n    def crane_{number}(self):\n        self.ships()\n" for number in range(9)]
+    code = [line for block in lines for line in block.splitlines()]
+    text = "\n".join(blamed(line, number, path) for number, line in enumerate(code, 1))
+    captions = Captions(text)
+    assert captions.caption(text.index("self.ships")) == "class Quay def crane_0(self)"
+    assert not is_log(text)
+    assert not is_log_entry(text.split("\n")[0])
+
+
+TREES = (
+    """\
+- heading "Port" [level=1] [ref=e1]
+- heading "North" [level=2] [ref=e2]
+{0}- 'heading "Quay: 3" [level=2] [ref=e3]'
+{0}- heading "Sun" [level=1] [ref=e4]
+{0}""",
+    """\
+uid=1_0 RootWebArea "x"
+  uid=1_1 heading "Port" level="1"
+  uid=1_2 heading "North" level="2"
+{0}  uid=1_3 heading "Quay: 3" level="2"
+{0}  uid=1_4 heading "Sun" level="1"
+{0}""",
+)
+
+
+@pytest.mark.parametrize("frame", ["{0}", "- Page Snapshot\n```yaml\n{0}```\n"])
+@pytest.mark.parametrize("tree", TREES)
+def test_a_heading_in_the_tree_of_a_page_names_the_nodes_after_it(tree: str, frame: str) -> None:
+    text = frame.format(tree.format("".join(f'  - button "Open {number}" [ref=f{number}]\n' for number in range(60))))
+    spans = [
+        (text[start:end], said.partition("uid")[0].strip()) for start, end, said in text_spans(text, Sizes.of(text))
+    ]
+    captions = {"Quay" if "Quay" in passage else "Sun": said for passage, said in spans if "heading" in passage}
+    assert captions == {"Quay": "Port", "Sun": ""}
+    later = dict.fromkeys(said for passage, said in spans if "heading" not in passage)
+    assert [*later] == ["Port North", "Port Quay: 3", "Sun"]
+
+
+def test_headings_without_a_level_follow_each_other() -> None:
+    text = "[1] RootWebArea 'x'\n\t[2] heading 'Port'\n\t\t[3] link 'Open'\n\t[4] heading 'Sun'\n\t\t[5] link 'Shine'"
+    captions = Captions(text)
+    assert captions.caption(text.index("\t[5]") - 1).startswith("Sun")
+
+
 def test_closing_lines_and_tags_are_no_names() -> None:
     text = "export class Quay {\n  open() {\n    rain();\n  }\n\n  close() {\n    <div>\n      sun();\n"
     captions = Captions(text)
@@ -205,10 +287,13 @@ def test_sections_and_hits_begin_at_their_heads() -> None:
         pytest.param(["[1] Sun\n", "Quay\n====\n"], "Sun Quay", id="an underlined title is inside a hit"),
         pytest.param(["1. Sun\n", "\n"], "Sun", id="a numbered line before a blank one"),
         pytest.param(["1. Sun\n", "Storm\n"], "", id="an item of a list"),
-        pytest.param(["[1] Sun\n", "commit 0a1b2c3 (main)\nLine 2\n"], "commit 0a1b2c3 (main)", id="a commit"),
+        pytest.param(["[1] Sun\n", "commit 0a1b2c3 (main)\nLine 2\n"], "(main) Line 2", id="a commit"),
         pytest.param(["# Port\n", "___ test_quay ___\nx\n"], "test_quay", id="a failed test"),
         pytest.param(["[1] Sun\n", "<document>\n"], "", id="a hit without a title ends those before it"),
         pytest.param(["[quay]\n", "a = 1\n"], "quay", id="a section of settings"),
+        pytest.param(
+            ["[port:quay/2, 'sun']\n", "a = 1\n"], "port:quay/2, 'sun'", id="a section with marks in its name"
+        ),
         pytest.param(["[quay]\n", "[pier]\n", "[[crane]]\n"], "crane", id="the latest of several sections"),
         pytest.param(["# Port\n", "[quay]\n"], "Port quay", id="a section below a title"),
         pytest.param(["[quay]\n", "# Port\n"], "Port", id="a title ends a section"),
