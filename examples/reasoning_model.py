@@ -48,7 +48,7 @@ def answered(client: OpenAI, model: str, tool: SearchTool, conversation: Convers
 
 
 def main() -> int:
-    """Prints the answer and what it cites; 1 where a citation stands for no passage, or nothing is cited."""
+    """Print the answer and what it cites. Return 1 if a citation names no passage, or if nothing is cited."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("question", nargs="?", default=QUESTION)
     parser.add_argument("--base-url", default="http://localhost:8000/v1")

@@ -149,7 +149,7 @@ def _chosen_embedder(indexed: IndexReport) -> str:
     from context_agent.retrieval.embedders import MINILM, STATIC
 
     small = indexed.embedder.startswith(f"{MINILM}-")
-    spec, reason = (MINILM, "small and in English") if small else (STATIC, "large or not in English")
+    spec, reason = (MINILM, "few and in English") if small else (STATIC, "many or not in English")
     return (
         f"embedder: {spec}, because the texts are {reason}. To choose another one, index into a new --path with "
         "--embedder SPEC"

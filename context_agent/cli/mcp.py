@@ -47,7 +47,7 @@ def mcp(
     """Serve the agent to MCP clients, over stdio or HTTP.
 
       retrieve   a search in several steps, which ranks documents
-      search     one search
+      search     one hybrid search
       grep       a regular expression
       read       a document
       prune      a conversation without the tool results that no longer matter

@@ -60,7 +60,7 @@ class ExpertOptions:
     keep: Annotated[int, COUNT_OR_ZERO] = 0
     """Fewest chunks that the oracle leaves when it prunes: gold, then those shown first."""
     length: Annotated[int, COUNT_OR_ZERO] = 0
-    """Entries up to which other candidates fill the oracle's ranking."""
+    """Length to which other candidates extend the oracle's ranking, in entries."""
     profile: ProfileOption = None
     rollouts: Annotated[int, COUNT] = 1
     """Number of episodes of each task."""

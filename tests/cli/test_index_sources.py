@@ -18,7 +18,7 @@ SENTENCE = "The observatory on the hill keeps a log of every storm that passes o
 
 
 def write_files(folder: Path, **files: str) -> Path:
-    """Writes the files to the folder and returns the folder."""
+    """Write the files to the folder and return the folder."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ STEP = says(calls=[("search_corpus", {"query": "Orm Skerry Light", "limit": 2})]
 
 @pytest.fixture
 def ask(inside, index, monkeypatch):
-    """Searches the notes with the model `scripted`."""
+    """Search the notes with the model `scripted`."""
 
     def run(server, *arguments, **env):
         for name, value in env.items():

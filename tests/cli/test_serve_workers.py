@@ -20,7 +20,7 @@ CLIENTS = 4
 
 
 def post(server, path, **fields):
-    """Posts on a new connection, which any worker may accept."""
+    """Post on a new connection, which any worker may accept."""
     return httpx.post(server.url + path, json=fields, timeout=PATIENCE)
 
 
@@ -35,7 +35,7 @@ def workers_that_answered(server, path):
 
 
 def post_to_both(server, path, **fields):
-    """Repeats a request until both workers have answered it, and returns the answers."""
+    """Repeat a request until both workers have answered it, and return the answers."""
     answers = []
     with ThreadPoolExecutor(CLIENTS) as pool:
         deadline = time.monotonic() + PATIENCE
@@ -53,7 +53,7 @@ def worker_ids(supervisor):
 
 
 def wait_until(condition):
-    """Waits until the condition holds."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline

@@ -17,7 +17,7 @@ RUN = ("--cache", "cache", "--out", "run", *FAST)
 
 @pytest.fixture
 def step(inside):
-    """Runs a command that must succeed and returns the object that it prints."""
+    """Run a command that must succeed and return the object that it prints."""
 
     def command(*arguments):
         process = inside(*arguments, "--json")

@@ -34,7 +34,7 @@ def desk(tmp_path_factory):
 
 @pytest.fixture
 def synth(desk, monkeypatch, capsys):
-    """Runs `ctx1 synth` in this process, in the desk's folder. A new process would mostly spend time on imports."""
+    """Run `ctx1 synth` in this process, in the desk's folder. A new process would mostly spend time on imports."""
     folder, server = desk
     monkeypatch.chdir(folder)
 

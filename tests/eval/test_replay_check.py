@@ -26,7 +26,7 @@ QUESTION = "which river meets the bridges?"
 def record_episode(
     corpus: MemoryCorpus | ChromaCorpus, steps: Sequence[Action], window: int = 4096, **options: object
 ) -> Trajectory:
-    """Records an episode of a scripted policy."""
+    """Record an episode of a scripted policy."""
     where = options.pop("where", None)
     with SearchAgent(corpus, ScriptedPolicy([*steps, rank_all]), budget=Budget(window), **options) as agent:  # type: ignore[arg-type]
         return agent.search(QUESTION, where=where).trajectories[0]  # type: ignore[arg-type]

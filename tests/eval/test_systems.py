@@ -40,7 +40,7 @@ def answer(corpus, name, question, policy=None, seed=0, **settings):
 
 
 def greedy() -> ScriptedPolicy:
-    """Searches until its window is full."""
+    """Search until its window is full."""
     return ScriptedPolicy([search(topic, limit=6) for topic in ("comets", "rivers", "operas", "engines")] * 3)
 
 

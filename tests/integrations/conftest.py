@@ -17,7 +17,7 @@ from tests.support.film_question import TEXTS
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails on connections to other machines: some frameworks send telemetry."""
+    """Fail on connections to other machines, because some frameworks send telemetry."""
     connect = socket.socket.connect
 
     def connect_locally(self: socket.socket, address: Any) -> None:

@@ -111,7 +111,7 @@ def test_rows_that_are_no_judgments(tmp_path: Path, row: str) -> None:
 
 
 def write(folder: str, trajectory: str, writer: int) -> int:
-    """Writes 20 judgments of this writer, and one that all writers share. Returns how many were added."""
+    """Write 20 judgments of this writer, and one that all writers share. Return how many were added."""
     log = FeedbackLog(folder)
     added = [log.add(judgment(trajectory=trajectory, relevant=["d1"], user=f"{writer}-{n}")) for n in range(20)]
     log.record_request(f"r{writer}", [trajectory])

@@ -25,7 +25,7 @@ PROVIDERS: tuple[Provider, ...] = ("openai", "openai-responses", "anthropic", "g
 
 
 def check_type(kind: Any, value: Any) -> None:
-    """Checks a value against the type that the provider's own client declares. Extra keys are errors."""
+    """Check a value against the type that the provider's own client declares. Extra keys are errors."""
     TypeAdapter(with_config(ConfigDict(extra="forbid"))(kind)).validate_python(value)
 
 

@@ -38,7 +38,7 @@ STEPS: list[Any] = [
 
 @pytest.fixture
 def exporter() -> InMemorySpanExporter:
-    """Collects finished spans, in the order in which they end."""
+    """Collect finished spans, in the order in which they end."""
     return InMemorySpanExporter()
 
 

@@ -42,7 +42,7 @@ QUERIES = ["comets", "rivers", "operas", "engines", "gardens", "painters", "brid
 
 
 def greedy(view: View) -> Action:
-    """Searches on, and throws away all it saw."""
+    """Keep searching, and prune everything that was found."""
     query = QUERIES[view.turn % 7]
     drop = ToolCall("prune_chunks", {"chunk_ids": [block.id for block in view.blocks]})
     return Action(calls=(drop, *search(query, limit=6).calls) if view.blocks else search(query, limit=6).calls)

@@ -45,7 +45,7 @@ def check(kind: str, messages: list[Any]) -> None:
 
 
 def _exhaust(value: Any) -> None:
-    """Reads what pydantic validates only when it is read."""
+    """Read what pydantic validates only when it is read."""
     if isinstance(value, Mapping):
         value = value.values()
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):

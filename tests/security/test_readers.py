@@ -44,7 +44,7 @@ def chromas_names(folder: Path) -> list[str]:
 
 
 def run(program: str, *arguments: object, code: int = 0) -> str:
-    """Runs the program in another process; returns its output."""
+    """Run the program in another process, and return its output."""
     command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     child = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
@@ -142,7 +142,7 @@ Start = Callable[[Path, Path], "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a writer, returns it when it has stored 1,300 new chunks and waits, and ends it with the test."""
+    """Start a writer, and return it once it has stored 1,300 new chunks and waits. End it with the test."""
     with ExitStack() as stack:
 
         def start_writer(folder: Path, signals: Path) -> "subprocess.Popen[bytes]":
@@ -314,7 +314,7 @@ def test_a_collection_that_its_owner_writes_meanwhile(tmp_path: Path) -> None:
 
 
 def make_read_only(mounted: Path) -> None:
-    """Remounts read-only, as soon as no thread of Chroma or tantivy is still closing a file."""
+    """Remount read-only, as soon as no thread of Chroma or tantivy is still closing a file."""
     deadline = time.monotonic() + 120
     while subprocess.run(["mount", "-o", "remount,ro", mounted], capture_output=True, check=False).returncode:
         assert time.monotonic() < deadline

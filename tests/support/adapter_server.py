@@ -59,7 +59,7 @@ class AdapterServer(ThreadingHTTPServer):
         return set(self.engines)
 
     def reset(self) -> None:
-        """Forgets adapters, requests and faults."""
+        """Forget adapters, requests and faults."""
         for name in list(self.engines):
             self.unload(name)
         self.asked.clear()
@@ -67,11 +67,11 @@ class AdapterServer(ThreadingHTTPServer):
         self.refused, self.fault, self._before = "", Fault.NONE, self.model
 
     def serve(self, name: str, model: Any = None) -> None:
-        """Serves a model, by default the base, under a name."""
+        """Serve a model, by default the base, under a name."""
         self.engines[name] = TransformersEngine(model or self.model, version=name, max_batch=1, wait=0.0)
 
     def load(self, name: str, folder: str) -> None:
-        """Loads an adapter, well or as the fault says."""
+        """Load an adapter, or fail as the fault says."""
         import torch
         from peft import PeftModel
 
@@ -86,10 +86,10 @@ class AdapterServer(ThreadingHTTPServer):
         self.serve(name, served)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores clients that have gone: a run that stops leaves requests behind."""
+        """Ignore clients that have gone, because a run that stops leaves requests behind."""
 
     def unload(self, name: str) -> None:
-        """Forgets an adapter."""
+        """Forget an adapter."""
         self.engines.pop(name).close()
 
 
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
-        """Logs nothing."""
+        """Log nothing."""
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class Browser:
     def open(
         self, page: Path | str, hash: str = "", *, ready: str = "document.documentElement.dataset.ready !== undefined"
     ) -> None:
-        """Loads a file or an address and waits until it is `ready`. Earlier log entries and requests are dropped."""
+        """Load a file or an address and wait until it is `ready`. Earlier log entries and requests are dropped."""
         self.driver.get("about:blank")
         self.driver.get_log("browser")
         self.driver.get_log("performance")
@@ -60,7 +60,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition: str) -> None:
-        """Waits until the JavaScript expression is true."""
+        """Wait until the JavaScript expression is true."""
         ends = time.monotonic() + PATIENCE
         while not self.run(f"return Boolean({condition})"):
             if time.monotonic() > ends:
@@ -75,11 +75,11 @@ class Browser:
         return texts
 
     def click(self, selector: str) -> None:
-        """Clicks the first element of a selector, as a script does."""
+        """Click the first element of a selector, as a script does."""
         self.run("document.querySelector(arguments[0]).click()", selector)
 
     def press(self, *keys: str) -> None:
-        """Presses keys, as a user does, where the focus is."""
+        """Press keys, as a user does, where the focus is."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()

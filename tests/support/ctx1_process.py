@@ -23,7 +23,7 @@ PATIENCE = 120
 def run(
     *arguments: object, cwd: Path, stdin: str | None = "", ctx1: str | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `ctx1` with pipes and returns its exit code and its output."""
+    """Run `ctx1` with pipes and return its exit code and its output."""
     return subprocess.run(
         [ctx1 or forked_ctx1(), *map(str, arguments)],
         input=stdin,
@@ -45,7 +45,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def on_terminal(*arguments: object, cwd: Path, code: int = 0, ctrl_c_at: str | None = None) -> str:
-    """Runs `ctx1` on a pseudo-terminal and returns its output. Its exit code must be `code`.
+    """Run `ctx1` on a pseudo-terminal and return its output. Its exit code must be `code`.
 
     When `ctrl_c_at` has appeared in the output, it presses Ctrl-C.
     """

@@ -25,7 +25,7 @@ class RunningServer:
         return self.client.post("/v1/retrieve", json={"question": question, **fields})
 
     def end(self, sign=signal.SIGTERM):
-        """Ends the process with a signal. Returns its exit code and its log."""
+        """End the process with a signal. Return its exit code and its log."""
         self.process.send_signal(sign)
         _, stderr = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]
@@ -33,7 +33,7 @@ class RunningServer:
 
 @contextmanager
 def serving(*arguments, cwd, token="", command="serve", ctx1=None, **env):
-    """Starts a server on a free port and waits until it listens."""
+    """Start a server on a free port and wait until it listens."""
     command = [ctx1 or forked_ctx1(), command, "--json", "--port", "0", *map(str, arguments)]
     if token:
         command += ["--token-env", "CTX1_TEST_TOKEN"]

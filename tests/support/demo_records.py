@@ -44,7 +44,7 @@ def episode(
     budget: Budget | None = None,
     profile: Profile | None = None,
 ) -> Trajectory:
-    """Plays one episode of these actions."""
+    """Play one episode of these actions."""
     agent = SearchAgent(corpus, ScriptedPolicy(list(actions)), budget=budget or Budget(4096), profile=profile)
     return agent.search(QUESTION.question, question_id="q").trajectories[0]
 

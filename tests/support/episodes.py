@@ -30,7 +30,7 @@ def record(
     window: int = 4096,
     profile: str = "default",
 ) -> Path:
-    """Plays the steps and returns the trajectory's file."""
+    """Play the steps and return the trajectory's file."""
     agent = SearchAgent(
         corpus,
         ScriptedPolicy(list(steps)),

@@ -28,7 +28,7 @@ def demonstrate(
     profile: str = "words",
     counter: str = "",
 ) -> str:
-    """Has an expert play the questions into the folder, and returns it.
+    """Have an expert play the questions into the folder, and return it.
 
     `counter` is recorded in place of the tokenizer's name.
     """

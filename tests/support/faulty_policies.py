@@ -15,7 +15,7 @@ HANGS, DIES, FAILS, ENDS = "hangs", "dies", "fails", "ends"
 
 
 def scripted() -> Policy:
-    """Searches for the question and ranks what was found, or misbehaves as the question says."""
+    """Search for the question and rank what was found, or misbehave as the question says."""
     return ScriptedPolicy([_search_or_fail, rank_all], instructed=False)
 
 
@@ -25,7 +25,7 @@ def slow() -> Policy:
 
 
 def broken() -> Policy:
-    """Fails to open."""
+    """Fail to open."""
     raise ValueError("no weights here")
 
 

@@ -267,7 +267,7 @@ def exchanges(draw: st.DrawFn) -> Input:
 
 @contextmanager
 def load_files() -> Iterator[Attack]:
-    """Loads a folder of the files: every document can be stored, and what is left out has a notice."""
+    """Load a folder of the files: every document can be stored, and what is left out has a notice."""
     from context_agent.errors import ContextAgentError
     from context_agent.retrieval.document_checks import check_document
     from context_agent.retrieval.loaders import LoadReport, load
@@ -293,7 +293,7 @@ def load_files() -> Iterator[Attack]:
 
 @contextmanager
 def prune_conversations() -> Iterator[Attack]:
-    """Prunes a conversation as `/v1/prune` and the proxy do: no message but a tool's result changes."""
+    """Prune a conversation as `/v1/prune` and the proxy do: no message but a tool's result changes."""
     from pydantic import ValidationError
 
     from context_agent.errors import ContextAgentError
@@ -325,7 +325,7 @@ def prune_conversations() -> Iterator[Attack]:
 
 @contextmanager
 def relay_exchanges() -> Iterator[Attack]:
-    """Sends the request through a proxy to an upstream that answers with the reply."""
+    """Send the request through a proxy to an upstream that answers with the reply."""
     from tests.support.raw_http import proxy_before, raw_upstream
 
     failures: list[str] = []

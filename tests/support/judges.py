@@ -29,7 +29,7 @@ def read(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def honest(body: Mapping[str, Any]) -> ScriptedAnswer:
-    """Scores by the share of the question's marks that the passages contain."""
+    """Score by the share of the question's marks that the passages contain."""
     question, passages = read(body)
     marks = MARK.findall(question)
     return scored(round(3 * sum(mark in passages for mark in marks) / len(marks)))
@@ -54,7 +54,7 @@ CHARACTERS = {
 
 @contextmanager
 def serving(character: str) -> Iterator[str]:
-    """Runs a judge in another process and yields its address."""
+    """Run a judge in another process and yield its address."""
     here, there = Pipe()
     process = start_fork(_serve, character, there)
     there.close()

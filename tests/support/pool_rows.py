@@ -21,7 +21,7 @@ def cannot_open(call: CallParent) -> None:
 
 
 async def doubled(folder: Path, row: Mapping[str, Any]) -> KeptRows:
-    """Drops odd numbers. If the folder has a `.fatal` file for the row, removes it and kills this process."""
+    """Drop odd numbers. If the folder has a `.fatal` file for the row, remove it and kill this process."""
     number, fatal_file = int(row["id"]), folder / f"{row['id']}.fatal"
     with (folder / "processes").open("a") as file:
         file.write(f"{number} {os.getpid()}\n")

@@ -85,14 +85,14 @@ def serving(command: Sequence[str], folder: Path, port: int) -> Iterator[str]:
 
 
 def need_serving() -> None:
-    """Skips where there is no `transformers serve`."""
+    """Skip where there is no `transformers serve`."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing or not Path(sys.executable).with_name("transformers").exists():
         pytest.skip(f'no transformers serve: pip install torch "transformers[serving]" (missing: {", ".join(missing)})')
 
 
 def wait_for(url: str, is_alive: Callable[[], bool], log: Path) -> None:
-    """Returns once the server answers; fails with its log when it ended or took too long."""
+    """Return once the server answers. If it ended or takes too long, fail with its log."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and is_alive():
         try:

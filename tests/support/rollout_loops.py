@@ -68,7 +68,7 @@ SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, 
 
 
 def agent(small: ToyEnvironment, words: WordRenderer, engine: Any = None) -> SearchAgent:
-    """Plays by the seed: some episodes search for what the question names and rank it, the others rank nothing."""
+    """Play by the seed: some episodes search for what the question names and rank it, the others rank nothing."""
 
     def reply(request: SampleRequest) -> Sequence[int]:
         prompt = words.decode(request.prompt)

@@ -69,7 +69,7 @@ def trainer(
 
 
 def gradients(row_trainer: Any) -> dict[str, Any]:
-    """Trains one step and returns the gradients that reach the optimizer."""
+    """Train one step and return the gradients that reach the optimizer."""
     captured: dict[str, Any] = {}
 
     class CaptureGradients(transformers.TrainerCallback):  # type: ignore[misc]

@@ -16,7 +16,7 @@ QUESTION = "Where was the teacher of Ada Quill born?"
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """Writes rows as JSONL, or as one JSON list, depending on the file's suffix."""
+    """Write rows as JSONL, or as one JSON list, depending on the file's suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     path.write_text(lines if path.suffix == ".jsonl" else json.dumps(rows), encoding="utf-8")

@@ -14,7 +14,7 @@ ORDER = tuple(SKILL)
 
 
 def made_records(questions: int = 24, seeds: int = 2) -> list[EvalRecord]:
-    """Makes the records. Every call returns the same ones."""
+    """Make the records. Every call returns the same ones."""
     return [
         record
         for benchmark in ("hotpotqa", "musique")

@@ -43,11 +43,11 @@ class Running:
         )
 
     def expect(self, line: str, value: float) -> None:
-        """Waits until the sample has that value: a request is counted just after its last byte is sent."""
+        """Wait until the sample has that value, because a request is counted just after its last byte is sent."""
         self.until(lambda: self.metric(line) == value)
 
     def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-        """Waits until the condition holds."""
+        """Wait until the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it did not happen"
@@ -59,7 +59,7 @@ Serve = Callable[..., AbstractContextManager[Running]]
 
 @contextmanager
 def listening(service: LimitedService, app_of: Callable[[Any], Any], **options: Any) -> Iterator[str]:
-    """Runs a server in a thread until the block ends, and yields its address."""
+    """Run a server in a thread until the block ends, and yield its address."""
     started = threading.Event()
 
     # The thread makes the server, because it belongs to the thread's event loop. The list passes it out.
@@ -83,7 +83,7 @@ def listening(service: LimitedService, app_of: Callable[[Any], Any], **options: 
 
 @contextmanager
 def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any) -> Iterator[Running]:
-    """Runs a server until the block ends."""
+    """Run a server until the block ends."""
     server_settings = Settings(**{"grace": 5.0, **settings})
     service = Service.of(agent, server_settings, index)
     headers = {"Authorization": f"Bearer {server_settings.token}"} if server_settings.token else {}
@@ -95,12 +95,12 @@ def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any)
 
 
 def one_search(delay: float = 0.0) -> ScriptedPolicy:
-    """Searches once and ranks what was found."""
+    """Search once and rank what was found."""
     return ScriptedPolicy([search("comets", limit=5)], delay=delay)
 
 
 def problem(response: Any, status: int, code: str) -> str:
-    """Checks that the response is this error and shows no internals; returns its message."""
+    """Check that the response is this error and shows no internals. Return its message."""
     assert response.status_code == status, response.text
     body = response.json()
     assert body["error"]["code"] == code

@@ -77,7 +77,7 @@ def _step(calls: list[tuple[str, Any]], protocol: ToolFormat) -> ScriptedAnswer:
 
 
 def taught(folder: Path, *, most: int = 600, enough: float = 0.01) -> Path:
-    """Teaches the model until its loss is `enough`, and saves it in `folder`: some five seconds of one core."""
+    """Teach the model until its loss is `enough`, and save it in `folder`: some five seconds of one core."""
     import torch
 
     torch.manual_seed(0)

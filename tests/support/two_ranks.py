@@ -29,7 +29,7 @@ PROCESSES = multiprocessing.get_context("fork")
 
 
 def main(folder: Path) -> int:
-    """Runs the ranks of all world sizes at the same time; returns 0 if all of them took their step, otherwise 1.
+    """Run the ranks of all world sizes at the same time; return 0 if all of them took their step, otherwise 1.
 
     The ranks are killed once all have reported. A rank that exits while the group's threads run is aborted now and
     then, and one that destroys its group can wait forever.

@@ -42,7 +42,7 @@ class Upstream:
 
 @contextmanager
 def upstream(answer: Callable[[Received], Reply] = lambda _: Reply()) -> Iterator[Upstream]:
-    """Runs the server until the block ends."""
+    """Run the server until the block ends."""
     server = Upstream(answer)
     with serving(_handler(server)) as port:
         server.url = f"http://127.0.0.1:{port}"
@@ -73,7 +73,7 @@ def _handler(server: Upstream) -> type[BaseHTTPRequestHandler]:
                 self._stream(reply.body)
 
         def log_message(self, *args: object) -> None:
-            """Logs nothing, to keep the output of tests readable."""
+            """Log nothing, to keep the output of tests readable."""
 
         def _stream(self, chunks: Iterator[bytes]) -> None:
             self.send_header("Transfer-Encoding", "chunked")

@@ -33,7 +33,7 @@ PRIMARY = {
 
 
 def prepared(folder: Path) -> RunConfig:
-    """Saves a model of a few thousand weights and prepares a run of it in `folder/verl`."""
+    """Save a model of a few thousand weights and prepare a run of it in `folder/verl`."""
     tiny_run = run_file.parse_run(
         tiny_runs.merged(tiny_runs.TINY, {"model": {"tiny": {"hidden": 32, "layers": 1}}, "out": str(folder / "out")})
     )

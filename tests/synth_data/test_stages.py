@@ -31,7 +31,7 @@ ROWS = [{"id": str(number)} for number in range(12)]
 
 
 async def double_even(row):
-    """Turns an even number into two rows, after a wait that reverses the order; drops an odd one."""
+    """Turn an even number into two rows, after a wait that reverses the order; drop an odd one."""
     number = int(row["id"])
     await asyncio.sleep(0.001 * (12 - number))
     if number % 2:
@@ -288,7 +288,7 @@ async def test_a_journal_of_an_earlier_version_is_resumed(tmp_path):
 
 
 def run_in_processes(open_context, out):
-    """Runs the stage of `pool_rows` in two processes."""
+    """Run the stage of `pool_rows` in two processes."""
     with WorkerPool(StageWorker(open_context), ThisMachine(), processes=2, concurrency=2) as pool:
         work = row_function(pool_rows.doubled, None, pool)
         return asyncio.run(run_stage("double", ROWS, work, out, concurrency=pool.capacity))

@@ -95,7 +95,7 @@ BRIGHT_DOMAINS = (
 
 
 def _bright_files(role: str) -> tuple[str, ...]:
-    """Return the file names under which a role's rows of a domain are published or exported."""
+    """Return the names that files of BRIGHT may have, published or exported. `{split}` is a domain."""
     names = (f"{role}/{{split}}-00000-of-00001.parquet", f"{role}/{{split}}.parquet", f"{role}/{{split}}.jsonl")
     return (*names, f"{{split}}_{role}.jsonl", f"{role}.parquet", f"{role}.jsonl")
 

@@ -90,9 +90,14 @@ _LEAST_COMPARED = 4
 
 
 def asked_order(notes: Notes, odds: Floats) -> Floats:
-    """Return scores, shape (n_candidates,).
+    """Fuse the ranks by the networks with the ranks in the search for the question itself.
 
-    They fuse the networks' ranks with the ranks in the search for the question itself.
+    Args:
+        notes: The candidates.
+        odds: The networks' log-odds, shape (n_candidates,).
+
+    Returns:
+        The sums of reciprocal ranks, shape (n_candidates,).
     """
     places = [(candidate.finding, row) for row, candidate in enumerate(notes.candidates)]
     asked = [(finding.place, row) for finding, row in places if finding is not None and finding.search == 0]

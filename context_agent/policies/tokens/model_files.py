@@ -173,7 +173,7 @@ def _check_code(folder: Path, settings: Mapping[str, Any]) -> None:
 def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Path]) -> None:
     """Refuse settings that describe a larger model than the weights.
 
-    The rest would be allocated and filled at random.
+    The weights that are missing would be allocated and filled at random.
     """
     tensors = sum(len(_header(file)) for file in weights)
     most = _PARAMETERS_PER_BYTE * sum(file.stat().st_size for file in weights)

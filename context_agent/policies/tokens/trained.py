@@ -89,8 +89,8 @@ def trained_model(folder: str | Path) -> TrainedModel:
     """Find the model in a folder and read its description, without its weights.
 
     Args:
-        folder: A training run, one of its models, a copy of one, or any model of transformers. For a run, it is the
-            model with the best evaluation. If there was no evaluation, it is the last model.
+        folder: A training run, one of its models, a copy of one, or any model of transformers. Of a run, the model with
+            the best evaluation is taken. If the run had no evaluation, the last model is taken.
 
     Returns:
         The model's folder and description.

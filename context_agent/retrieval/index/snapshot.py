@@ -89,7 +89,7 @@ class Snapshot:
         return ChunkOfRecord(self.row_of_record)
 
     def documents(self) -> Iterator[list[SnapshotRow]]:
-        """Yield the rows of each document, ascending.
+        """Yield the rows of each document, in ascending order.
 
         In a foreign collection, the chunks of a document need not be consecutive.
         """

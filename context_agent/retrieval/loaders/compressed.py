@@ -40,8 +40,8 @@ def packing_of(path: str) -> str:
 def unpacked(packed: BinaryIO, *, rows: bool) -> BinaryIO:
     """Return the unpacked bytes of a compressed stream.
 
-    They can be read in order, and again from the beginning. Reading raises `DataError` at a bomb, and `OSError` or
-    `EOFError` at damage.
+    They can be read in order, and again from the beginning. If the stream unpacks to too much, reading raises
+    `DataError`. If it is damaged, reading raises `OSError` or `EOFError`.
 
     Args:
         packed: The stream. It is read from its beginning.

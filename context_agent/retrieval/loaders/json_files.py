@@ -132,7 +132,7 @@ def _enclosed(value: Any) -> tuple[list[Any], list[dict[str, Any]]] | None:
 
 
 def _table(value: Any) -> list[dict[str, Any]]:
-    """Return the rows of a table whose columns are named beside it. If the value is no such table, return none.
+    """Return the rows of a table that names its columns beside its rows. Of any other value, return an empty list.
 
     Programs such as pandas and SQL servers write tables as `{"columns": [...], "data": [[...], ...]}`.
     """

@@ -39,7 +39,7 @@ class LoadReport:
     """A report on what a load read and what it left out. It is filled while the documents are read.
 
     Attributes:
-        files: The number of sources with documents or at least rows.
+        files: The number of files that were read.
         documents: The number of documents.
         duplicates: The number of repeated documents that were dropped.
         skipped: The number of notices about lost text.

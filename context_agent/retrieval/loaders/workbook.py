@@ -121,17 +121,14 @@ def _kind(code: str) -> str:
 
 
 class _Size:
-    """A counter of the cells and characters of a workbook as they are produced.
-
-    If there are too many, it raises `DataError`.
-    """
+    """The number of cells and characters that were read from a workbook, with limits."""
 
     def __init__(self, package: Package, options: LoadOptions) -> None:
         self._package, self._options = package, options
         self._cells = self._characters = 0
 
     def add(self, cells: int, characters: int = 0) -> None:
-        """Count cells and characters."""
+        """Count cells and characters. If there are too many, raise `DataError`."""
         self._cells += cells
         self._characters += characters
         if self._cells * CELL_SIZE > self._options.max_size:

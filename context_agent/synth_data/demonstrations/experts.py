@@ -55,7 +55,10 @@ def instructed_expert(policy: Policy) -> Expert:
 
 
 class InstructedPolicy:
-    """A policy with the profile's prompt in its view. A policy trained on the episode sees the same view."""
+    """A policy whose views have the profile's prompt.
+
+    A policy that learns from the episode gets this prompt too, so both see the same views.
+    """
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner

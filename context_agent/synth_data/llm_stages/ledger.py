@@ -64,7 +64,10 @@ class SpendingClaim:
 
 
 class CostLedger:
-    """The tokens of all calls, and the claims of those in progress. A ledger is used in one event loop."""
+    """The tokens that finished calls used, and those that are reserved for calls in progress.
+
+    Use a ledger in one event loop only.
+    """
 
     def __init__(self, prices: TokenPrices | None = None, cap: SpendingCap | None = None) -> None:
         """Create an empty ledger.

@@ -199,10 +199,10 @@ class RemoteEndpoint(Endpoint):
 
 
 def _checked_events(body: Mapping[str, Any], events: Events) -> Events:
-    """Return the events.
+    """Check that the events contain a reply, and return them.
 
     Raises:
-        MalformedResponse: If the events contain no reply.
+        MalformedResponse: If they contain none.
     """
     read_reply(events, body)
     return events

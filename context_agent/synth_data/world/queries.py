@@ -51,9 +51,9 @@ Query = NamedEntity | Follow | Intersection | YearComparison
 
 
 def evaluate(graph: Graph, query: Query) -> Answers:
-    """Return all answers to the query. Entities are given by number.
+    """Return all answers to the query. An ambiguous description has several.
 
-    An ambiguous description has several answers.
+    An entity in the answers is its number in the graph.
     """
     match query:
         case NamedEntity(number):

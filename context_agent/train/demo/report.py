@@ -126,7 +126,7 @@ def write_report(
         scores: The scores of each evaluation.
         half: The harness settings with half the window.
         seconds: The time of each phase.
-        one_shot: The recall of one search for each question, if it is a reference.
+        one_shot: The recall of a single search for each question. Needed only if `plan.targets.one_shot` is set.
 
     Returns:
         The report.
@@ -177,7 +177,7 @@ def make_report(
         half: The harness settings with half the window.
         seconds: The time of each phase.
         limits: The targets.
-        one_shot: The recall of one search for each question, if it is a reference.
+        one_shot: The recall of a single search for each question. Needed only if `limits.one_shot` is set.
 
     Returns:
         The report.

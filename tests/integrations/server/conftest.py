@@ -14,7 +14,7 @@ from tests.support.servers import Serve, one_search, running
 
 @pytest.fixture
 def serve(corpus: MemoryCorpus, tmp_path: Path) -> Iterator[Serve]:
-    """Serves an agent that searches once. `policy` replaces its policy; other options are `Settings`."""
+    """Serve an agent that searches once. `policy` replaces its policy; other options are `Settings`."""
     agents: list[SearchAgent] = []
 
     def serve_agent(policy: ScriptedPolicy | None = None, *, on: Any = None, **settings: Any) -> Any:

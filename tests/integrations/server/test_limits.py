@@ -83,7 +83,7 @@ def test_a_deadline_that_passes_in_the_queue(serve: Serve) -> None:
 
 
 def start_drain(server: Running, **options: Any) -> threading.Thread:
-    """Tells the server to shut down, as a signal would."""
+    """Tell the server to shut down, as a signal would."""
     loop = next(iter(server.service._deadlines))._clock.__self__  # type: ignore[attr-defined]
     future = asyncio.run_coroutine_threadsafe(server.service.drain(), loop)
     thread = threading.Thread(target=future.result, args=(20,))
@@ -129,7 +129,7 @@ def test_a_second_signal_ends_the_server_at_once(corpus: MemoryCorpus) -> None:
         freed: list[bool] = []
 
         def signal_twice(url: str) -> None:
-            """Admits a search that does not end for a long time, and stops the server twice."""
+            """Admit a search that does not end for a long time, and stop the server twice."""
             ticket, loop = service.enter(), asyncio.get_running_loop()
             loop.call_later(30.0, lambda: (ticket.leave(), freed.append(True)))
             signal.raise_signal(signal.SIGTERM)

@@ -39,7 +39,7 @@ def editing_policy() -> ScriptedPolicy:
 
 
 def ask(browser: Browser, question: str = QUESTION) -> None:
-    """Types a question as a user would, and waits for the answer."""
+    """Type a question as a user would, and wait for the answer."""
     browser.press(question, Keys.ENTER)
     browser.wait(ANSWERED)
 

@@ -96,7 +96,7 @@ def test_a_failure_is_the_last_event(serve: Serve) -> None:
 
 
 def check_cancelled(server: Running, folder: Path) -> None:
-    """Checks that the slot is soon free and that the trajectory was cancelled."""
+    """Check that the slot is soon free and that the trajectory was cancelled."""
     server.until(lambda: server.service.admission.running == 0)
     (path,) = folder.glob("*.jsonl")
     end = read(path).end

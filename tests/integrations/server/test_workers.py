@@ -125,7 +125,7 @@ def is_killed(worker: ServerWorker) -> None:
 
 
 def supervise(target: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Runs two workers that end before they listen, and returns the exit code."""
+    """Run two workers that end before they listen, and return the exit code."""
     # Only the first worker may be started.
     starts: list[int] = []
     start = ServerSupervisor._start

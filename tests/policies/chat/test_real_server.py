@@ -75,7 +75,7 @@ def school(model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytes
 
 
 def search_and_check(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[ActionTaken]]:
-    """Asks one question; a model that is not able gets few tokens a reply."""
+    """Ask one question. A model that is not `able` gets few tokens for a reply."""
     max_tokens = None if served.able else 24
     policy = ChatPolicy(served.model, base_url=served.url, **{"max_tokens": max_tokens, **options})  # type: ignore[arg-type]
     with SearchAgent(corpus(), policy, limits=Limits(turns=8, seconds=120), trajectories=tmp_path) as agent:

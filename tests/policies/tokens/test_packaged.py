@@ -20,7 +20,7 @@ SMOLLM2 = MODELS["smollm2"]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path | None, version: str = SMOLLM2.version) -> None:
-    """Makes the package look installed in that folder, or missing."""
+    """Make the package look installed in that folder, or missing."""
     spec = folder and importlib.machinery.ModuleSpec(SMOLLM2.module, None, origin=str(folder / "__init__.py"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)

@@ -431,7 +431,7 @@ def test_damaged_databases_are_named(tmp_path: Path) -> None:
 
 
 def index_with_vector_files(path: Path, documents: list[Document]) -> None:
-    """Indexes into a collection whose vectors Chroma writes to files after 100 records, not after 1,000."""
+    """Index into a collection whose vectors Chroma writes to files after 100 records, not after 1,000."""
     client = chromadb.PersistentClient(str(path))
     settings = {"hnsw": {"space": "cosine", "batch_size": 50, "sync_threshold": 100}}
     client.create_collection("documents", embedding_function=None, configuration=settings)  # type: ignore[arg-type]

@@ -141,7 +141,7 @@ def log(tmp_path: Path) -> FeedbackLog:
 def serve(
     log: FeedbackLog, corpus: MemoryCorpus, *ranked: str, question: str = "comets?", first: Action | None = None
 ) -> str:
-    """Runs a search that returns these documents, and returns the id of its trajectory."""
+    """Run a search that returns these documents, and return the id of its trajectory."""
     steps = [first or search("comets", "operas"), rank(*ranked)]
     with SearchAgent(corpus, ScriptedPolicy(steps), trajectories=log.folder) as agent:
         path = agent.search(question).trajectory

@@ -25,7 +25,7 @@ def read(name, *sources):
 
 
 def load_bytes(name, path, data):
-    """Writes these bytes to a file and loads it; returns its documents and its notices as text."""
+    """Write these bytes to a file and load it; return its documents and its notices as text."""
     path.write_bytes(data)
     documents, report = read(name, path)
     return list(documents.values()), [str(notice) for notice in report.notices]

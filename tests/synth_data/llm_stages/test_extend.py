@@ -43,7 +43,7 @@ def rank_reply(*ids, fact="{} has it"):
 
 
 def run_extend(tmp_path, ranking, reply_task=NEW_TASK, row=TASK):
-    """Extends the row with a scripted explorer and writer, and returns the extended row."""
+    """Extend the row with a scripted explorer and writer, and return the extended row."""
     steps = [says(calls=SEARCHES), ranking, *[says(json.dumps(reply_task))] * 3]
     with ScriptedServer(steps) as server:
         options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)

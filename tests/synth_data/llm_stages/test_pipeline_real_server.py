@@ -61,7 +61,7 @@ def test_garbage_is_dropped_with_reasons_and_kept_and_counted(served, tmp_path):
 
 
 async def run_all_stages(context, folder):
-    """Runs the pipeline from the start, and each later stage on a row of its own."""
+    """Run the pipeline from the start, and each later stage on a row of its own."""
     reports = await make_tasks(context, PipelinePlan(3, concurrency=2), folder / "tasks.jsonl")
     stages = (
         ("write", MATERIAL, write),

@@ -43,7 +43,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
-    """Makes `--quick` even smaller."""
+    """Make `--quick` even smaller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "QUICK", {"tiny": SMALL})
         yield

@@ -43,7 +43,7 @@ MIXED = RolloutConfig(steps=4, groups=4, rollouts=3, demonstrations=1, substeps=
 
 
 def rank_nobody(request: SampleRequest, words: WordRenderer) -> Sequence[int]:
-    """Ranks a document that does not exist."""
+    """Rank a document that does not exist."""
     return (*words.encode("rank nobody"), *words.stop)
 
 

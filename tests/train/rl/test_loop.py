@@ -37,7 +37,7 @@ from context_agent.train.run_lock import locked_folder
 
 
 def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
-    """Trains until it kills its own process, either while that step is saved or once it is logged."""
+    """Train until it kills its own process, either while that step is saved or once it is logged."""
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -59,7 +59,7 @@ def server() -> Iterator[ThreadingHTTPServer]:
             self.wfile.write(b"Success")
 
         def log_message(self, *_: object) -> None:
-            """Logs nothing."""
+            """Log nothing."""
 
     http_server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http_server.told, http_server.status = [], 200  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from tests.support import episodes
 
 
 def page_of(folder, gold=(), name="view.html"):
-    """Writes the page of a folder of trajectories next to the folder."""
+    """Write the page of a folder of trajectories next to the folder."""
     path = folder.parent / f"{folder.name}-{name}"
     path.write_text(build_page(view_data(read_all([folder]), GoldQuestions(gold))), encoding="utf-8")
     return path
@@ -392,7 +392,7 @@ def test_two_trajectories_on_the_same_question_stand_side_by_side(browser, mixed
 
 
 def compare(browser):
-    """Opens the first of the other questions next to the open trajectory."""
+    """Open the first of the other questions next to the open trajectory."""
     browser.run(
         """const select = document.querySelector('select[name=partner]');
         select.value = select.querySelector('optgroup[label=Others] option').value;

@@ -45,7 +45,7 @@ def open_log(path: Path, update: int = 0, **changes: Any) -> RolloutLog:
 
 
 def fill_log(path: Path) -> None:
-    """Writes steps 0 and 1 of two groups each, of which step 1 left one, and half of step 2."""
+    """Write steps 0 and 1 of two groups each, of which step 1 left one, and half of step 2."""
     with open_log(path) as journal:
         journal.write([finished_record(finished_episode(f"00000-000{group}-000")) for group in range(2)])
         journal.consume(ConsumedGroups(0, ("00000-0000", "00000-0001")))

@@ -110,7 +110,7 @@ def replies(small: ToyEnvironment, words: WordRenderer) -> Callable[[SampleReque
 
 @pytest.fixture
 def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
-    """Opens a loop whose buffer is in a folder; opened again, it resumes from that buffer."""
+    """Open a loop whose buffer is in a folder; opened again, it resumes from that buffer."""
 
     @contextmanager
     def open_loop(
@@ -268,7 +268,7 @@ def request_seeds(step: int, groups: range, turn: int) -> set[int]:
 
 
 def stop_in_step_1(looped: Any) -> Timed:
-    """Closes a loop when the first group of step 1 is done and four more episodes have made one call.
+    """Close a loop when the first group of step 1 is done and four more episodes have made one call.
 
     Returns the engine.
     """

@@ -53,7 +53,7 @@ def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def play(body: Mapping[str, Any]) -> ScriptedAnswer:
-    """Searches for the question, prunes what came last, and ranks the rest."""
+    """Search for the question, prune what came last, and rank the rest."""
     replies = [message for message in body["messages"] if message["role"] == "assistant"]
     if not replies:
         question = next(message["content"] for message in body["messages"] if message["role"] == "user")
