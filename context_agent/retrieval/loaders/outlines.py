@@ -167,7 +167,7 @@ def _tables(text: str) -> Iterator[Caption]:
             if len(rows) == LEAST_ROWS and (header := _header(rows[0])):
                 title = above if 0 < len(above) <= LONGEST_PARENT and above[0].isalnum() else ""
                 yield Caption(start, position, shortened(f"{title}: {header}" if title else header, LONGEST_HEADER))
-            above, rows = "" if rows else line.strip(), []
+            above, rows = line.strip(), []
         position += len(line)
 
 
