@@ -18,8 +18,6 @@ from context_agent.testing import tiny_runs
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from context_agent.train import sft  # noqa: E402 - it needs torch
-
 
 class Bomb:
     """A pickle that makes a folder when it is loaded."""
@@ -40,6 +38,8 @@ def run_in(out: Path) -> Any:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("trained") / "run"
+    from context_agent.train import sft
+
     sft.train(run_in(out), note=lambda _: None)
     return out
 
@@ -53,6 +53,8 @@ def out(trained: Path, tmp_path: Path) -> Path:
 
 
 def resume(out: Path) -> None:
+    from context_agent.train import sft
+
     sft.train(run_in(out), resume=True, note=lambda _: None)
 
 

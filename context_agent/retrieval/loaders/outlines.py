@@ -126,8 +126,7 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
             # The line continues the item above it.
             end = line.end()
             continue
-        has_room = len(opened) < MOST_PARENTS and count < MOST_CAPTIONS
-        if own < indent and has_room and _is_parent(said, lines, is_apart=was_apart and is_apart):
+        if own < indent and count < MOST_CAPTIONS and _is_parent(said, lines, is_apart=was_apart and is_apart):
             mark = _ITEM.match(said)
             name = plain_words(_REMARK.sub("", said[mark.end() if mark else 0 : LONGEST_READ]))
             name = shortened(name.strip(_ENDS), LONGEST_PARENT)
@@ -157,8 +156,8 @@ def _is_parent(words: str, lines: Lines, *, is_apart: bool) -> bool:
 
 def _tables(text: str) -> Iterator[Caption]:
     """Yield the captions of the tables whose cells have `|` between them: the title and the names of the columns."""
-    start, rows, above = 0, list[str](), ""
-    position = 0
+    start = position = 0
+    rows, above = list[str](), ""
     for line in chain((found[0] for found in _WHOLE_LINE.finditer(text)), [""]):
         if line.count("|") >= LEAST_BARS and len(line) <= LONGEST_ROW:
             start = start if rows else position

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.retrieval.loaders.outlines import MOST_PARENTS, Lines, nested, text_captions
+from context_agent.retrieval.loaders.outlines import (
+    LONGEST_PARAGRAPH,
+    LONGEST_PARENT,
+    LONGEST_ROW,
+    MOST_PARENTS,
+    Lines,
+    nested,
+    text_captions,
+)
 from context_agent.types import Caption
 
 
@@ -26,6 +34,11 @@ def test_a_part_ends_with_the_part_that_it_begins_in() -> None:
     )
 
 
+def test_of_two_parts_with_one_start_the_longer_one_is_outside() -> None:
+    inner, outer = Caption(0, 10, "inner"), Caption(0, 20, "outer")
+    assert nested([inner, outer]) == nested([outer, inner]) == (outer, inner)
+
+
 def test_parts_inside_of_too_many_others_have_no_caption_but_those_after_them_do() -> None:
     deep = [Caption(at, 100, f"part {at}") for at in range(MOST_PARENTS + 1)]
     found = nested([*deep, Caption(100, 110, "after")])
@@ -42,6 +55,10 @@ def test_a_part_holds_the_line_that_names_it_and_the_lines_below() -> None:
         ("def north()", "def north():\n    open()\n    close()\n"),
         ("def south()", "def south():\n    wait()"),
     ]
+
+
+def test_a_tab_is_as_wide_as_four_spaces() -> None:
+    assert names("north\n    upper\n\tlower\n     gate\n") == ["north", "lower"]
 
 
 def test_a_text_that_begins_with_indented_lines_has_no_part_for_them() -> None:
@@ -68,11 +85,13 @@ def test_a_short_line_names_the_indented_lines_and_a_long_one_only_in_code() -> 
     long = "word " * 21 + "end:"
     assert names(f"{long}\n  gate\n", Lines.PROSE) == []
     assert names(f"{long[10:]}\n  gate\n", Lines.PROSE) == [f"{'word ' * 15}wo..."]
+    assert names(f"{'x' * (LONGEST_PARAGRAPH - 1)}:\n  gate\n", Lines.PROSE) == [f"{'x' * (LONGEST_PARENT - 3)}..."]
     assert names(f"{long}\n  gate\n", Lines.CODE) == [f"{'word ' * 15}wo..."]
 
 
 def test_in_a_list_only_items_name_the_lines_below_them() -> None:
     assert names("Gates:\n  - North\n    - Upper\n", Lines.LIST) == ["North"]
+    assert names("- North\nUpper\n  - gate\n", Lines.LIST) == []
 
 
 def test_a_line_without_letters_or_with_a_comment_names_nothing() -> None:
@@ -97,7 +116,16 @@ def test_a_table_has_the_title_that_is_directly_above_it() -> None:
     assert names(f"Weirs\n{TABLE}", Lines.PROSE) == ["Weirs: gate, level"]
     assert names(f"A\n{TABLE}", Lines.PROSE) == ["A: gate, level"]
     assert names(f"-s\n{TABLE}", Lines.PROSE) == ["gate, level"]
-    assert names(f"{'Weirs ' * 20}\n{TABLE}", Lines.PROSE) == ["gate, level"]
+    assert names(f"{'w' * LONGEST_PARENT}\n{TABLE}", Lines.PROSE) == [f"{'w' * LONGEST_PARENT}: gate, level"]
+    assert names(f"{'w' * (LONGEST_PARENT + 1)}\n{TABLE}", Lines.PROSE) == ["gate, level"]
+
+
+def test_a_row_that_is_too_long_ends_a_table() -> None:
+    row = "2 | low ".ljust(LONGEST_ROW - 1)
+    assert parts(f"gate | level\n1 | high\n{row}\n", Lines.PROSE) == [
+        ("gate, level", f"gate | level\n1 | high\n{row}\n")
+    ]
+    assert parts(f"{TABLE}{row} \n", Lines.PROSE) == [("gate, level", TABLE)]
 
 
 def test_a_table_has_no_title_of_the_lines_with_bars_before_it() -> None:
@@ -124,4 +152,4 @@ def test_the_key_that_occurs_first_names_the_outer_record_in_any_case() -> None:
 def test_the_lines_at_the_beginning_name_a_text_with_records() -> None:
     text = "Place: north\nLevel: low\n\nwords\n"
     assert parts(text, records=True) == [("Place: north, Level: low", text)]
-    assert parts(text) == []
+    assert text_captions(text, Lines.CODE) == ()
