@@ -34,6 +34,18 @@ TAB = 4
 _COMMENTS = ("#", "//", "/*", "--", ";", ")", "]", "}", "</", '"""', "'''", "%")
 """The first characters of lines that name nothing: comments, closing brackets and tags."""
 _ITEM = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]++")
+_LAYOUT = re.compile(
+    r"\.\.[ \t]++(?:\|[^|\n]{1,80}+\|[ \t]*+)?(?:image|figure|code|code-block|sourcecode|literalinclude|parsed-literal"
+    r"|highlight|include|contents|toctree|table|list-table|csv-table|raw|only|note|tip|hint|important|warning|caution)::"
+)
+"""A directive of reStructuredText that says how its lines are printed, not what they are about."""
+_STATEMENT = re.compile(
+    r"(?:if|for|while|with|elif|except|async|await|return|yield)\b[^\n]*+(?<=:)\Z|(?:try|else|finally):\Z"
+    r"|[^\n]*?(?:[\w\])\"'] ?=(?! ?\Z)|[(\[{\\;]\Z)"
+)
+"""A line of a sample of code within prose."""
+LONG_ITEM = 50
+"""The fewest characters of an item that may be wrapped before a capital letter. A shorter one names what follows."""
 _REMARK = re.compile(r"(?<=[\s{:;])(?:#|//)\s.*+")
 """A remark at the end of a line."""
 LONGEST_READ = 400
@@ -122,8 +134,7 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
             _, begin, name = opened.pop()
             yield Caption(begin, line.start(), name)
         own, begin, said, was_apart = before
-        if lines is Lines.LIST and own < indent and said and not (_ITEM.match(words) or is_apart):
-            # The line continues the item above it.
+        if own < indent and said and not is_apart and _is_continued(said, words, lines):
             end = line.end()
             continue
         if own < indent and count < MOST_CAPTIONS and _is_parent(said, lines, is_apart=was_apart and is_apart):
@@ -135,6 +146,15 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
                 count += 1
         before, end = (indent, start, words, is_apart), line.end()
     yield from (Caption(begin, end, name) for _, begin, name in opened)
+
+
+def _is_continued(words: str, following: str, lines: Lines) -> bool:
+    """Return True if a line goes on in the more indented line directly below it, as a wrapped item does."""
+    if lines is Lines.CODE or _ITEM.match(following):
+        return False
+    if lines is Lines.LIST:
+        return True
+    return bool(_ITEM.match(words) and not words.endswith(":") and (following[0].islower() or len(words) >= LONG_ITEM))
 
 
 def _is_parent(words: str, lines: Lines, *, is_apart: bool) -> bool:
@@ -149,7 +169,7 @@ def _is_parent(words: str, lines: Lines, *, is_apart: bool) -> bool:
         return False
     if lines is Lines.CODE or _ITEM.match(words):
         return True
-    if lines is Lines.LIST or len(words) > LONGEST_PARAGRAPH:
+    if lines is Lines.LIST or len(words) > LONGEST_PARAGRAPH or _LAYOUT.match(words) or _STATEMENT.match(words):
         return False
     return words.isupper() or words.endswith(":") or (is_apart and not words.endswith((".", "!", "?", ",", ";")))
 

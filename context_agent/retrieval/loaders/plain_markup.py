@@ -63,6 +63,11 @@ _SETTING = re.compile(
     r"[ \t]*+(?:[#;}\])]|//|/\*|--|[\[<{]|[\w.$\"'/-]{1,80}+[ \t]*+[:=]|[^\n]{0,400}[{(\[;,][ \t]*+$)"
 )
 """A line of settings or of code."""
+_FIELDS = re.compile(r"(?:[^\W\d_][\w-]{0,40}:(?:[ \t]++[^\n]*+)?\n(?:[ \t]++[^\n]*+\n)*+){2,}+(?=\n)")
+"""The fields at the beginning of a text that say what it is about, as in a letter. A blank line ends them."""
+_STATED_MARKUP = re.compile(
+    r"^(?:Description-)?Content-Type:[ \t]*+text/(markdown|x-rst)\b", re.MULTILINE | re.IGNORECASE
+)
 SETTINGS_WITHIN = 8_192
 """The number of characters at the beginning of a text that show whether its lines are settings."""
 _LATEX_TITLES = (re.compile(r"\\title\*?(?=[\[{])"), re.compile(r"\\(?:chapter|section)\*?(?=[\[{])"))
@@ -159,14 +164,27 @@ def written_captions(path: str, text: str, title: str, *, is_manual: bool) -> tu
         headings, lines = yaml_documents(text), Lines.CODE
     elif _has_settings(text):
         headings, lines, records = section_headings(text), Lines.CODE, True
+    elif (stated := _STATED_MARKUP.search(_fields(text))) and stated[1].lower() == "markdown":
+        headings = marked_headings(text, "markdown")
     else:
-        headings, lines, records = plain_headings(text), Lines.PROSE, True
+        headings, lines, records = plain_headings(text), Lines.PROSE, not stated
     return text_captions(text, lines, headings=headings, title=title, records=records)
 
 
+def _fields(text: str) -> str:
+    """Return the fields that a text begins with, up to a blank line."""
+    found = _FIELDS.match(text, 0, SETTINGS_WITHIN)
+    return found[0] if found else ""
+
+
 def _has_settings(text: str) -> bool:
-    """Return True if most of the first lines of a text are settings or code, such as names with values."""
-    lines = [line for line in text[:SETTINGS_WITHIN].splitlines() if line.strip()]
+    """Return True if most of the first lines of a text are settings or code, such as names with values.
+
+    Fields at the beginning do not count if other text follows them.
+    """
+    fields = len(_fields(text))
+    begin = fields if text[fields:].strip() else 0
+    lines = [line for line in text[begin : begin + SETTINGS_WITHIN].splitlines() if line.strip()]
     return 2 * sum(_SETTING.match(line) is not None for line in lines) > len(lines)
 
 

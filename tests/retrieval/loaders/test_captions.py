@@ -148,6 +148,53 @@ def test_a_wrapped_item_of_a_list_names_nothing(tmp_path: Path) -> None:
     assert [caption.text for caption in document.captions] == ["Gate 8. It opens"]
 
 
+@pytest.mark.parametrize("path", ["a.txt", "a.rst"])
+def test_a_wrapped_item_of_prose_names_nothing_unless_it_is_a_title(tmp_path: Path, path: str) -> None:
+    wrapped = "- Gate 3 opens\n  on Monday.\n- The gate in the north of the upper weir was opened by\n  Ketil Varga.\n"
+    titled = "- Gate 4\n  It opens at noon.\n- The gates that are opened on every Monday of the year:\n  3 and 4.\n"
+    (tmp_path / path).write_text(f"None.\n\n{wrapped}\n{titled}")
+    (document,) = load(tmp_path)
+    assert [caption.text for caption in document.captions] == [
+        "Gate 4", "The gates that are opened on every Monday of the year",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [".. code-block:: python", ".. image:: https://example.com/a.svg", ".. |build| image:: https://example.com/b.svg",
+     "if gate.is_open:", "try:", "answer = gate.open(", "gate.open(level=3)", "$ gate --level 3 \\"],
+)  # fmt: skip
+def test_a_sample_of_code_in_prose_names_nothing(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.rst").write_text(f"An example of use is here.\n\n{line}\n\n    print(gate)\n\nThe end.\n")
+    (document,) = load(tmp_path)
+    assert document.captions == ()
+
+
+FIELDS = "".join(f"Field-{number}: {number}\n" for number in range(30))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "names"),
+    [
+        ("text/markdown", f"## North\n\n### Upper\n\n{PROSE}", "North > Upper"),
+        ("text/x-rst", f"North\n=====\n\nUpper\n-----\n\n- Today:\n\n{PROSE}", "North > Upper"),
+        ("text/plain", f"North\n=====\n\nUpper\n-----\n\n{PROSE}", "North > Upper"),
+    ],
+)
+def test_fields_at_the_beginning_do_not_make_a_page_a_file_of_settings(
+    tmp_path: Path, kind: str, body: str, names: str
+) -> None:
+    wrapped = "- The gate in the north of the upper weir was opened by\n  Ketil Varga.\n\n"
+    text = f"{FIELDS}License: Free\n        \n        of fees\nContent-Type: {kind}\n\n{wrapped}{body}"
+    found = titles(tmp_path, "METADATA", text)
+    assert found
+    assert found[-1].endswith(names)
+    (document,) = load(tmp_path)
+    assert "The gate in the north of the upper weir was opened by" not in [
+        caption.text for caption in document.captions
+    ]
+
+
 def test_the_part_that_most_of_a_chunk_is_in_is_named() -> None:
     names = ("upper", "lower")
     text = "".join(f"{name}. " + f"{name[0]} is. " * 30 for name in names)
