@@ -246,7 +246,7 @@ def _plots(summary: EvalSummary) -> str:
         curves = _curves(summary)
     except MissingExtraError as error:
         curves = f'<p class="muted">No plots: {escape(str(error))}</p>'
-    return f"<h2>Curves</h2>{curves}" if curves else ""
+    return f"<h2>Plots</h2>{curves}"
 
 
 def _curves(summary: EvalSummary) -> str:
@@ -255,6 +255,9 @@ def _curves(summary: EvalSummary) -> str:
     if len(sizes) > 1:
         text = f"{lead} against the window, with 95% intervals. Horizontal lines: systems without a context."
         figures.append(_figure(plots.budget_curve(summary, standalone=False), text))
+    else:
+        text = f"{lead} of each system, with 95% intervals."
+        figures.append(_figure(plots.systems_compared(summary, standalone=False), text))
     priced = [cell.benchmark for cell in summary.cells if cost in cell.metrics]
     if len(priced) > len(set(priced)):
         text = (
@@ -263,7 +266,7 @@ def _curves(summary: EvalSummary) -> str:
             f"without a known value of {cost}."
         )
         figures.append(_figure(plots.cost_against_recall(summary, standalone=False), text))
-    parts = [f'<div class="figures">{"".join(figures)}</div>'] if figures else []
+    parts = [f'<div class="figures">{"".join(figures)}</div>']
     for size in reversed(sizes):
         cells = [cell for cell in summary.cells if cell.window == size and len(cell.turns) > 1]
         is_open = " open" if size == sizes[-1] and len({cell.system for cell in cells}) > 1 else ""

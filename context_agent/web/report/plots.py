@@ -83,6 +83,32 @@ def budget_curve(summary: EvalSummary, measure: str | None = None, *, standalone
     return _plot(summary, draw, "budget", "window in tokens", label, standalone=standalone, share=share)
 
 
+def systems_compared(summary: EvalSummary, *, standalone: bool = True) -> str:
+    """Plot the leading metric of each system with its 95% interval, for runs with at most one window.
+
+    Args:
+        summary: The summary of the run.
+        standalone: True if the drawing has its own text colors, as in `drawing.svg`.
+    """
+    measure = leading_metric(summary.metrics)
+    styles = _styles(summary)
+
+    def draw(panel: Axes, benchmark: str) -> None:
+        for cell in _cells(summary, benchmark):
+            if value := cell.metrics.get(measure):
+                color, _, mark = styles[cell.system]
+                error = [[max(0.0, value.mean - value.low)], [max(0.0, value.high - value.mean)]]
+                panel.errorbar(
+                    summary.systems.index(cell.system), value.mean, error, color=color, marker=mark or "o", capsize=4
+                )
+        names = [plain(system) for system in summary.systems]
+        panel.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
+        panel.set_xlim(-0.5, len(names) - 0.5)
+
+    label, share = _axis_label(find_metric(measure)), not find_metric(measure).unit
+    return _plot(summary, draw, "systems", "system", label, standalone=standalone, share=share)
+
+
 def recall_by_turn(summary: EvalSummary, window: int, *, standalone: bool = True) -> str:
     """Plot recall after each turn: of all evidence seen so far (solid), and of the evidence in view (dashed).
 

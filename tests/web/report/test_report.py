@@ -35,6 +35,7 @@ SUMMARY = summarize(
 EVIL = "<script>alert(1)</script>\"'&$\\frac{"
 PLOTS = {
     "budget": plots.budget_curve,
+    "systems": plots.systems_compared,
     "cost": plots.cost_against_recall,
     "turns": lambda summary: plots.recall_by_turn(summary, WINDOWS[0]),
     "tokens": lambda summary: plots.recall_by_tokens(summary, WINDOWS[0]),
@@ -222,6 +223,16 @@ def test_a_plot_shows_the_points_of_the_summary() -> None:
     assert "bm25" not in plots.recall_by_turn(SUMMARY, WINDOWS[0]), "it has no turns"
     assert "agent-unpruned" not in plots.prune_accuracy(SUMMARY, WINDOWS[0]), "it never prunes"
     assert "recall@10" in plots.budget_curve(SUMMARY, "recall@10")
+
+
+def test_a_run_with_one_window_and_one_turn_has_a_plot_of_its_systems() -> None:
+    records = [
+        EvalRecord("b", name, window, 0, "q", scores={"recall": recall})
+        for name, window, recall in (("bm25", 0, 0.5), ("agent", 2048, 1.0))
+    ]
+    (drawing,) = re.findall(r"<svg.*?</svg>", render(summarize(records)), re.DOTALL)
+    assert "bm25" in drawing
+    assert "agent" in drawing
 
 
 def test_the_pareto_front_has_the_cells_that_no_other_beats() -> None:
