@@ -106,4 +106,4 @@ def test_what_cannot_work_is_refused(inside, tmp_path, six, index):
     (tmp_path / "empty.jsonl").write_text("")
     review_run = inside("synth", "review", "empty.jsonl", "--path", index, "--out", "p.html")
     assert review_run.returncode == 1
-    assert "there is nothing to review" in review_run.stderr
+    assert "'Review of empty.jsonl' has no tasks, so there is nothing to review" in review_run.stderr

@@ -74,7 +74,8 @@ def read_xml(reading: Reading) -> Iterator[Document]:
             patents += 1
             yield _patent(root, f"{reading.path}-{number}")
     if not patents:
-        raise DataError(f"the file must have a patent ({' or '.join(f'<{root}>' for root in _ROOTS)}), but has none")
+        roots = " or ".join(f"<{root}>" for root in _ROOTS)
+        raise DataError(f"the file has no patent, which is an element {roots}. Read it without --domain patents.")
 
 
 def _xml_parts(reading: Reading) -> Iterator[bytes]:

@@ -117,7 +117,7 @@ def review_page(tasks: Sequence[TaskOnPage], title: str) -> str:
         DataError: If there are no tasks.
     """
     if not tasks:
-        raise DataError("the file of tasks is empty, so there is nothing to review. Pass a file with tasks.")
+        raise DataError(f"{title!r} has no tasks, so there is nothing to review. Pass a file with tasks.")
     task_data = [asdict(task) for task in tasks]
     key = blake2b(json.dumps(task_data).encode(), digest_size=8).hexdigest()
     resources = files("context_agent.web.review")
