@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from context_agent.harness.episode import Episode, Limits, StopReason
     from context_agent.harness.profile import Profile
     from context_agent.harness.trajectory import Trajectory
-    from context_agent.policies import ScriptedPolicy
     from context_agent.policies.bridge import BridgePolicy
+    from context_agent.policies.scripted import ScriptedPolicy
     from context_agent.pruning.budget import Budget
     from context_agent.pruning.view import View
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
@@ -48,7 +48,7 @@ _HOME = {
     "Progress": "agent",
     "RankedDocument": "types",
     "RankedId": "types",
-    "ScriptedPolicy": "policies",
+    "ScriptedPolicy": "policies.scripted",
     "SearchAgent": "agent",
     "SearchResult": "agent",
     "StopReason": "harness.episode",

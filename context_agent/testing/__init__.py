@@ -20,8 +20,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from context_agent.policies import ScriptedPolicy
     from context_agent.policies.chat.scripted_server import ScriptedAnswer, ScriptedServer, fails, says
+    from context_agent.policies.scripted import ScriptedPolicy
     from context_agent.policies.tokens.engines import FakeEngine
     from context_agent.testing.documents import linked_documents, people
     from context_agent.testing.embedders import HashEmbedder
@@ -31,7 +31,7 @@ _HOME = {
     "FakeEngine": "context_agent.policies.tokens.engines",
     "HashEmbedder": "context_agent.testing.embedders",
     "ScriptedAnswer": "context_agent.policies.chat.scripted_server",
-    "ScriptedPolicy": "context_agent.policies",
+    "ScriptedPolicy": "context_agent.policies.scripted",
     "ScriptedServer": "context_agent.policies.chat.scripted_server",
     "fails": "context_agent.policies.chat.scripted_server",
     "linked_documents": "context_agent.testing.documents",

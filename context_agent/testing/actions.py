@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from context_agent import Action, RankedId, ToolCall, View
-from context_agent.policies import rank_view
+from context_agent.policies.scripted import rank_view
 
 
 def search(*queries: str, limit: int | None = None) -> Action:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory, View
-from context_agent.policies import Step
 from context_agent.policies.controlled import (
     LONGEST_SENTENCE,
     ControlledPolicy,
@@ -23,6 +22,7 @@ from context_agent.policies.controlled import (
     summarize_oldest,
     summarize_prunes,
 )
+from context_agent.policies.scripted import Step
 from context_agent.pruning.view import (
     ActionTaken,
     Block,

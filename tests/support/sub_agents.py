@@ -9,7 +9,7 @@ from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, Sea
 from context_agent.errors import PolicyError
 from context_agent.harness.policy import Actor
 from context_agent.harness.profile import Profile
-from context_agent.policies import Step
+from context_agent.policies.scripted import Step
 from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
 from context_agent.testing.actions import rank_all, search

@@ -15,7 +15,8 @@ from context_agent.cli.app import run as ctx1
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.systems import Answerer, AnswerSettings, find_systems
-from context_agent.policies import ScriptedPolicy, default_profile, default_window, load_policy
+from context_agent.policies import default_profile, default_window, load_policy
+from context_agent.policies.scripted import ScriptedPolicy
 from context_agent.policies.tokens import TokenPolicy, local
 from context_agent.policies.tokens.engines import SampleRequest
 from context_agent.policies.tokens.trained import PolicyDescription
