@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, islice
+from itertools import count
 
 from context_agent.pruning import markup
 from context_agent.pruning.binary import binary_spans, is_binary
@@ -33,7 +33,8 @@ from context_agent.pruning.blocks import (
 from context_agent.pruning.captions import LONGEST_LABEL
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
-from context_agent.pruning.records import Value, Values, value_runs
+from context_agent.pruning.record_names import NAMING_KEYS, Run, distinct_names, only_name, own_name
+from context_agent.pruning.records import Value, value_runs
 from context_agent.pruning.tables import Table, inherited_cells, tables
 from context_agent.pruning.terminal import PlainText, without_escapes
 
@@ -43,13 +44,7 @@ DEEPEST = 6
 """The most levels of nested values that are opened. A string that contains JSON counts as a level."""
 FEWEST_MEMBERS = 4
 """The fewest members of an object whose members may each be a record."""
-_LABELS = ("title", "name", "path", "file", "filename", "url", "key", "id")
-"""Members of a record that name it. They label the passages from its other members."""
 _BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")
-
-
-Run = Values | Outline
-"""Consecutive values of one text."""
 
 
 def cut(text: str, *, as_json: bool = False, budget: int | None = None) -> list[Passage]:
@@ -257,7 +252,7 @@ class _Cutter:
     def _of_elements(self, element: markup.Element, label: str, depth: int = 0) -> list[Passage]:
         """Return the child elements as passages. Large elements are opened."""
         text, sizes = self._text, self._sizes
-        own = markup.name(element, _LABELS, text)
+        own = markup.name(element, NAMING_KEYS, text)
         if own not in label:
             label = f"{label} {own}".strip()[:LONGEST_LABEL]
         group = next(self._groups)
@@ -380,10 +375,11 @@ class _Cutter:
             spans.clear()
 
         small = sizes.tiny if any(map(run.is_container, items[:FEWEST_MEMBERS])) else sizes.small
+        names = distinct_names(run, [item for item in items if item.end - item.start > sizes.largest])
         for item in items:
             size = item.end - item.start
             if size > sizes.largest:
-                opened = self._opened(run, item, label, depth + 1)
+                opened = self._opened(run, item, _with_name(label, names.get(item, "")), depth + 1)
                 covered = _covered(opened)
                 if 2 * covered >= size:
                     collect(small)
@@ -412,7 +408,7 @@ class _Cutter:
         record, and labels the parts of a large record.
         """
         sizes = self._sizes
-        own = self._name(run, members) or self._only_name(run, members)
+        own = own_name(run, members) or only_name(run, members)
         if own not in label:
             label = f"{label} {own}".strip()[:LONGEST_LABEL]
         large = [member for member in members if member.end - member.start > sizes.small]
@@ -440,7 +436,7 @@ class _Cutter:
                     spans.append((member.first, member.end))
                 continue
             collect()
-            own = f"{label} {name}".strip()[:LONGEST_LABEL] if has_siblings else label or name
+            own = _with_name(label, name) if has_siblings else label or name
             opened = self._of_member(run, member, own, depth)
             if not is_mapping:
                 passages += opened
@@ -452,18 +448,6 @@ class _Cutter:
             passages += self._inside(record, opened)
         collect()
         return passages
-
-    @staticmethod
-    def _name(run: Run, members: Sequence[Value]) -> str:
-        """Return the member of an object that names it. If there is none, return an empty string."""
-        named = {run.string(member.key): member for member in members if member.key is not None}
-        return next((said for name in _LABELS if name in named and (said := run.string(named[name]))), "")
-
-    def _only_name(self, run: Run, members: Sequence[Value]) -> str:
-        """Return the name of the only member that is an object with a name, or else an empty string."""
-        names = (self._name(run, run.parts(member)) for member in members if run.is_object(member))
-        first, second = (*islice(filter(None, names), 2), "", "")[:2]
-        return "" if second else first
 
     def _of_member(self, run: Run, member: Value, label: str, depth: int) -> list[Passage]:
         """Return the passages of a member whose key stays."""
