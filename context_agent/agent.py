@@ -41,6 +41,8 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import RankedDocument
 
 T = TypeVar("T")
+MAX_ROLLOUTS = 1_000
+"""The largest number of episodes for one question. They run at the same time."""
 MIN_CONFIDENCE = 1 / 3
 """Confidence from which the evidence suffices.
 
@@ -201,6 +203,8 @@ class SearchAgent:
         effort: str | None = None,
     ) -> None:
         rollouts, workers = whole_number(rollouts, "rollouts", least=1), whole_number(workers, "workers", least=1)
+        if rollouts > MAX_ROLLOUTS:
+            raise ConfigError(f"`rollouts` must be at most {MAX_ROLLOUTS:,}; got {rollouts}")
         require_members(corpus, "corpus", ("search", "blocking"), "a corpus, such as MemoryCorpus(documents)")
         if policy is not None:
             require_members(policy, "policy", ("instructions", "open", "counter"), "a policy, such as BridgePolicy()")

@@ -55,6 +55,22 @@ def folder_path(value: object, name: str) -> Path:
     return Path(text)
 
 
+def require_utf8(path: Path) -> Path:
+    """Return a path that the libraries of an index can open.
+
+    Raises:
+        ConfigError: If the path has bytes that are not UTF-8. Chroma and tantivy take paths as text.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"the path {str(path)!a} has bytes that are not UTF-8, so it cannot be the folder of an index. Rename the "
+            "folder, or pass another one."
+        ) from None
+    return path
+
+
 def require_members(value: object, name: str, members: Iterable[str], expected: str) -> None:
     """Raise `ConfigError` if an object lacks one of the members, or if it is a class instead of an object."""
     lacking = [member for member in members if not _has(value, member)]

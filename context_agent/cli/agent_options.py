@@ -17,6 +17,7 @@ from context_agent.cli.parameters import (
     OUTPUT_FOLDER,
     OWN,
     POSITIVE_SHARE,
+    ROLLOUTS,
     SECONDS,
     options_in,
     section,
@@ -216,7 +217,7 @@ class AgentOptions:
     policy: PolicyOptions = PolicyOptions()
     limits: LimitOptions = LimitOptions()
     window: WindowOption = None
-    rollouts: Annotated[int, COUNT] = 1
+    rollouts: Annotated[int, ROLLOUTS] = 1
     """Episodes per question; their rankings are fused."""
     swarm: Annotated[int | None, Parameter(validator=Number(gte=1, lte=64), metavar="N")] = None
     """Let the policy start up to N sub-agents at a time, each with a context of its own."""

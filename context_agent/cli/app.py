@@ -255,7 +255,7 @@ def _print_usage_error(error: CycloptsError) -> None:
     message = _usage_message(error)
     if isinstance(error, UnknownOptionError) and path.endswith("wrap"):
         message += " Options of the agent go behind --, as in `ctx1 wrap codex -- --model NAME`."
-    output.echo(f"{path}: {message} ({path} --help)", err=True)
+    output.echo(" ".join(f"{path}: {message} ({path} --help)".split()), err=True)
 
 
 def _usage_message(error: CycloptsError) -> str:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from context_agent.eval.scoring import Price
     from context_agent.eval.systems import System
 
+MOST_DIGITS = 18
+"""The most characters of a window or a seed."""
 MODEL_CONCURRENCY = 8
 """Number of questions at a time for a policy on a model server. The embedded policy gets one question per core."""
 
@@ -287,7 +289,7 @@ def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
     """
     names = _names(values)
     for name in names:
-        if not name.removeprefix("-").isdecimal():
+        if not name.removeprefix("-").isdecimal() or len(name) > MOST_DIGITS:
             raise ConfigError(f"{option} must be integers separated by commas, as in 1,2; got {name!r}")
     return tuple(map(int, names))
 

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 LARGEST_COUNT = 10**12
 """The largest number of things. Libraries fail at numbers of more than 64 bits."""
+MOST_ROLLOUTS = 1_000
+"""The largest number of episodes for one question, as `SearchAgent` has it."""
 COUNT = Parameter(validator=validators.Number(gte=1, lte=LARGEST_COUNT), metavar="N")
 COUNT_OR_ZERO = Parameter(validator=validators.Number(gte=0, lte=LARGEST_COUNT), metavar="N")
+ROLLOUTS = Parameter(validator=validators.Number(gte=1, lte=MOST_ROLLOUTS), metavar="N")
 SHARE = Parameter(validator=validators.Number(gte=0, lte=1), metavar="X")
 POSITIVE_SHARE = Parameter(validator=validators.Number(gt=0, lte=1), metavar="X")
 POSITIVE = Parameter(validator=validators.Number(gt=0, lt=math.inf), metavar="X")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from context_agent.cli import output
 from context_agent.cli.agent_options import AgentOptions
@@ -16,8 +17,8 @@ from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.interrupts import run_interruptible
 from context_agent.cli.parameters import (
     COUNT,
-    COUNT_OR_ZERO,
     INPUT_FILE,
+    MOST_ROLLOUTS,
     OUTPUT_FILE,
     POSITIVE_SHARE,
     CommonOptions,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 class AttemptOptions:
     """The number of attempts at each task, and the results for which a task is dropped."""
 
-    passes: Annotated[int, COUNT_OR_ZERO] = 0
+    passes: Annotated[int, Parameter(validator=Number(gte=0, lte=MOST_ROLLOUTS), metavar="N")] = 0
     """Number of attempts at each task; 0 for none."""
     vary: Annotated[
         Literal["seed", "effort", "window"] | None, Parameter(show_default="effort for the bridge policy, else seed")

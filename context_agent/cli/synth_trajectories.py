@@ -19,6 +19,7 @@ from context_agent.cli.parameters import (
     COUNT_OR_ZERO,
     INPUT_FILE,
     OUTPUT_FOLDER,
+    ROLLOUTS,
     SHARE,
     CommonOptions,
     SeedOption,
@@ -62,7 +63,7 @@ class ExpertOptions:
     length: Annotated[int, COUNT_OR_ZERO] = 0
     """Length to which other candidates extend the oracle's ranking, in entries."""
     profile: ProfileOption = None
-    rollouts: Annotated[int, COUNT] = 1
+    rollouts: Annotated[int, ROLLOUTS] = 1
     """Number of episodes of each task."""
     concurrency: Annotated[int, COUNT] = 8
     """Number of episodes at the same time."""

@@ -45,7 +45,7 @@ def ui(
 
     Args:
         folder: Folder with your documents.
-        path: Folder of the index.
+        path: Folder of the index. Its documents from other folders stay.
         save: Write trajectories and judgments to this folder.
         port: Port on 127.0.0.1.
         no_browser: Print the address without opening the browser.
@@ -59,7 +59,8 @@ def ui(
 
     home = _home(folder) if path is None else path
     index = CorpusOptions(path=home)
-    changes = _update(index, folder)
+    # An index that the user names may have documents of other folders, too.
+    changes = _update(index, folder, remove_missing=path is None)
     corpus = index.open()
     start_logs("error")
 
@@ -80,7 +81,7 @@ def ui(
     return 0
 
 
-def _update(index: CorpusOptions, folder: Path) -> str:
+def _update(index: CorpusOptions, folder: Path, *, remove_missing: bool) -> str:
     """Bring the index up to date with the folder, and return what changed.
 
     Raises:
@@ -88,13 +89,15 @@ def _update(index: CorpusOptions, folder: Path) -> str:
     """
     from context_agent.retrieval.loaders import LoadOptions, load
 
-    run = IndexRun([str(folder)], load, LoadOptions(), ChunkOptions(), index, remove_missing=True)
+    run = IndexRun([str(folder)], load, LoadOptions(), ChunkOptions(), index, remove_missing=remove_missing)
     try:
         indexed = run.update()
+        if not indexed.chunks:
+            raise CorpusEmptyError
+    except CorpusEmptyError:
+        raise CorpusEmptyError(f"there is nothing to index in {folder}. Choose a folder with text.") from None
     finally:
         note_load_report(run.read, verbose=False)
-    if not indexed.chunks:
-        raise CorpusEmptyError(f"there is nothing to index in {folder}. Choose a folder with text.")
     if indexed.warning:
         output.note(indexed.warning)
     return summary(run.read, indexed, index)

@@ -19,7 +19,7 @@ import numpy as np
 
 from context_agent._support.shipped_models import shipped_reader
 from context_agent._support.suggest import suggestion
-from context_agent.agent import SearchAgent, SearchResult
+from context_agent.agent import MAX_ROLLOUTS, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
 from context_agent.eval.records import cell_folder
@@ -278,7 +278,7 @@ def _find_system(name: str) -> System:
     if system is None:
         raise ConfigError(f"unknown system {name!r}. {suggestion(stem, [candidate.name for candidate in SYSTEMS])}")
     if plus:
-        if system.name != "agent" or not breadth.isdecimal() or not 1 <= int(breadth) <= MAX_BREADTH:
+        if system.name != "agent" or not _within(breadth, MAX_BREADTH):
             raise ConfigError(
                 f"unknown system {name!r}. A swarm of the agent has 1 to {MAX_BREADTH} searchers, as in agent+swarm4."
             )
@@ -286,10 +286,15 @@ def _find_system(name: str) -> System:
         system = replace(system, name=base, about=about, swarm=int(breadth))
     if not at:
         return system
-    if not system.keeps_context or not rollouts.isdecimal() or int(rollouts) < 1:
-        raise ConfigError(f"unknown system {name!r}. Only agents take rollouts, at least 1, as in agent@4.")
+    if not system.keeps_context or not _within(rollouts, MAX_ROLLOUTS):
+        raise ConfigError(f"unknown system {name!r}. Only agents take rollouts, 1 to {MAX_ROLLOUTS:,}, as in agent@4.")
     about = f"{system.about}, {rollouts} rollouts fused"
     return replace(system, name=name, about=about, rollouts=int(rollouts))
+
+
+def _within(digits: str, most: int) -> bool:
+    """Return True if the text is a whole number from 1 to `most`. Python reads no number of thousands of digits."""
+    return digits.isdecimal() and len(digits) <= len(str(most)) and 1 <= int(digits) <= most
 
 
 def _single_retriever(corpus: RetrieverCorpus, name: str, question: str, depth: int) -> list[str]:

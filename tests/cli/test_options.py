@@ -13,6 +13,8 @@ from typing import get_args
 import pytest
 from cyclopts import Parameter
 
+from context_agent import Document, MemoryCorpus, SearchAgent
+from context_agent.agent import MAX_ROLLOUTS
 from context_agent.cli import config_file
 from context_agent.cli.agent_options import LimitOptions, PolicyOptions, unused_options
 from context_agent.cli.app import cli, run_guarded
@@ -115,6 +117,40 @@ def test_a_count_of_more_than_64_bits_is_wrong_usage(inside, index, option):
     assert process.returncode == 2
     assert f"for {option}" in process.stderr
     assert "Must be <= 1000000000000" in process.stderr
+
+
+@pytest.mark.parametrize("line", ["serve --rollouts", "search q --rollouts", "synth filter f --out o --passes"])
+def test_a_question_has_a_bounded_number_of_episodes(inside, tmp_path, line):
+    (tmp_path / "f").touch()
+    process = inside(*line.split(), 10**8)
+    assert process.returncode == 2
+    assert f"Must be <= {MAX_ROLLOUTS}" in process.stderr
+    with pytest.raises(ConfigError, match="at most 1,000"):
+        SearchAgent(MemoryCorpus([Document("a", "A lamp.")]), rollouts=10**8)
+
+
+@pytest.mark.parametrize("option", ["--systems=agent@", "--systems=agent+swarm", "--seeds=", "--windows="])
+def test_a_number_of_thousands_of_digits_is_wrong_usage(inside, tmp_path, option):
+    (tmp_path / "q.jsonl").write_text('{"id": "q", "question": "Who?", "answer": "Ada"}\n')
+    process = inside("eval", "--questions", "q.jsonl", "--path", ".", "--out", "run", option + "9" * 5_000)
+    assert process.returncode == 2
+    assert "unexpected" not in process.stderr
+
+
+def test_a_wrong_value_of_several_lines_is_told_in_one(inside):
+    process = inside("prune", "a\n\x1b[2Jb")
+    assert process.returncode == 2
+    assert len(process.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", ["index notes --path a\udcff", "search q --path a\udcff", "serve --cache a\udcff"])
+def test_a_folder_of_an_index_whose_name_is_not_utf_8_is_refused_before_it_is_made(inside, tmp_path, index, line):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("A note.")
+    process = inside(*line.split(), *(("--path", index) if "--cache" in line else ()))
+    assert process.returncode == 2
+    assert "not UTF-8" in process.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
 def _reads_the_run(name):

@@ -62,6 +62,17 @@ def test_a_folder_without_text_is_an_error(inside, tmp_path):
     assert "nothing to index in empty" in process.stderr
 
 
+def test_an_index_that_the_user_names_keeps_documents_of_other_folders(inside, tmp_path, monkeypatch):
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.md").write_text(f"A note about {name} lamps.")
+    inside("index", "mine", "--path", "index")
+    monkeypatch.setattr("context_agent.integrations.server.process.serve", lambda *_: False)
+    assert inside("ui", "other", "--path", "index", "--no-browser").returncode == 0
+    found = inside("search", "lamps", "--path", "index", "--quiet").stdout.split()
+    assert sorted(found) == ["mine.md", "other.md"]
+
+
 def test_a_port_that_is_taken_is_an_error_only_if_it_was_chosen(inside, tmp_path, monkeypatch):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "ada.md").write_text("Ada wrote the first program.")

@@ -163,14 +163,19 @@ def load_own(
         entry: The named set that the data belong to, if any.
 
     Raises:
-        DataError: If a file cannot be read, or if no question can be scored.
+        DataError: If a file cannot be read, if no question can be scored, or if the training file has no questions.
     """
     problems: list[str] = []
     report = LoadReport()
     documents = tuple(load(corpus, report=report)) if corpus else ()
     problems += [str(notice) for notice in report.notices]
     test = tuple(load_questions(questions, problems=problems))
-    train_questions = tuple(load_questions(train, problems=[])) if train is not None else ()
+    train_questions = tuple(load_questions(train, problems=problems)) if train is not None else ()
+    if train is not None and not train_questions:
+        raise DataError(
+            f"{train} has no question that can be read, so no leak would be found. Pass a file of questions, or leave "
+            "out the training questions."
+        )
     benchmark = Benchmark(name, split, documents, test, train=train_questions, problems=tuple(problems))
     if entry is not None:
         benchmark = replace(benchmark, about=entry.about, license=entry.license, source=entry.source)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_agent._support.arguments import folder_path, require_type
+from context_agent._support.arguments import folder_path, require_type, require_utf8
 from context_agent._support.cache_folder import cache_folder
 from context_agent._support.small_files import require_files
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError
@@ -55,7 +55,7 @@ class Location:
             options: The fields `headers`, `tenant` and `database`.
 
         Raises:
-            ConfigError: If not exactly one of `path`, `url` and `live` is given.
+            ConfigError: If not exactly one of `path`, `url` and `live` is given, or if the path is not UTF-8.
             CorpusCorruptError: If a file of the index is a pipe, a socket or a device, or a mostly empty sparse file.
         """
         if sum(option is not None for option in (path, url, live)) != 1:
@@ -65,7 +65,7 @@ class Location:
         if live is not None:
             settings = _settings(live)
             path = settings.persist_directory if settings.is_persistent else None
-        folder = None if path is None else folder_path(path, "path").expanduser().absolute()
+        folder = None if path is None else require_utf8(folder_path(path, "path").expanduser().absolute())
         if url is not None:
             require_type(url, "url", str, "the address of a Chroma server")
         require_type(options.get("headers"), "headers", (Mapping, type(None)), "a dictionary")
@@ -119,7 +119,7 @@ def own_folder(location: Location, collection_id: str, cache: str | Path | None 
     """
     if cache is None and location.path is not None and os.access(location.path, os.W_OK):
         return without_links(location.path, OWN_FOLDER, collection_id)
-    return cache_folder(cache) / collection_id
+    return require_utf8(cache_folder(cache).absolute()) / collection_id
 
 
 def without_links(folder: Path, *names: str) -> Path:

@@ -374,3 +374,16 @@ def test_the_real_sets_are_as_described(data: Path) -> None:
         benchmark = load_benchmark(name, data=data)
         assert (len(benchmark.documents), len(benchmark.questions), benchmark.problems) == (documents, questions, ())
         assert json.dumps(benchmark.questions[0].gold)
+
+
+def test_training_questions_that_cannot_be_read_find_no_leak_and_are_an_error(tmp_path):
+    questions, train = tmp_path / "mine.jsonl", tmp_path / "train.jsonl"
+    questions.write_text('{"id": "q", "question": "Who wrote it?", "answer": "Ada"}\n')
+    train.write_bytes(b"\xff\x00 binary")
+    with pytest.raises(DataError, match="no question that can be read"):
+        loading.load_own([], questions, train=train)
+    train.write_text('{"id": "a", "question": "Who wrote it?", "answer": "Ada"}\n{"id": 3\n')
+    benchmark = loading.load_own([], questions, train=train)
+    assert [question.id for question in benchmark.train] == ["a"]
+    (problem,) = benchmark.problems
+    assert problem.startswith(f"{train}:2")
