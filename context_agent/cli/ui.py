@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import webbrowser
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated
@@ -90,14 +91,14 @@ def _update(index: CorpusOptions, folder: Path, *, remove_missing: bool) -> str:
     from context_agent.retrieval.loaders import LoadOptions, load
 
     run = IndexRun([str(folder)], load, LoadOptions(), ChunkOptions(), index, remove_missing=remove_missing)
+    indexed = None
     try:
-        indexed = run.update()
-        if not indexed.chunks:
-            raise CorpusEmptyError
-    except CorpusEmptyError:
-        raise CorpusEmptyError(f"there is nothing to index in {folder}. Choose a folder with text.") from None
+        with suppress(CorpusEmptyError):
+            indexed = run.update()
     finally:
         note_load_report(run.read, verbose=False)
+    if indexed is None or not indexed.chunks:
+        raise CorpusEmptyError(f"there is nothing to index in {folder}. Choose a folder with text.")
     if indexed.warning:
         output.note(indexed.warning)
     return summary(run.read, indexed, index)
