@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.chunker import chunk_document
+from context_agent.retrieval.chunker import Span, chunk_at, chunk_document
 from context_agent.tokens import CharCounter, HarmonyCounter, TokenCounter
 from context_agent.types import Caption, Chunk, Document, Section
 from tests.support.growth import MOST_GROWTH, growth
@@ -173,6 +173,56 @@ def test_overlap_repeats_whole_sentences() -> None:
         assert following.start < chunk.end
         assert following.text.startswith("Sentence number")
         assert chunk.text.endswith(text[following.start : chunk.end])
+
+
+def sentences(*words: int, start: int = 0) -> str:
+    """Return sentences with so many words. Those of the first one begin with a, and so on."""
+    return " ".join(
+        f"{chr(97 + at)} ".upper() + f"{chr(97 + at)} " * (count - 2) + "end." for at, count in enumerate(words, start)
+    )
+
+
+def in_words(text: str, *, overlap: int = 0) -> list[str]:
+    """Return the chunks of 64 words."""
+    return [chunk.text for chunk in cut(text, size=64, counter=WordCounter(), overlap=overlap)]
+
+
+def test_a_chunk_may_be_full_to_the_last_token() -> None:
+    assert in_words(sentences(16, 16, 16, 16, 16)) == [sentences(16, 16, 16, 16), sentences(16, start=4)]
+    assert in_words(sentences(16, 16, 16, 17)) == [sentences(16, 16, 16), sentences(17, start=3)]
+
+
+def test_a_blank_line_inside_a_chunk_counts_as_a_token() -> None:
+    first, rest = sentences(52), sentences(12, 20, start=1)
+    assert in_words(f"{first}\n\n{rest}") == [first, rest]
+
+
+def test_a_chunk_ends_at_a_blank_line_that_leaves_it_more_than_half_full() -> None:
+    first, rest = sentences(12, 12, 12), sentences(12, 12, 12, start=3)
+    assert in_words(f"{first}\n\n{rest}") == [first, rest]
+    first, rest = sentences(12, 12), sentences(12, 12, 12, 12, start=2)
+    assert in_words(f"{first}\n\n{rest}") == [f"{first}\n\n{sentences(12, 12, 12, start=2)}", sentences(12, start=5)]
+
+
+def test_no_chunk_only_repeats_the_end_of_the_one_before_it() -> None:
+    text = sentences(40, 20, 50, 8)
+    assert in_words(text, overlap=20) == [sentences(40, 20), sentences(50, 8, start=2)]
+
+
+def test_the_overlap_has_the_last_sentences_that_fit_in_it() -> None:
+    text = sentences(24, 20, 12, 8, 24)
+    repeated = {overlap: in_words(text, overlap=overlap)[1] for overlap in (7, 8, 19, 20, 40)}
+    assert repeated[7] == sentences(24, start=4)
+    assert repeated[8] == repeated[19] == sentences(8, 24, start=3)
+    assert repeated[20] == sentences(12, 8, 24, start=2)
+    assert repeated[40] == sentences(20, 12, 8, 24, start=1)
+    assert in_words(sentences(16, 16, 16, 16, 16), overlap=63)[1] == sentences(16, 16, 16, 16, start=1)
+
+
+def test_the_chunk_at_a_span_has_the_title_of_its_document() -> None:
+    document = Document("d", "One. Two.", title="T", metadata={"k": 1})
+    chunk = chunk_at(document, 3, Span(5, 9, 1))
+    assert (chunk.id, chunk.text, chunk.title, chunk.metadata) == ("d_3", "Two.", "T", {"k": 1})
 
 
 PARAGRAPHS = "\n\n".join([f"{name} {'word ' * 9}end" for name in ("north", "south", "outer")])

@@ -72,6 +72,7 @@ def test_the_headings_of_markdown_have_marks_tags_or_a_rule_below() -> None:
 
 def test_a_rule_below_several_lines_is_none_of_a_title() -> None:
     assert marked("First\n=====\n") == [(1, "First")]
+    assert marked("\n\nFirst\n=====\n") == [(1, "First")]
     assert marked("words\nand words\n---\n") == []
     assert marked("\nwords\n---\n") == []
     assert marked("- item\n---\n") == []
