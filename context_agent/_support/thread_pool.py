@@ -28,7 +28,7 @@ class ThreadPool(Executor):
     def submit(
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
-        """Run a call in a thread, and return its future result."""
+        """Run a call in a thread, and return the future of its result."""
         process, pool = self._started
         if process != os.getpid():
             # One assignment of both, so that no other thread submits to the pool without threads.

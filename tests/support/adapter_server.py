@@ -159,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(folder: Path) -> Iterator[AdapterServer]:
-    """A server of the model in the folder."""
+    """Yield a server of the model in the folder."""
     import torch
     import transformers
 

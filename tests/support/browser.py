@@ -56,7 +56,7 @@ class Browser:
         self.wait(ready)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """The value that the script returns; waits for a promise."""
+        """Return the value that the script returns. If it is a promise, wait for it."""
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition: str) -> None:
@@ -68,7 +68,7 @@ class Browser:
             time.sleep(0.02)
 
     def texts(self, selector: str) -> list[str]:
-        """The visible text of all elements of a selector."""
+        """Return the visible text of all elements of a selector."""
         texts: list[str] = self.run(
             "return [...document.querySelectorAll(arguments[0])].map(e => e.innerText)", selector
         )
@@ -109,7 +109,7 @@ class Browser:
         return [f"{rule['id']}: {node['html'][:200]}" for rule in results for node in rule["nodes"]]
 
     def layout_shift(self) -> float:
-        """The sum of all layout shifts since the page was opened that no input of the user caused."""
+        """Return the sum of all layout shifts since the page was opened that no input of the user caused."""
         shift: float = self.run(
             """return new Promise(resolve => {
                 new PerformanceObserver(list => resolve(list.getEntries()
@@ -124,7 +124,7 @@ class Browser:
     def looking(
         self, *, width: int = 1400, height: int = 1000, dark: bool = False, still: bool = False
     ) -> Iterator[None]:
-        """A window of that size, with these preferences of the reader."""
+        """Show a window of this size, with these preferences of the reader, within the block."""
         features = [
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"},
@@ -141,7 +141,7 @@ class Browser:
 
 @contextmanager
 def started(profile: Path) -> Iterator[Browser]:
-    """A browser with an empty profile in that folder; fails the test where there is none."""
+    """Yield a browser with an empty profile in that folder. If there is no browser, fail the test."""
     options = ChromeOptions()
     options.binary_location = _executable("CTX1_BROWSER", "chromium", "chromium-browser", "google-chrome")
     for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1400,1000"):

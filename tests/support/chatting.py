@@ -26,13 +26,13 @@ def corpus() -> MemoryCorpus:
 
 @contextmanager
 def serving(*steps: Step, **options: Any) -> Iterator[ScriptedServer]:
-    """A server that plays the steps, then ranks what it saw."""
+    """Yield a server that plays the steps, then ranks what it saw."""
     with ScriptedServer(steps, **options) as server:
         yield server
 
 
 def policy(server: ScriptedServer, **options: Any) -> ChatPolicy:
-    """A policy that waits little."""
+    """Return a policy that waits little."""
     return ChatPolicy(**{"model": "scripted", "base_url": server.url, "backoff": 0.01, "timeout": 5.0, **options})
 
 
@@ -45,12 +45,12 @@ def ask(
     rollouts: int = 1,
     **options: Any,
 ) -> SearchResult:
-    """One question, asked of the server's model."""
+    """Ask the server's model one question."""
     chat_policy = policy(server, **options)
     with SearchAgent(corpus(), chat_policy, limits=limits, profile=profile, budget=window, rollouts=rollouts) as agent:
         return agent.search(QUESTION)
 
 
 def search(*queries: str, limit: int = 2, **options: Any) -> ScriptedAnswer:
-    """A reply that searches."""
+    """Return a reply that searches."""
     return says(calls=[("search_corpus", {"query": query, "limit": limit}) for query in queries], **options)

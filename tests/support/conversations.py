@@ -35,7 +35,7 @@ class Turn:
 
 
 def rendered(kind: str, turns: Sequence[Turn]) -> list[Any]:
-    """The turns as messages of that kind."""
+    """Return the turns as messages of that kind."""
     return {"openai": _openai, "responses": _responses, "anthropic": _anthropic, "langchain": _langchain}[kind](turns)
 
 

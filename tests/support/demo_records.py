@@ -34,7 +34,7 @@ SCORE = DemoScore(
 
 
 def scores(*recalls: float, **changes: Any) -> list[DemoScore]:
-    """A score for each recall, of questions q0, q1, ..."""
+    """Return a score for each recall, of questions q0, q1, ..."""
     return [replace(SCORE, question=f"q{n}", recall=recall, **changes) for n, recall in enumerate(recalls)]
 
 
@@ -50,7 +50,7 @@ def episode(
 
 
 def pruned(corpus: MemoryCorpus) -> Trajectory:
-    """An episode of two searches with a prune between them, and a ranking of all that is left."""
+    """Return an episode of two searches with a prune between them, and a ranking of all that is left."""
     trajectory = episode(corpus, search("comets", limit=4))
     distractors = [doc_id for doc_id in trajectory.encountered if doc_id not in QUESTION.gold][:2]
     return episode(

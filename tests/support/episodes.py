@@ -70,7 +70,7 @@ def summarized(corpus: MemoryCorpus, folder: Path, **options: object) -> Path:
 
 
 def swarm(corpus: MemoryCorpus, folder: Path) -> list[Path]:
-    """Two turns. The first starts three sub-agents, and the last of them cannot begin. The main file comes first."""
+    """Record two turns, and return the main file first. The first starts three sub-agents; the last cannot begin."""
     tasks = ["comets and operas", "rivers", "the task that is too long " * 60]
     searcher_policy = ScriptedPolicy([search("comets and operas", limit=2), rank_all])
     steps = [call("spawn_searchers", tasks=tasks), Action(text="done")]
@@ -85,7 +85,7 @@ def swarm(corpus: MemoryCorpus, folder: Path) -> list[Path]:
 
 
 def long(folder: Path, turns: int = 128) -> Path:
-    """An episode of that many turns that searches, greps, reads, makes mistakes, prunes most chunks, and restores."""
+    """Record an episode of that many turns: searches, greps, reads, mistakes, prunes of most chunks, and restores."""
     corpus = MemoryCorpus(linked_documents(400))
     return record(
         corpus, [*(_step(number) for number in range(turns - 1)), rank("d1_0", "d8_0")], folder, window=16_384
@@ -109,7 +109,7 @@ def _step(number: int) -> Action:
 
 
 def hostile(folder: Path) -> Path:
-    """An episode in which every external text tries to inject code."""
+    """Record an episode in which every external text tries to inject code."""
     corpus = MemoryCorpus(
         [Document(f"d{n}{HOSTILE if n == 2 else ''}", f"{HOSTILE} river {n}", f"{HOSTILE} {n}") for n in range(4)]
     )

@@ -20,7 +20,7 @@ SYSTEMS = find_systems(["hybrid", "agent", "agent-random"])
 
 
 def with_questions(benchmarks: Benchmarks, *texts: str) -> Benchmarks:
-    """The first benchmark with other questions."""
+    """Return the first benchmark with other questions."""
     benchmark = benchmarks[0].benchmark
     questions = tuple(replace(benchmark.questions[0], id=text, question=f"Vellmar {text}?") for text in texts)
     return [replace(benchmarks[0], benchmark=replace(benchmark, questions=questions))]
@@ -31,7 +31,7 @@ def timeless(records: list[EvalRecord]) -> list[EvalRecord]:
 
 
 def summary_text(folder: Path) -> str:
-    """The summary as JSON, without wall time."""
+    """Return the summary as JSON, without wall time."""
     data = summarize_run(folder).to_json()
     assert data["cells"]
     for cell in (*data["cells"], *data["pools"]):

@@ -20,7 +20,7 @@ def scripted() -> Policy:
 
 
 def slow() -> Policy:
-    """The same, but slow enough to be interrupted between two questions."""
+    """Return the same systems, slow enough to be interrupted between two questions."""
     return ScriptedPolicy([_search_late, rank_all], instructed=False)
 
 

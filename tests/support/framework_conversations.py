@@ -16,7 +16,7 @@ def _turns(
     agent: Callable[[str, Sequence[Call]], list[Any]],
     results: Callable[[Sequence[Call]], list[Any]],
 ) -> Renderer:
-    """A renderer from the messages of the user, of the agent and of the tools."""
+    """Return a renderer from the messages of the user, of the agent and of the tools."""
 
     def render(turns: Sequence[Turn]) -> list[Any]:
         messages: list[Any] = []
@@ -30,7 +30,7 @@ def _turns(
 
 
 def _value(call: Call) -> Any:
-    """The output of a tool: a text, or a JSON object if the call has several texts."""
+    """Return the output of a tool: a text, or a JSON object if the call has several texts."""
     return call.texts[0] if len(call.texts) == 1 else {"texts": [*call.texts], "total": 2.5}
 
 
@@ -447,7 +447,7 @@ _mistral = _turns(
 
 
 def _codex(turns: Sequence[Turn]) -> list[Any]:
-    """The lines of a session: the items of the Responses API, and records that the model does not get."""
+    """Return the lines of a session: the items of the Responses API, and records that the model does not get."""
     lines: list[Any] = [{"type": "session_meta", "payload": {"id": "s", "cwd": "/home"}}]
     for item in rendered("responses", turns):
         is_user = item.get("role") == "user"
@@ -489,7 +489,7 @@ _opencode = _turns(
 
 
 def _gemini_cli(turns: Sequence[Turn]) -> list[Any]:
-    """The lines of a session: messages, and changes of what describes the session."""
+    """Return the lines of a session: messages, and changes of what describes the session."""
     messages = _gemini_cli_messages(turns)
     start = {"sessionId": "s", "projectHash": "p", "startTime": "2026-01-01T00:00:00Z", "kind": "main"}
     note = {"id": "i", "timestamp": "2026-01-01T00:00:00Z", "type": "info", "content": "Request cancelled."}

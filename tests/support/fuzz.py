@@ -172,7 +172,7 @@ JSON = st.recursive(
 
 @st.composite
 def exchange(draw: st.DrawFn) -> list[Any]:
-    """A call of a tool and its result, in one of the formats; or anything else."""
+    """Return a call of a tool and its result, in one of the formats; or anything else."""
     call, text = draw(st.sampled_from(("c1", "c2", "c3", ""))), draw(TEXT)
     parts = draw(st.sampled_from((text, [{"type": "text", "text": text}], [{"type": "text", "text": text}] * 3)))
     kind = draw(st.sampled_from(("chat", "chat", "chat", "responses", "anthropic", "anthropic", "user", "any")))
@@ -197,7 +197,7 @@ def exchange(draw: st.DrawFn) -> list[Any]:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> Input:
-    """A body of a request to `/v1/prune`, which is also one for a model."""
+    """Return a body of a request to `/v1/prune`, which is also one for a model."""
     messages = [item for part in draw(st.lists(exchange(), max_size=8)) for item in part]
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "What is known about tides?"}, *messages]}
     body["budget"] = draw(st.sampled_from((1, 50, 500)))
@@ -240,7 +240,7 @@ STARTS = [
 
 @st.composite
 def exchanges(draw: st.DrawFn) -> Input:
-    """A request to the proxy and the upstream's response, as bytes."""
+    """Return a request to the proxy and the upstream's response, as bytes."""
     target = b"/" * draw(st.integers(0, 2)) + b"/".join(draw(st.lists(st.sampled_from(SEGMENTS), max_size=5)))
     target = draw(st.sampled_from((b"/v1/chat/completions", b"/v1/messages", b"/v1/models", target)))
     method = draw(st.sampled_from((b"GET", b"POST", b"POST", b"POST", b"HEAD", b"OPTIONS", b"CONNECT")))
@@ -504,7 +504,7 @@ def _status(name: str) -> int:
 
 @dataclass
 class Tally:
-    """What a surface's inputs came to so far."""
+    """The outcomes of the inputs of one surface so far."""
 
     inputs: int = 0
     kinds: set[str] = field(default_factory=set)
@@ -523,7 +523,7 @@ class Tally:
         self.slowest, self.largest = max(self.slowest, verdict.seconds), max(self.largest, verdict.megabytes)
 
     def line(self, surface: str) -> str:
-        """The counts as a row of a table."""
+        """Return the counts as a row of a table."""
         outcomes = ", ".join(f"{name or 'fault'} {count:,}" for name, count in sorted(self.outcomes.items()))
         cost = f"{self.slowest:.2f} s | {self.largest:.0f} MB"
         return f"| {surface} | {self.inputs:,} | {cost} | {len(self.faults)} | {outcomes} |"

@@ -30,7 +30,7 @@ class Server:
     requests: list[dict[str, Any]] = field(default_factory=list)
 
     def url(self, host: str = "127.0.0.1") -> str:
-        """The address; `localhost` is another host than `127.0.0.1`, and the same server."""
+        """Return the address. `localhost` is another host than `127.0.0.1`, and the same server."""
         return f"http://{host}:{self.port}"
 
     def respond(self, body: Mapping[str, Any]) -> Response:
@@ -40,7 +40,7 @@ class Server:
 
 @contextmanager
 def http_server(*responses: Response | Callable[[Mapping[str, Any]], Response]) -> Iterator[Server]:
-    """A server on a free port of this machine."""
+    """Yield a server on a free port of this machine."""
     server = Server(list(responses))
     with serving(_handler(server)) as server.port:
         yield server

@@ -21,7 +21,7 @@ MARK = re.compile(r"SENTINEL-\d{4}")
 
 
 def read(body: Mapping[str, Any]) -> tuple[str, str]:
-    """The question and the passages of a request."""
+    """Return the question and the passages of a request."""
     data = str(body["messages"][1]["content"])
     parts = re.findall(r"^<<< \w+ ([^\n]+)\n(.*?)\n\w+ >>>$", data, re.S | re.M)
     question = next(text for name, text in parts if name == "question")
@@ -36,7 +36,7 @@ def honest(body: Mapping[str, Any]) -> ScriptedAnswer:
 
 
 def scored(value: float, **options: Any) -> ScriptedAnswer:
-    """Every criterion gets this number."""
+    """Return a reply that gives every criterion this number."""
     return says(json.dumps({"scores": {"coverage": value, "focus": value}, "why": "so"}), usage=USAGE, **options)
 
 
@@ -72,6 +72,6 @@ def _serve(character: str, pipe: Connection) -> None:
 
 
 def judge(url: str, folder: Any, **settings: Any) -> RankingJudge:
-    """A judge client for that address, without retries."""
+    """Return a judge client for that address, without retries."""
     options = {"model": "scripted", "max_calls": 10_000, "timeout": 60.0, "retries": 0, **settings}
     return RankingJudge(JudgeConfig(base_url=url, **options), folder / "replies.jsonl", backoff=0.001)

@@ -14,7 +14,7 @@ ALWAYS = Prices(cached=1.0)
 
 
 def noise(number: int) -> str:
-    """A passage about something else."""
+    """Return a passage about something else."""
     body = f"The weather of region {number} brings rain and wind in most weeks, and ships stay in port."
     return f"Item {number}\n\n{body} Item {number} ends with a calm week in region {number}."
 
@@ -28,7 +28,7 @@ def search(number: int, text: str, **options: Any) -> Turn:
 
 
 def conversation(*texts: str, user: str = TASK) -> list[Turn]:
-    """A question, and a search for each text."""
+    """Return a question, and a search for each text."""
     return [Turn(user, "I will search."), *(search(number, text) for number, text in enumerate(texts))]
 
 

@@ -22,7 +22,7 @@ TOPICS = ("tides", "violins", "glaciers", "printing", "orchards", "lighthouses",
 
 @contextmanager
 def proxy_client(url: str, *, budget: int = 300, pause: float = 30.0, **settings: Any) -> Iterator[httpx.Client]:
-    """A client of a proxy in front of the upstream. The proxy prunes by words."""
+    """Yield a client of a proxy in front of the upstream. The proxy prunes by words."""
     pruners = ConversationPruners(lambda: ContextPruner(budget, strategy="bm25"))
     proxy = Proxy(url, pruners, Settings(**{"max_body": 1_000_000, "grace": 1.0, **settings}), pause=pause)
     with (
@@ -33,13 +33,13 @@ def proxy_client(url: str, *, budget: int = 300, pause: float = 30.0, **settings
 
 
 def tool_result(topic: str) -> str:
-    """A tool result about one topic in four paragraphs."""
+    """Return a tool result about one topic in four paragraphs."""
     sentence = f"An entry about {topic} says what everyone knows about {topic} and nothing else. "
     return "\n\n".join(f"{topic.title()} {number}. {sentence * 3}" for number in range(4))
 
 
 def conversation(steps: int) -> list[dict[str, Any]]:
-    """A question about the first topic, then a call and a result about each of that many topics."""
+    """Return a question about the first topic, then a call and a result about each of that many topics."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Answer briefly."},
         {"role": "user", "content": "What is known about tides?"},
@@ -53,7 +53,7 @@ def conversation(steps: int) -> list[dict[str, Any]]:
 
 
 def proxy_conversation():
-    """Two searches with long results; only one is about the question."""
+    """Return two searches with long results, of which one is about the question."""
     messages = [{"role": "user", "content": "When is high tide in Orm?"}]
     for number, topic in enumerate(("tide in Orm", "violins", "weather")):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "search", "arguments": topic}}

@@ -13,7 +13,7 @@ QUERIES = [f"{topic} and {other}" for topic in TOPICS for other in TOPICS if top
 
 
 def random_action(view: View, draw: random.Random) -> Action:
-    """A turn of one to five calls, good and bad, edits among them."""
+    """Return a turn of one to five calls, good and bad, edits among them."""
     known_ids = [block.id for block in (*view.blocks, *view.pruned)] or ["none"]
     chunk_ids = draw.sample(known_ids, min(len(known_ids), draw.randint(1, 6)))
     choices = [
@@ -60,7 +60,7 @@ def random_summaries(view: View, draw: random.Random) -> list[ToolCall]:
 async def random_episode(
     corpus: MemoryCorpus, seed: int, *, window: int = 4096, profile: Profile | None = None, turns: int = 12
 ) -> tuple[Episode, list[View]]:
-    """An episode of random actions, and the views in it."""
+    """Return an episode of random actions, and the views in it."""
     draw = random.Random(seed)
     episode = Episode("comets and bridges?", corpus, budget=Budget(window), profile=profile, instructions="Be brief.\n")
     views = [episode.open()]

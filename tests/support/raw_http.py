@@ -32,7 +32,7 @@ class RawUpstream:
     requests: list[bytes] = field(default_factory=list)
 
     def targets(self) -> list[bytes]:
-        """The targets of the requests."""
+        """Return the targets of the requests."""
         return [request.split(b" ", 2)[1] for request in self.requests]
 
 
@@ -40,7 +40,7 @@ class RawUpstream:
 def raw_upstream(
     reply: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", *, keeps_open: bool = False
 ) -> Iterator[RawUpstream]:
-    """A server of raw bytes on a free port, until the block ends.
+    """Yield a server of raw bytes on a free port, until the block ends.
 
     It answers one request of a connection. Unless it `keeps_open`, it then closes the connection. A reply should then
     say so: otherwise a client may send its next request on a connection that is closing.
@@ -86,7 +86,7 @@ def _read_request(connection: socket.socket) -> bytes:
 def proxy_before(
     upstream: str, hosts: Sequence[str] = ("127.0.0.1", "localhost", "[::1]"), origins: Sequence[str] = ()
 ) -> Iterator[str]:
-    """A proxy in a thread before this upstream, with the names that `ctx1 proxy` allows on loopback: its address."""
+    """Run a proxy before this upstream, with the names that `ctx1 proxy` allows on loopback, and yield its address."""
     settings = Settings(max_body=1_000_000, grace=1.0, hosts=tuple(hosts), origins=tuple(origins))
     pruners = ConversationPruners(lambda: ContextPruner(300, strategy="bm25"))
     with listening(Proxy(upstream, pruners, settings, pause=PATIENCE), proxy_application, dated=False) as url:
@@ -112,11 +112,11 @@ def exchange(url: str, request: bytes) -> tuple[bytes, bool]:
 
 
 def status(content: bytes) -> int:
-    """The status of an answer in bytes; 0 if it is none."""
+    """Return the status of an answer in bytes. Without one, return 0."""
     match = re.match(rb"HTTP/1\.[01] (\d{3}) ", content)
     return int(match[1]) if match else 0
 
 
 def get(target: bytes, *fields: bytes, method: bytes = b"GET", host: bytes = b"127.0.0.1") -> bytes:
-    """A request without a body, as bytes."""
+    """Return a request without a body, as bytes."""
     return b"\r\n".join([method + b" " + target + b" HTTP/1.1", b"Host: " + host, *fields, b"", b""])

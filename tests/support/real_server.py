@@ -24,7 +24,7 @@ START_SECONDS = 180
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -33,7 +33,7 @@ def free_port() -> int:
 def serving_model(
     model: Path, folder: Path, port: int | None = None, kind: str = "transformers"
 ) -> AbstractContextManager[str]:
-    """A server process on a model; gives its address. The process of `transformers serve` is a fork."""
+    """Start a server on a model, and yield its address. The process of `transformers serve` is a fork."""
     port = port or free_port()
     if kind == "transformers":
         return _forked(model, folder, port)
@@ -62,7 +62,7 @@ def _forked(model: Path, folder: Path, port: int) -> Iterator[str]:
 
 @contextmanager
 def serving(command: Sequence[str], folder: Path, port: int) -> Iterator[str]:
-    """The process of a command that serves at a port, in a folder; gives its address."""
+    """Run a command that serves at a port, in a folder, and yield its address."""
     # Without this folder /v1/models of transformers fails.
     (folder / "hub").mkdir(exist_ok=True)
     log = folder / "log"

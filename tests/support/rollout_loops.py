@@ -52,7 +52,7 @@ def rollout_loop(
     ranks: int = 1,
     **scoring: Any,
 ) -> ReinforcementLoop:
-    """A loop over the questions; `scoring` goes to `EpisodeScorer`."""
+    """Return a loop over the questions. `scoring` goes to `EpisodeScorer`."""
     return ReinforcementLoop(
         rollouts or Rollouts(agent, questions, config, curriculum=curriculum, rank=rank, ranks=ranks),
         EpisodeScorer(agent.corpus, questions, rewards, curriculum=curriculum, **scoring),

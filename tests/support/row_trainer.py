@@ -48,7 +48,7 @@ def model(tokenizer: Any) -> Any:
 def trainer(
     model: Any, items: Sequence[WeightedRow], tokenizer: Any, out: Path, loss: Loss = Loss.CISPO, **options: Any
 ) -> Any:
-    """A trainer of fixed rows. Options are those of `[loss]`, the bound `mismatch`, and TRL's."""
+    """Return a trainer of fixed rows. Options are those of `[loss]`, the bound `mismatch`, and TRL's."""
     from context_agent.train.rl.row_trainer import RowTrainer, grpo_arguments
 
     named = {field.name for field in fields(LossConfig)} - {"mismatch"}

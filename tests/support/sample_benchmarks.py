@@ -24,7 +24,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def native_folder(folder: Path, count: int = 4, *, name: str = "world") -> Path:
-    """A folder in the native format: the people above, and `count` questions a split."""
+    """Return a folder in the native format: the people above, and `count` questions a split."""
     path = folder / name
     write(
         path / "corpus.jsonl", [{"id": title.lower(), "title": title, "text": text} for title, text in PEOPLE.items()]
@@ -47,7 +47,7 @@ def native_folder(folder: Path, count: int = 4, *, name: str = "world") -> Path:
 
 
 def hotpot_row(*, columns: bool = False) -> dict[str, Any]:
-    """A HotpotQA row: pairs as in the published file, columns as in the hub's edition."""
+    """Return a HotpotQA row: pairs as in the published file, columns as in the hub's edition."""
     context = [[title, [text]] for title, text in PEOPLE.items()]
     facts = [["Ada Quill", 0], ["Tor Lindqvist", 0], ["Ada Quill", 1]]
     row: dict[str, Any] = {"question": QUESTION, "answer": "Vellmar", "type": "bridge", "level": "hard"}
@@ -65,7 +65,7 @@ def hotpot_row(*, columns: bool = False) -> dict[str, Any]:
 
 
 def musique_row() -> dict[str, Any]:
-    """A MuSiQue row whose gold is in another order than its paragraphs."""
+    """Return a MuSiQue row whose gold is in another order than its paragraphs."""
     return {
         "id": "2hop__1_2",
         "paragraphs": [

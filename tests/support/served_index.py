@@ -55,6 +55,6 @@ def address_of(url: str) -> tuple[str, int]:
 
 
 def called(url: str, tool: str, **arguments: Any) -> str:
-    """The answer of an MCP tool as it came, without a session."""
+    """Return the answer of an MCP tool as it came, without a session."""
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
     return httpx.post(url, json=body, headers=CALL, timeout=60).text

@@ -36,7 +36,7 @@ class Running:
         return self.client.post("/v1/retrieve", json={"question": question, **fields})
 
     def metric(self, line: str) -> float:
-        """The value of a sample by its name and labels, or 0 if there is no such sample."""
+        """Return the value of a sample by its name and labels, or 0 if there is no such sample."""
         text = self.client.get("/metrics").text
         return next(
             (float(sample.rpartition(" ")[2]) for sample in text.splitlines() if sample.startswith(f"{line} ")), 0.0

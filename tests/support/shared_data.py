@@ -9,7 +9,7 @@ from context_agent.types import Document
 
 
 def real_documents(name: str) -> list[Document]:
-    """A set of the shared data, or nothing when it is not beside the checkout."""
+    """Return a set of the shared data. If the data are not beside the checkout, return nothing."""
     path = data_folder() / name / "corpus.jsonl.gz"
     if not path.exists():
         return []

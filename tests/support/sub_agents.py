@@ -18,7 +18,7 @@ QUESTION = "which comets met the operas?"
 
 
 def spawn(*tasks: str) -> Action:
-    """One call for sub-agents."""
+    """Return one call for sub-agents."""
     return Action(calls=(ToolCall("spawn_searchers", {"tasks": list(tasks)}),))
 
 
@@ -67,7 +67,7 @@ def _breaking(view: View) -> Action:
 def run(
     corpus: MemoryCorpus, *steps: Step, swarm: Swarm | None = None, saved: Path | None = None, **options: object
 ) -> SearchResult:
-    """A search by a scripted orchestrator whose sub-agents search their tasks."""
+    """Return a search by a scripted orchestrator whose sub-agents search their tasks."""
     swarm = swarm or Swarm(policy=Searching())
     agent = SearchAgent(corpus, ScriptedPolicy(steps), swarm=swarm, trajectories=saved, **options)  # type: ignore[arg-type]
     with agent:

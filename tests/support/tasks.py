@@ -11,7 +11,7 @@ from context_agent.synth_data.task import Support, Task, task_of
 
 
 def task(name: str, *gold: str, question: str = "", **fields: Any) -> Task:
-    """A task about the gold documents. Its question is made from its name if none is passed."""
+    """Return a task about the gold documents. If no question is passed, make it from the task's name."""
     question_text = question or f"Question {name} about {' and '.join(gold) or 'nothing'}?"
     values = {"answer": f"Answer {name}", "type": "bridge", "hops": max(1, len(gold)), "origin": "links", **fields}
     supporting = values.pop("supporting", tuple(Support(item) for item in gold))
@@ -19,7 +19,7 @@ def task(name: str, *gold: str, question: str = "", **fields: Any) -> Task:
 
 
 def task_in(row: Mapping[str, Any]) -> Task:
-    """The task of an exported row."""
+    """Return the task of an exported row."""
     return task_of({**row, "labels": json.loads(row["labels"])}, f"row {row.get('id')!r}")
 
 
@@ -33,7 +33,7 @@ def chained(groups=40, size=5):
 
 
 def tangled(count=2000, documents=1500, seed=0):
-    """One giant component: two documents a task, some documents far more popular than others."""
+    """Return tasks that form one component: two documents a task, and some documents in many tasks."""
     draw = random.Random(seed)
     weights = [1 / (rank + 1) ** 0.6 for rank in range(documents)]
     pairs = [draw.choices(range(documents), weights, k=2) for _ in range(count)]

@@ -66,7 +66,7 @@ def replies(protocol: ToolFormat) -> list[str]:
 
 
 def lessons(protocol: ToolFormat) -> Iterator[tuple[dict[str, Any], str]]:
-    """The requests of a scripted episode, each with the reply to learn."""
+    """Yield the requests of a scripted episode, each with the reply to learn."""
     with ScriptedServer([_step(turn, protocol) for turn in CALLS]) as server:
         ask(server, tools=protocol)
     yield from zip(server.chat_bodies(), replies(protocol), strict=True)
@@ -113,7 +113,7 @@ def _prompt(tokenizer: Any, body: dict[str, Any]) -> str:
 
 
 def _row(tokenizer: Any, prompt: str, reply: str, draw: random.Random) -> tuple[Any, Any]:
-    """The ids of prompt and reply, and those of the reply alone. Numbers in usage lines vary from call to call."""
+    """Return the ids of prompt and reply, and of the reply alone. Numbers in usage lines vary between calls."""
     import torch
 
     varied = re.sub(r"usage: [\d,]+", lambda _: f"usage: {draw.randint(700, 2500):,}", prompt)
@@ -123,7 +123,7 @@ def _row(tokenizer: Any, prompt: str, reply: str, draw: random.Random) -> tuple[
 
 
 def _parsed(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The calls with arguments as mappings, as the server hands them to the template."""
+    """Return the calls with arguments as mappings, as the server hands them to the template."""
     calls = []
     for call in message.get("tool_calls", ()):
         function = call["function"]

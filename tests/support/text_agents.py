@@ -80,7 +80,7 @@ CARRIERS: dict[str, Render] = {
 
 
 def text_conversation(form: TextForm, task: str, results: Sequence[str], carrier: str = "chat") -> list[Any]:
-    """A task, and then a call and its result for each text."""
+    """Return a task, and then a call and its result for each text."""
     render = CARRIERS[carrier]
     messages = [render("user", task)]
     for result in results:
@@ -89,7 +89,7 @@ def text_conversation(form: TextForm, task: str, results: Sequence[str], carrier
 
 
 def react_prompt(task: str, results: Sequence[str]) -> str:
-    """The message of LangChain's ReAct agent after these results."""
+    """Return the message of LangChain's ReAct agent after these results."""
     steps = "".join(
         f" I look.\nAction: read\nAction Input: a{number}.txt\nObservation: {result}\nThought:"
         for number, result in enumerate(results)
@@ -99,7 +99,7 @@ def react_prompt(task: str, results: Sequence[str]) -> str:
 
 
 def dspy_message(task: str, results: Sequence[str]) -> str:
-    """The message of DSPy's ReAct agent after these results."""
+    """Return the message of DSPy's ReAct agent after these results."""
     steps = "\n\n".join(
         f"[[ ## thought_{number} ## ]]\nI look.\n\n[[ ## tool_name_{number} ## ]]\nread\n\n"
         f'[[ ## tool_args_{number} ## ]]\n{{"file": "a.txt"}}\n\n[[ ## observation_{number} ## ]]\n{result}'
@@ -115,7 +115,7 @@ SCRATCHPADS = {"langchain": react_prompt, "dspy": dspy_message}
 
 
 def crewai_messages(task: str, results: Sequence[str]) -> list[Any]:
-    """The messages of CrewAI, which adds each result to the message of its call."""
+    """Return the messages of CrewAI, which adds each result to the message of its call."""
     return [
         {"role": "user", "content": task},
         *(

@@ -16,12 +16,12 @@ NOUNS = "Marsh Harbour Lantern Orchard Mirror Glacier Comet Attic Meadow Engine"
 
 
 def invented(draw):
-    """A capitalised word that no other text holds."""
+    """Return a capitalized word that no other text holds."""
     return "".join(draw.choice(("ba", "co", "du", "fe", "gi", "lo", "mi", "nu", "pe", "ra")) for _ in range(4)).title()
 
 
 def world(titled=True):
-    """A hundred films, each with its director, who has a page of their own; and 200 pages about nothing asked."""
+    """Return a hundred films, a page for the director of each, and 200 pages that no question is about."""
     draw = random.Random(5)
     documents, questions = [], []
     for number in range(100):

@@ -57,7 +57,7 @@ def main(folder: Path) -> int:
 
 
 def start_ranks(size: int, out: Path) -> list[tuple[ForkProcess, Connection]]:
-    """The processes of the ranks, each with the connection on which it reports that its step is done."""
+    """Return the processes of the ranks, each with the connection on which it reports that its step is done."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

@@ -124,7 +124,7 @@ class _Page:
             self.navigation.forget()
 
     def end_ruby(self) -> None:
-        """Add the readings of a ruby in parentheses behind its words, which so stay together and can be found."""
+        """Add the readings of a ruby in parentheses after its words, so that searches find the words."""
         self._aside = ""
         readings, self._readings = "".join(self._readings), []
         if readings:

@@ -1,4 +1,4 @@
-"""Samples for a batch of requests by the `generate` of transformers. Each request has its own temperature and seed."""
+"""Sampling for a batch of requests by the `generate` of transformers. Each request has its own temperature and seed."""
 
 from __future__ import annotations
 
