@@ -139,6 +139,33 @@ def refuse_fractions(_: App, __: tuple[str, ...], arguments: ArgumentCollection)
                 raise CoercionError(argument=argument, token=token, target_type=int)
 
 
+def refuse_shared_files(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse an output file that is also another file of the command. The command would destroy the other one.
+
+    Raises:
+        ConfigError: If two parameters name the same file, and the command writes one of them.
+    """
+    outputs: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    for argument in arguments:
+        rules = argument.parameter.validator
+        rule = next((rule for rule in rules if isinstance(rule, PathRule)), None) if isinstance(rules, tuple) else rules
+        if not isinstance(rule, PathRule) or rule.kind == "folder":
+            continue
+        for value in (token.value for token in argument.tokens if token.value not in ("", "-")):
+            file = os.path.realpath(value)
+            other = outputs.get(file) or (inputs.get(file) if rule.written else None)
+            if other is not None:
+                raise ConfigError(
+                    f"{other} and {argument.name} name the same file {value}, so one would destroy the other. Pass "
+                    "another path."
+                )
+            if rule.written:
+                outputs[file] = argument.name
+            elif rule.exists:
+                inputs[file] = argument.name
+
+
 DASH = Parameter(allow_leading_hyphen=True, validator=_refuse_option)
 """An argument that may be `-`, for standard input. cyclopts would take it for an option."""
 FILE = Parameter(validator=PathRule("file"), metavar="FILE")

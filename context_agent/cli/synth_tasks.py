@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from context_agent._support.atomic_files import replace_file
 from context_agent.cli import output
 from context_agent.cli.agent_options import ChatModelOptions
 from context_agent.cli.index_options import CorpusOptions
+from context_agent.cli.invocation import given_flags
 from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, OUTPUT_FILE, CommonOptions, SeedOption, options_in
 from context_agent.cli.synth_stages import StageOptions, WriterOptions, make_with_model
 from context_agent.errors import ConfigError
@@ -31,6 +32,10 @@ Hops = tuple[int, int]
 
 DEFAULT_SEEDS = 100
 """The default number of documents from which a language model starts."""
+MODEL_OPTIONS = [
+    option.name for kind in (ChatModelOptions, WriterOptions) for option in fields(kind) if option.name != "domain"
+]
+"""The parameters that only a language model uses."""
 DEFAULT_HOPS = (2, 4)
 """The default hops of the tasks."""
 
@@ -91,13 +96,11 @@ def tasks(
         hops: Number of documents that a question needs, or a range.
         distractors: Maximum number of distractors of a task.
     """
-    if language_model.model is None and language_model.base_url is not None:
+    if language_model.model is None and (given := given_flags(*MODEL_OPTIONS)):
         raise ConfigError(
-            "--base-url needs --model, the model that writes the tasks. To make tasks from links, omit both."
+            f"{given[0]} needs --model, the model that writes the tasks. To make tasks from links, remove {given[0]}."
         )
     stage = StageOptions(out, writer, language_model, index, None, seed, common)
-    if language_model.model is None and (writer.processes or writer.ray is not None):
-        raise ConfigError("--processes and --ray are for the stages of a language model. Pass --model, or remove them.")
     if language_model.model is None:
         return _link_tasks(stage, links, count, hops or DEFAULT_HOPS, distractors)
     if links.report is not None:

@@ -34,7 +34,7 @@ def world(
     with settings and counts, and a data card.
 
     Args:
-        entities: Number of entities and documents, at least 50.
+        entities: Number of entities and documents, from 50 to a million.
         out: Folder for the corpus and the questions.
         tasks: Number of questions in all splits.
         hops: Number of documents that a question needs, or a range.

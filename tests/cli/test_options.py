@@ -153,6 +153,32 @@ def test_a_folder_of_an_index_whose_name_is_not_utf_8_is_refused_before_it_is_ma
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "synth tasks --out x --report ./x",
+        "synth filter x --out x",
+        "synth review x --out link",
+        "view x --out x",
+        "prune x --out x",
+        "proxy --upstream http://127.0.0.1:9 --report x --restores x",
+    ],
+)
+def test_no_output_replaces_another_file_of_the_command(inside, tmp_path, line):
+    (tmp_path / "x").write_text("mine")
+    (tmp_path / "link").symlink_to("x")
+    process = inside(*line.split())
+    assert process.returncode == 2
+    assert "name the same file" in process.stderr
+    assert (tmp_path / "x").read_text() == "mine"
+
+
+def test_a_world_has_at_most_a_million_entities(inside):
+    process = inside("synth", "world", "--entities", 10**30, "--out", "world")
+    assert process.returncode == 2
+    assert "50 to 1,000,000 entities" in process.stderr
+
+
 def _reads_the_run(name):
     """Return True for `ctx1 eval --report`, which is the folder of a run."""
     return name[-2:] == ("eval", "--report")

@@ -39,6 +39,9 @@ def test_wrong_options_are_reported_in_one_line(inside, tmp_path, indexed):
         url,
         [*url, "--model", "m", "--report", "r.json"],
         ["--processes", "2"],
+        ["--temperature", "5"],
+        ["--max-cost", "1"],
+        ["--window", "1"],
     )
     for options in wrong_options:
         tasks_run = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", *options)

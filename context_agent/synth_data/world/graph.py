@@ -27,8 +27,8 @@ SMALLEST_PART = 12
 """The number of entities of the smallest part. Fewer entities have no chain of four hops."""
 
 
-FEWEST_ENTITIES = 50
-"""The number of entities of the smallest world."""
+FEWEST_ENTITIES, MOST_ENTITIES = 50, 1_000_000
+"""The numbers of entities of the smallest and the largest world."""
 
 
 VOCABULARIES = ("full", "small")
@@ -137,8 +137,8 @@ def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
     """
     if vocabulary not in VOCABULARIES:
         raise ConfigError(f"unknown vocabulary {vocabulary!r}. Choose {' or '.join(VOCABULARIES)}.")
-    if entities < FEWEST_ENTITIES:
-        raise ConfigError(f"a world must have at least {FEWEST_ENTITIES} entities; got {entities}")
+    if not FEWEST_ENTITIES <= entities <= MOST_ENTITIES:
+        raise ConfigError(f"a world must have {FEWEST_ENTITIES} to {MOST_ENTITIES:,} entities; got {entities}")
     rng = Random(f"world/{seed}/{entities}/{vocabulary}")
     parts = [_counts(size) for size in _sizes(entities)]
     totals = {kind: sum(part[kind] for part in parts) for kind in KINDS}

@@ -243,7 +243,8 @@ def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"entities": 49}, "at least 50"),
+        ({"entities": 49}, "50 to"),
+        ({"entities": 10**30}, "to 1,000,000"),
         ({"entities": 50, "tasks": 100_000}, "about"),
         ({"entities": 50, "hops": (0, 2)}, "hops"),
         ({"entities": 50, "hops": (3, 2)}, "hops"),
