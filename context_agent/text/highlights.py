@@ -18,6 +18,23 @@ from context_agent.types import RankedChunk, RankedDocument
 
 _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z|[^\n]{0,200}\(\d{4}-\d\d-\d\d[^\s()]{0,40}\):\s*\Z")
 """A heading in Markdown, a line without a word, such as a rule, or a speaker with the time of a message."""
+_FIELD = re.compile(
+    r"(?P<name>[^\W\d_][\w-]{0,40}):(?![^\n]*?(?: [a-z]{2,20}\b[^ \n]*+){3})(?:[ \t]++[^\n]*+)?(?:\n|\Z)"
+)
+"""A line with a name and a value. A value with several plain words in a row is a sentence."""
+_LINKS = re.compile(
+    r"!?\[[^\[\]\n]{0,300}+\](?:\([^()\s]{0,300}+\)|\[[^\[\]\n]{0,100}+\]|:[ \t]++\S{1,300}+)"
+    r"|\|[^|\n]{1,80}+\|(?=[\s|]|\Z)|https?://\S{1,300}+|<[^<>\n]{1,300}+>"
+    r"|\A\.\.[ \t]++[^\n]{1,300}+|\A:[a-z-]{1,20}+:(?:[ \t][^\n]{0,300}+|\Z)"
+)
+"""Links, images, badges, tags, and directives of reStructuredText."""
+_LETTER = re.compile(r"[^\W\d_]")
+_LISTED = re.compile(
+    r"[^\n]{0,300}?(?:\.{4}| \.(?: \.|\Z))|(?:copyright\b|©|\(c\)|spdx-|all rights reserved\b)", re.IGNORECASE
+)
+"""A line of a table of contents, or of a notice of copyright."""
+FURNITURE_WORTH, FURNITURE_WORDS = 0.5, 2
+"""The factor on the worth of a line that is no sentence, and the fewest words of the question that it must have."""
 _CAPITALS = re.compile(r"[^\W\d_]++(?:[ ,&'’-]{1,3}[^\W\d_]++){1,12}\Z")
 """Words alone. In capital letters they are a heading."""
 
@@ -40,7 +57,9 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     """Return the best sentence of each document.
 
     If several sentences are equally good, the first one is returned. A heading, or the line of a chat that names the
-    speaker, is returned only if the document has nothing else.
+    speaker, is returned only if the document has nothing else. Links, fields such as `Version: 2`, tables of contents
+    and copyright notices are returned if they fit the question much better than all sentences do, and a field also if
+    the question names it.
 
     Args:
         question: The question that the documents answer.
@@ -72,7 +91,12 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     for number, own in enumerate(sentences):
         other_titles = [title for title in titles if title and not title <= titles[number]]
         worth = [_worth(item, question_keys, titles[number], other_titles, rarity) for item in keys[number]]
-        best.append(own[worth.index(max(worth))] if own else None)
+        ranked: list[tuple[float, bool, float]] = []
+        for sentence, item, value in zip(own, keys[number], worth, strict=True):
+            is_sentence = not _is_furniture(sentence, question_keys)
+            fits = len(item & question_keys - titles[number]) >= FURNITURE_WORDS
+            ranked.append((value if is_sentence else FURNITURE_WORTH * value * fits, is_sentence, value))
+        best.append(own[ranked.index(max(ranked))] if own else None)
     return best
 
 
@@ -97,6 +121,25 @@ def _without_headings(sentences: list[BestSentence]) -> list[BestSentence]:
 
 def _is_heading(text: str) -> bool:
     return bool(_HEADING.match(text)) or (text.isupper() and bool(_CAPITALS.match(text)))
+
+
+def _is_furniture(sentence: BestSentence, question_keys: set[str]) -> bool:
+    """Return True if a line is no sentence, such as a link, a field of a header or an entry of a table of contents.
+
+    A field is one of several lines of this kind, and no field if the question has all words of its name.
+    """
+    words, text = sentence.text, sentence.chunk.text
+    if _LISTED.match(words) or not _LETTER.search(_LINKS.sub("", words)):
+        return True
+    is_line = text[sentence.start - 1 : sentence.start] in ("", "\n") and text[sentence.end : sentence.end + 1] in (
+        "",
+        "\n",
+    )
+    field = _FIELD.fullmatch(words) if is_line else None
+    if not field or ((names := _keys(field["name"])) and names <= question_keys):
+        return False
+    above = text.rfind("\n", 0, max(0, sentence.start - 1)) + 1
+    return bool(_FIELD.match(text, above, sentence.start) or _FIELD.match(text, sentence.end + 1))
 
 
 def _content(text: str) -> list[str]:

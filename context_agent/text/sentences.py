@@ -42,11 +42,16 @@ NARROWEST_PARAGRAPH = 40
 """The fewest characters of the longest line of a wrapped paragraph. Shorter lines are a list or verses."""
 LONG_LINE = 0.75
 """The share of the longest line from which a line may be wrapped. Printed lines have letters of several widths."""
+LONGEST_OPENING = 200
+"""The number of characters before a line break that are searched for an open end."""
 _OPEN_END = re.compile(
     r"(?<!\S)(?:a|an|and|are|as|at|be|by|for|from|has|have|in|is|of|on|or|than|that|the|their|this|to|was|were|which|with)"
     r"\Z"
 )
 """A last word after which an English sentence goes on."""
+_BEGINS_WORD = re.compile(r"[^\W_]|[`\[(\"'“‘„«]|\.\d")
+"""What a line begins with that goes on with the sentence of the line before, unlike the mark of an item."""
+_OPEN_BRACKET = re.compile(r"[(\[][^()\[\]]{0,200}\Z")
 _CODE = re.compile(r"[={};<>]|\w\(")
 """Marks of a line of code. Such lines are not wrapped text."""
 _LOOSE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
@@ -93,8 +98,8 @@ def unwrapped_spans(text: str) -> Iterator[tuple[int, int]]:
 
     A sentence goes on in the next line if the line begins with a lower-case letter, and if its first word would not
     have fit into the line before. The longest line of the paragraph tells how long a line may be. After a long line
-    whose end leaves the sentence open, such as "the value is", it goes on whatever follows. Lines of code are not
-    joined.
+    whose end leaves the sentence open, such as "the value is" or an open bracket, it goes on whatever word follows.
+    Lines of code are not joined.
     """
     previous: tuple[int, int] | None = None
     paragraph, width = 0, 0
@@ -120,8 +125,10 @@ def _is_wrapped(text: str, end: int, following: int, width: int) -> bool:
     begin, last = text.rfind("\n", 0, end) + 1, text.find("\n", following)
     if _CODE.search(text, begin, last if last >= 0 else len(text)):
         return False
-    if end - begin >= LONG_LINE * width and text[following].isalnum() and _OPEN_END.search(text, begin, end):
-        return True
+    if end - begin >= LONG_LINE * width and _BEGINS_WORD.match(text, following):
+        near = max(begin, end - LONGEST_OPENING)
+        if _OPEN_END.search(text, near, end) or _OPEN_BRACKET.search(text, near, end):
+            return True
     word = _WORD.match(text, following)
     fits = end - begin + 1 + (len(word[0]) if word else 1) <= width
     return text[following].islower() and not fits

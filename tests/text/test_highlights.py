@@ -1,5 +1,7 @@
 """The sentence of each ranked document that matters most."""
 
+import pytest
+
 from context_agent.text.highlights import best_sentences
 from context_agent.types import RankedChunk, RankedDocument
 
@@ -79,3 +81,58 @@ def test_the_line_that_names_a_speaker_is_not_the_best_sentence_of_a_chat() -> N
     (sentence,) = best_sentences("When did Ann write?", [RankedDocument("chat", "Mill club", 0.9, (chunk,))])
     assert sentence is not None
     assert sentence.text == "The gate opens at nine."
+
+
+FIELDS = "Version: 2.4\nName: gate\nRequires-Key: gate>=2; north\nLicense: MIT\nAuthor: Ketil Varga\n"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Which license has it?", "License: MIT"),
+        ("Where is it?", "It opens a weir."),
+        ("What opens the north?", "It opens a weir."),
+        ("Is there a north gate key?", "Requires-Key: gate>=2; north"),
+        ("What is the version of the gate key?", "Version: 2.4"),
+    ],
+)
+def test_a_field_is_shown_only_if_it_fits_better_than_all_sentences(question: str, answer: str) -> None:
+    assert shown(question, f"{FIELDS}\nIt opens a weir.") == answer
+
+
+def test_a_field_with_a_sentence_is_a_sentence() -> None:
+    text = "Version: 2\nSummary: Open and close the gates of a weir\nKeywords: weir,gate\n\nSee above."
+    assert shown("Which library closes a weir?", text) == "Summary: Open and close the gates of a weir"
+
+
+def test_lines_of_a_table_of_names_alone_show_the_best_of_them() -> None:
+    assert shown("Who is the author?", "Name: gate\nAuthor: Ketil Varga") == "Author: Ketil Varga"
+    assert shown("Who is Varga?", "Name: gate\nAuthor: Ketil Varga") == "Author: Ketil Varga"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[![The gate](https://example.com/gate.svg)](https://example.com)", "[gate]: https://example.com/gate",
+     "- [The gate](gate.md)", "![The gate](gate.svg)", "|The gate| |Video|", ".. image:: gate.svg", ":alt: The gate",
+     "The gate . . . . . . 12", "The gate ........ 12", "Copyright (c) 2024 The Gate Company", "© The Gate Company",
+     '<img src="gate.svg">', "<https://example.com/gate>"],
+)  # fmt: skip
+def test_links_indexes_and_notices_are_no_sentences(line: str) -> None:
+    assert shown("Who built the gate?", f"{line}\n\nKetil Varga built it in May.") == "Ketil Varga built it in May."
+    assert line.startswith(shown("Who built the gate?", line))
+
+
+def test_a_copyright_that_the_question_asks_for_is_shown() -> None:
+    notice = "Copyright (c) 2024 Gate Company"
+    assert shown("Who has the copyright of the gate?", f"{notice}\n\nIt opens on Monday.") == notice
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["The index is offered to every editor that speaks the [Model\nContext Protocol](mcp.md) today.",
+     "The vertical lines are the soft threshold of the view and the\n[hard cutoff](hard.md) of it.",
+     "The error of the confidence on the sets of the bank is .180 and\n.126 with MiniLM.",
+     "The directories that are mounted (as they are in all of the\nTest Suites) are found by it."],
+)  # fmt: skip
+def test_a_sentence_goes_on_after_an_open_bracket_or_an_open_end(sentence: str) -> None:
+    assert shown(sentence.replace("\n", " "), f"Nothing.\n\n{sentence}\nIt ends here.") == sentence
