@@ -7,7 +7,7 @@ tool as the id, or send no id. In these cases the latest turn, the name, and the
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -110,17 +110,17 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
             writes_calls = False
         was_agent = is_agent
         writes_calls = writes_calls or not content.written_calls.isdisjoint(CALL_MARKS)
-        sound: dict[int, str] = {}
-        own: list[str] = []
+        asked_by_answer: dict[int, str] = {}
+        asked_by_own: list[str] = []
         for number, answer in enumerate(content.answers):
             if writes_calls and not answer.id and latest.turn != turn:
-                sound[number] = waiting.pop(0) if waiting else ""
+                asked_by_answer[number] = waiting.pop(0) if waiting else ""
             elif (call := _answered(answer, origins[index], by_id, latest, faults)) is not None:
-                sound[number] = call.asked
+                asked_by_answer[number] = call.asked
         if OWN_RESULT in content.result_owner and not is_agent:
             count = content.result_owner.count(OWN_RESULT)
-            own, waiting = waiting[:count], waiting[count:]
-        paired_contents.append(_with_calls(content, sound, own))
+            asked_by_own, waiting = waiting[:count], waiting[count:]
+        paired_contents.append(_with_sound_results(content, asked_by_answer, asked_by_own))
         if is_agent:
             waiting = _asked_by_results(content.text, _results_of_written_calls(contents, index + 1))
         for call in content.calls:
@@ -184,20 +184,24 @@ def _asked_by_results(text: str, count: int) -> list[str]:
     return said if len(said) == count else said[-1:] * count
 
 
-def _with_calls(content: MessageContent, sound: dict[int, str], own: Sequence[str]) -> MessageContent:
+def _with_sound_results(
+    content: MessageContent, asked_by_answer: Mapping[int, str], asked_by_own: Sequence[str]
+) -> MessageContent:
     """Return the content with the results that answer a call, each with what the call asked for.
 
     Args:
         content: The content.
-        sound: What the calls of the sound answers asked for, by the index of the answer.
-        own: What the calls in the agent's text asked for, for each of its results in a text.
+        asked_by_answer: What the call of each sound answer asked for, by the index of the answer.
+        asked_by_own: What the call of each result in a text asked for.
     """
-    if not content.answers and not any(own):
+    if not content.answers and not any(asked_by_own):
         return content
-    kept = [number for number, owner in enumerate(content.result_owner) if owner in sound or owner == OWN_RESULT]
-    asked_by_own = iter(own)
+    kept = [
+        number for number, owner in enumerate(content.result_owner) if owner in asked_by_answer or owner == OWN_RESULT
+    ]
+    waiting = iter(asked_by_own)
     owned = [
-        (content.results[number], next(asked_by_own, "") if owner == OWN_RESULT else sound[owner])
+        (content.results[number], next(waiting, "") if owner == OWN_RESULT else asked_by_answer[owner])
         for number in kept
         for owner in [content.result_owner[number]]
     ]
@@ -210,6 +214,6 @@ def _with_calls(content: MessageContent, sound: dict[int, str], own: Sequence[st
         left=tuple(
             result
             for result, owner in zip(content.results, content.result_owner, strict=True)
-            if owner not in sound and owner != OWN_RESULT
+            if owner not in asked_by_answer and owner != OWN_RESULT
         ),
     )

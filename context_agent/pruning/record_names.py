@@ -94,7 +94,7 @@ def _texts(run: Run, members: Sequence[Value], key: str = "", *, depth: int = 0)
 
 
 def _tells(text: str) -> bool:
-    """Return True if a text has words, and is no number, date, id or address."""
+    """Return True if a text has words, and is not a number, a date, an id or an address."""
     return _WORD.search(text) is not None and _ID.search(text) is None and text.lower() not in _NO_WORDS
 
 

@@ -48,7 +48,7 @@ def scratchpad(text: str, *, is_user: bool) -> list[Piece]:
 
 
 def without_fields(text: str) -> str:
-    """Return a text without the marks of DSPy's fields. Their names are no words of the task."""
+    """Return a text without the marks of DSPy's fields, whose names say nothing about the task."""
     return _FIELD.sub("", text).strip() if "[[ ## " in text else text
 
 

@@ -27,8 +27,7 @@ def is_session(rows: Sequence[object]) -> bool:
     """Return True if the first rows of a file show that the file is a session.
 
     A row of Claude Code or Codex suffices. Otherwise all rows except the first must be parts of a session. Two roles
-    must occur, or a message with several parts, which is no text. Codex wrote facts about the session into the first
-    row.
+    must occur, or a message whose content is a list of parts. Codex wrote facts about the session into the first row.
     """
     objects = [row for row in rows if isinstance(row, dict)]
     if any(_is_claude_code(row) or _is_codex(row) for row in objects):

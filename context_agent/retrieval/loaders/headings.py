@@ -136,7 +136,7 @@ def marked_headings(text: str, markup: str, *, known: Collection[str] | None = N
         elif fence or (known is not None and found[0] not in known):
             continue
         elif parts.get("title"):
-            # A rule below several lines is none of a title, and rows of a table have rules, too.
+            # A rule below several lines underlines no title. Rows of a table have rules, too.
             if not found.start() or text.endswith("\n\n", 0, found.start()):
                 yield Heading(found.start(), 1 if parts["rule"][0] == "=" else 2, plain_words(parts["title"]))
         else:

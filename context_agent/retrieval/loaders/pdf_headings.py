@@ -60,7 +60,7 @@ class PrintedSizes:
             points = round(abs(size) * scale, 1)
         except OverflowError:  # a whole number of hundreds of digits
             return
-        if not points < LARGEST_SIZE:  # NaN is no size either
+        if not points < LARGEST_SIZE:  # also if the size is NaN
             return
         self._letters[points] += len(text.strip())
         last = self._runs[-1] if self._runs else None
@@ -91,7 +91,7 @@ class PrintedSizes:
 def pdf_headings(reader: PdfReader, pages: Sequence[str], sizes: PrintedSizes) -> list[Heading]:
     """Return the headings of a text that consists of the pages, with a blank line between those that have text.
 
-    Bookmarks name the larger parts. Lines in larger letters that are no bookmarks name parts inside those.
+    Bookmarks name the larger parts. Lines in larger letters that are not bookmarks name parts inside those.
 
     Args:
         reader: The file.

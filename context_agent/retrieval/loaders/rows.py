@@ -180,7 +180,7 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
 
 
 def _replies(value: object) -> str:
-    """Return the text of replies, each below its author and time. If the value is no list of replies, return ""."""
+    """Return the text of replies, each below its author and time. If the value is not a list of replies, return ""."""
     parts: list[str] = []
     for reply in value if isinstance(value, list) else ():
         if not isinstance(reply, dict):

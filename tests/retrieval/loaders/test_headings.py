@@ -70,7 +70,7 @@ def test_the_headings_of_markdown_have_marks_tags_or_a_rule_below() -> None:
     assert marked(text) == [(1, "One"), (3, "Three"), (2, "Two"), (1, "Ruled"), (2, "Lower")]
 
 
-def test_a_rule_below_several_lines_is_none_of_a_title() -> None:
+def test_a_rule_below_several_lines_underlines_no_title() -> None:
     assert marked("First\n=====\n") == [(1, "First")]
     assert marked("\n\nFirst\n=====\n") == [(1, "First")]
     assert marked("words\nand words\n---\n") == []
@@ -123,7 +123,7 @@ def test_the_first_kind_of_rule_is_that_of_level_1() -> None:
     assert underlined(text) == [(1, "Weir"), (2, "North"), (3, "Upper"), (2, "South"), (1, "Port")]
 
 
-def test_a_rule_that_is_much_shorter_than_the_line_above_it_is_none_of_a_title() -> None:
+def test_a_rule_that_is_much_shorter_than_the_line_above_it_underlines_no_title() -> None:
     assert underlined("Weirs\n===\n") == [(1, "Weirs")]
     assert underlined("Weirs  \n===\n") == [(1, "Weirs")]
     assert underlined("A weir\n===\n") == []
