@@ -32,10 +32,10 @@ from context_agent.policies.bridge.candidates import (
     WordWeights,
 )
 from context_agent.policies.bridge.effort import Effort
-from context_agent.policies.bridge.feedback import with_feedback
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
 from context_agent.policies.bridge.novelty import Novelty
+from context_agent.policies.bridge.relevance_feedback import with_feedback
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.words import months_in_digits

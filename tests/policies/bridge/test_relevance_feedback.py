@@ -7,7 +7,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
-from context_agent.policies.bridge.feedback import with_feedback
+from context_agent.policies.bridge.relevance_feedback import with_feedback
 from context_agent.testing.embedders import HashEmbedder
 
 GATES = [
