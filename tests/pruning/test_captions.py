@@ -274,6 +274,37 @@ def caption_after(*blocks: str) -> str:
     return captions.caption(start)
 
 
+@pytest.mark.parametrize("before", ["", "\n", "set -e\n"])
+def test_a_comment_of_a_program_begins_at_its_first_line(before: str) -> None:
+    text = f"{before}# Rain\n# in the port\nexport A=1\n# Ships\nexport B=2\nexport C=3\n"
+    assert Captions(text).heads() == {text.index("# Rain"), text.index("# Ships")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Rain\nexport A=1\n## Ships\nexport B=2\n# Sun\nexport C=3\n## Sea\nexport D=4\n# Fog\nexport E=5\n",
+        "# Rain\n# Ships\n# Sun\nThe port is open.\n",
+        "# Rain\n\nexport A=1\n\nexport B=2\n",
+    ],
+)
+def test_most_lines_of_a_text_with_comments_are_code_or_comments(text: str) -> None:
+    assert not Captions(text).begin(0, len("# Rain\n"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Rain\nexport A=1\n## Ships\nexport B=2\n## Sun\nexport C=3\n",
+        "# Rain\n\nIt rained.\n\n```sh\n# Ships\n# Sun\n# Sea\nexport A=1\nexport B=2\n```\n",
+        "# Rain\n# Ships\nThe port is open.\nIt rained.\n",
+        "# Rain\n\nIt rained.\n\nexport A=1\n",
+    ],
+)
+def test_a_text_with_lower_headings_or_prose_has_titles(text: str) -> None:
+    assert Captions(text).begin(0, len("# Rain\n"))
+
+
 def test_sections_and_hits_begin_at_their_heads() -> None:
     text = "rain\n\n# Port\n\n<H2>Quay</H2>\n\nPier\n====\n\nRESULT 1\n\n<document>\n"
     heads = [text[head:].splitlines()[0] for head in sorted(Captions(text).heads())]
