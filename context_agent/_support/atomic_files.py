@@ -48,7 +48,7 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
     try:
         # An existing file was left by a killed process, or is a link out of the folder. It must not be written through.
         partial.unlink(missing_ok=True)
-        with _naming(path), partial.open("xb") if shared else open_private(partial, "xb") as file:
+        with naming_disk_errors(path), partial.open("xb") if shared else open_private(partial, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -75,7 +75,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(partial, ignore_errors=True)  # a killed process left it
     try:
         partial.mkdir(parents=True)
-        with _naming(path):
+        with naming_disk_errors(path):
             yield partial
         for written in (*partial.rglob("*"), partial):
             sync_path(written)
@@ -98,7 +98,7 @@ def is_stream(path: Path) -> bool:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming_disk_errors(path: Path) -> Iterator[None]:
     """Name the path in an error of its disk. A failed write names no file."""
     try:
         yield

@@ -292,9 +292,19 @@ def _print_error(error: Exception, *, debug: bool) -> int:
         hint = " To search by words alone, pass --embedder none." if isinstance(error, EmbedderError) else ""
         output.note(" ".join(f"{error}.{hint}".split()) if hint else " ".join(str(error).split()))
     elif isinstance(error, OSError) and error.strerror:
-        place = f": {error.filename}" if error.filename else ""
-        output.note(f"{error.strerror}{place}. {_OS_REMEDIES.get(error.errno or 0, 'Check the path.')}")
+        if error.errno == errno.ENOENT and not error.filename and not _working_folder_exists():
+            output.note("the working folder was deleted. Change to an existing folder, and run the command again.")
+        else:
+            place = f": {error.filename}" if error.filename else ""
+            output.note(f"{error.strerror}{place}. {_OS_REMEDIES.get(error.errno or 0, 'Check the path.')}")
     else:
         hint = "" if debug else ". To see the traceback, pass --debug."
         output.note(f"unexpected {type(error).__name__}: {error}{hint}")
     return MISUSED if isinstance(error, ConfigError) else FAILED
+
+
+def _working_folder_exists() -> bool:
+    try:
+        return Path.cwd().exists()
+    except OSError:
+        return False

@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.atomic_files import replace_file
+from context_agent._support.atomic_files import naming_disk_errors, replace_file
 from context_agent._support.private_files import open_private, private_folder
 from context_agent._support.small_files import parse_json, read_bytes
 from context_agent.errors import TrajectoryError
@@ -88,8 +88,9 @@ class TrajectoryWriter:
             self.path.unlink()
 
     def _line(self, data: dict[str, Any]) -> None:
-        self._file.write(_as_line(data) + "\n")
-        self._file.flush()
+        with naming_disk_errors(self.path):
+            self._file.write(_as_line(data) + "\n")
+            self._file.flush()
 
 
 def write(trajectory: Trajectory, path: Path) -> None:

@@ -17,7 +17,7 @@ from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent.agent import MAX_ROLLOUTS
 from context_agent.cli import config_file
 from context_agent.cli.agent_options import LimitOptions, PolicyOptions, unused_options
-from context_agent.cli.app import cli, run_guarded
+from context_agent.cli.app import cli, run, run_guarded
 from context_agent.cli.help import commands_of
 from context_agent.cli.index import ReadOptions
 from context_agent.cli.parameters import PathRule
@@ -231,6 +231,15 @@ def test_an_error_with_several_lines_is_printed_as_one(capsys):
 
     assert run_guarded(fail, debug=False) == 2
     assert capsys.readouterr().err == "ctx1: cannot load it (no network. See the page. )\n"
+
+
+def test_a_deleted_working_folder_is_told(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for words in (["search", "who?"], ["prune", "x.json"], ["serve"]):
+        assert run(words) == 1
+        assert "the working folder was deleted. Change to an existing folder" in capsys.readouterr().err
 
 
 def test_an_error_of_the_system_has_a_remedy(capsys):

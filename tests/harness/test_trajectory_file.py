@@ -1,6 +1,7 @@
 """Folders of trajectory files: sound and cut ones load, damaged ones are named, and other files are counted."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +88,14 @@ def test_a_trajectory_that_does_not_replay_is_loaded_with_the_reason(folder, kin
     (folder / "good.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (loaded,) = read_all([folder]).loaded
     assert reason in loaded.problem
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(folder, monkeypatch):
+    header, full = read_all([folder]).loaded[0].trajectory.header, Path("/dev/full").open("w")  # noqa: SIM115 (the writer closes it)
+    monkeypatch.setattr("context_agent.harness.trajectory_file.open_private", lambda *_, **__: full)
+    with pytest.raises(OSError, match="No space left") as told:
+        TrajectoryWriter(folder / "new.jsonl", header)
+    assert told.value.filename == str(folder / "new.jsonl")
 
 
 def test_files_still_being_written_are_read_as_far_as_they_go(folder):
