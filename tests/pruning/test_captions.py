@@ -284,6 +284,7 @@ def test_a_comment_of_a_program_begins_at_its_first_line(before: str) -> None:
     "text",
     [
         "# Rain\nexport A=1\n## Ships\nexport B=2\n# Sun\nexport C=3\n## Sea\nexport D=4\n# Fog\nexport E=5\n",
+        "# Rain\nexport A=1\n## Ships\nexport B=2\n",
         "# Rain\n# Ships\n# Sun\nThe port is open.\n",
         "# Rain\n\nexport A=1\n\nexport B=2\n",
     ],
@@ -298,6 +299,7 @@ def test_most_lines_of_a_text_with_comments_are_code_or_comments(text: str) -> N
         "# Rain\nexport A=1\n## Ships\nexport B=2\n## Sun\nexport C=3\n",
         "# Rain\n\nIt rained.\n\n```sh\n# Ships\n# Sun\n# Sea\nexport A=1\nexport B=2\n```\n",
         "# Rain\n# Ships\nThe port is open.\nIt rained.\n",
+        "# Rain\n\nThe port is open.\n\nIt rained.\n\n# Ships\n# Sun\n",
         "# Rain\n\nIt rained.\n\nexport A=1\n",
     ],
 )

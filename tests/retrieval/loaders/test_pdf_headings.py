@@ -10,7 +10,7 @@ import pytest
 from context_agent.retrieval.chunker import chunk_document
 from context_agent.retrieval.loaders import load, pdf_bookmarks
 from context_agent.retrieval.loaders import pdf as pdf_reader
-from context_agent.retrieval.loaders.pdf_headings import LARGEST_SIZE, PrintedSizes
+from context_agent.retrieval.loaders.pdf_headings import LARGEST_SIZE, PrintedSizes, pdf_headings
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
 from tests.support.growth import MOST_GROWTH, growth
@@ -18,7 +18,7 @@ from tests.support.loaded import only
 
 pytest.importorskip("pypdf")
 
-from pypdf import PdfWriter
+from pypdf import PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, DecodedStreamObject, DictionaryObject, NameObject, TextStringObject
 
 BODY = "The crane lifts what the harbor master lists, and the log of the day names each load."
@@ -198,6 +198,11 @@ def test_a_file_whose_letters_all_have_impossible_sizes_has_no_headings(tmp_path
 
 
 UNIT = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+
+
+def test_a_file_without_text_has_no_headings(tmp_path: Path) -> None:
+    reader = PdfReader(pdf(tmp_path / "a.pdf", [], [], bookmarks=[("Cranes", 0, [])]))
+    assert pdf_headings(reader, ["", ""], PrintedSizes()) == []
 
 
 @pytest.mark.parametrize(
