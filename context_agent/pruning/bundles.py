@@ -17,6 +17,7 @@ CONVERSATION_PATHS: tuple[tuple[str, ...], ...] = (
     ("history",),
     ("chat_history",),
     ("conversation",),
+    ("conversations",),
     ("entries",),
     ("events",),
     ("values", "messages"),

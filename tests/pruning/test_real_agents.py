@@ -13,6 +13,7 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices
+from context_agent.pruning.bundles import find_conversation
 from context_agent.pruning.images import UNKNOWN_SIZE, ImageRule, image_tokens
 from context_agent.pruning.messages import Transcript
 from context_agent.tokens import CharCounter
@@ -272,6 +273,73 @@ def test_a_json_value_keeps_its_type_and_its_other_members() -> None:
     assert value["total"] == 3.5
     assert isinstance(value["results"], list)
     assert any("pruned" in item for item in value["results"])
+
+
+@pytest.mark.parametrize("is_cited", [False, True])
+def test_the_texts_of_a_search_result_of_bedrock_are_pruned_unless_they_can_be_cited(*, is_cited: bool) -> None:
+    messages = bedrock(*TEXTS)
+    found = {"source": "a", "title": "b", "content": [{"text": TEXTS[0]}], "citations": {"enabled": is_cited}}
+    messages[2]["content"][0]["toolResult"]["content"] = [{"searchResult": found}]
+    pruned = pruner().prune(messages)
+    assert pruned.report.warnings == ()
+    assert (pruned.messages[2] == messages[2]) == is_cited
+
+
+def test_a_new_part_of_bedrock_does_not_hide_the_calls_of_its_message() -> None:
+    messages = bedrock(*TEXTS)
+    cited = {"citationsContent": {"content": [{"text": "I looked."}], "citations": []}}
+    messages[1]["content"].insert(0, cited)
+    messages[3]["content"].insert(0, {"newContent": {}})
+    pruned = pruner().prune(messages)
+    assert len(pruned.report.warnings) == 1
+    assert "'newContent'" in pruned.report.warnings[0]
+    assert pruned.messages[2] != messages[2]
+
+
+@pytest.mark.parametrize("names", [("toolCall", "toolResponse"), ("tool_call", "tool_response")])
+def test_the_tools_of_google_between_other_parts_stay(names: tuple[str, str]) -> None:
+    messages = gemini(*TEXTS)
+    call, answer = names
+    own = [
+        {call: {"toolType": "GOOGLE_SEARCH_WEB", "id": "g", "args": {"queries": ["director"]}}},
+        {answer: {"toolType": "GOOGLE_SEARCH_WEB", "id": "g", "response": {"found": TEXTS[0]}}},
+    ]
+    messages[1]["parts"] = [*own, *messages[1]["parts"]]
+    pruned = pruner().prune(messages)
+    assert pruned.report.warnings == ()
+    assert pruned.report.outcome == "pruned"
+    assert pruned.messages[1] == messages[1]
+
+
+def test_a_result_of_ag_ui_with_an_error_is_one() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    messages = [
+        {"id": "1", "role": "user", "content": TASK},
+        {"id": "2", "role": "assistant", "toolCalls": [call]},
+        {"id": "3", "role": "tool", "toolCallId": "c", "content": "nothing", "error": "no such index"},
+    ]
+    assert [it.is_error for it in Transcript(messages).results] == [True]
+    del messages[2]["error"]
+    assert [it.is_error for it in Transcript(messages).results] == [False]
+
+
+def test_the_tags_around_results_in_saved_chats_stay() -> None:
+    messages: list[Any] = [{"from": "system", "value": "You search."}, {"from": "human", "value": TASK}]
+    for text in TEXTS:
+        call = '<tool_call>\n{"name": "search", "arguments": {}}\n</tool_call>'
+        answer = f"<tool_response>\n{text}\n</tool_response>"
+        messages += [{"from": "gpt", "value": call}, {"from": "tool", "value": answer}]
+    bundle = find_conversation({"id": "7", "conversations": messages})
+    assert bundle is not None
+    keeper = pruner()
+    pruned = keeper.prune(bundle.messages)
+    assert pruned.report.warnings == ()
+    assert pruned.messages[3] != messages[3]
+    tagged = [message["value"] for message in pruned.messages if message["from"] == "tool"]
+    assert all(value.startswith("<tool_response>\n") for value in tagged)
+    assert all(value.endswith("\n</tool_response>") for value in tagged)
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == messages
+    assert "unknown type" in pruner().prune([*messages, {"from": "narrator", "value": "x"}]).report.warnings[0]
 
 
 def test_pairs_of_role_and_text_are_messages() -> None:

@@ -556,6 +556,69 @@ def _goose_result(call: Call) -> dict[str, Any]:
     return {"status": "success", "value": {"content": parts, "isError": False} if call.is_plain else parts}
 
 
+def _agui_result(call: Call) -> dict[str, Any]:
+    error = {"error": call.texts[0]} if call.is_error else {}
+    return {"id": f"r-{call.id}", "role": "tool", "toolCallId": call.id, "content": "\n".join(call.texts), **error}
+
+
+_agui = _turns(
+    lambda text: {"id": "u", "role": "user", "content": text},
+    lambda text, calls: [
+        {"id": "p", "role": "activity", "activityType": "PLAN", "content": {"steps": []}},
+        {"id": "t", "role": "reasoning", "content": "Let me see.", "encryptedValue": "0a1b"},
+        {
+            "id": "a",
+            "role": "assistant",
+            "content": text,
+            "toolCalls": [
+                {"id": c.id, "type": "function", "function": {"name": "search", "arguments": json.dumps(c.arguments)}}
+                for c in calls
+            ],
+        },
+    ],
+    lambda calls: [_agui_result(call) for call in calls],
+)
+_sharegpt = _turns(
+    lambda text: {"from": "human", "value": text},
+    lambda text, calls: [*_said(text, {"from": "gpt", "value": text})],
+    lambda calls: [
+        message
+        for call in calls
+        for message in (
+            {"from": "function_call", "value": json.dumps({"name": "search", "arguments": call.arguments})},
+            {"from": "observation", "value": "\n".join(call.texts)},
+        )
+    ],
+)
+_interaction_turns = _turns(
+    lambda text: {"role": "user", "content": text},
+    lambda text, calls: [
+        {
+            "role": "model",
+            "content": [
+                {"type": "thought", "signature": "0a1b"},
+                *_said(text, {"type": "text", "text": text}),
+                *({"type": "function_call", "id": c.id, "name": "search", "arguments": c.arguments} for c in calls),
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "function_result",
+                    "call_id": c.id,
+                    "name": "search",
+                    "result": _value(c),
+                    "is_error": c.is_error,
+                }
+                for c in calls
+            ],
+        }
+    ],
+)
+
 FRAMEWORKS: dict[str, Renderer] = {
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
     "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
@@ -581,5 +644,8 @@ FRAMEWORKS: dict[str, Renderer] = {
     "opencode": _opencode,
     "gemini cli": _gemini_cli,
     "goose": _goose,
+    "ag-ui": _agui,
+    "sharegpt": _sharegpt,
+    "interaction turns": _interaction_turns,
 }
 """The formats of frameworks, and of agents whose results are text between marks."""

@@ -26,11 +26,17 @@ from context_agent.pruning.formats.gemini import is_gemini, read_gemini
 from context_agent.pruning.formats.gemini_cli import is_gemini_cli, read_gemini_cli
 from context_agent.pruning.formats.goose import is_goose, read_goose
 from context_agent.pruning.formats.haystack import is_haystack, read_haystack
-from context_agent.pruning.formats.interactions import is_interaction_step, read_interaction_step
+from context_agent.pruning.formats.interactions import (
+    is_interaction_step,
+    is_interaction_turn,
+    read_interaction_step,
+    read_interaction_turn,
+)
 from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamaindex
 from context_agent.pruning.formats.mistral import MISTRAL_ENTRIES, MISTRAL_MESSAGES, read_mistral
 from context_agent.pruning.formats.opencode import is_opencode, read_opencode
 from context_agent.pruning.formats.responses import OPAQUE_ITEMS, read_item
+from context_agent.pruning.formats.sharegpt import is_sharegpt, read_sharegpt
 from context_agent.pruning.formats.text_results import with_text_results
 from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_ai_author, read_typed_parts
 from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
@@ -42,6 +48,7 @@ _ROLES = {
     TOOL_CALL_ROLE: "assistant", "tool-response": "tool", "HumanMessage": "user", "AIMessage": "assistant",
     "SystemMessage": "system", "ToolMessage": "tool", "FunctionMessage": "tool", "HumanMessageChunk": "user",
     "AIMessageChunk": "assistant", "SystemMessageChunk": "system", "ToolMessageChunk": "tool",
+    "reasoning": "assistant", "activity": "assistant",
 }  # fmt: skip
 _FAMILIES: dict[str, MessageKind] = {"message": "responses", **dict.fromkeys(MISTRAL_MESSAGES, "mistral")}
 """The formats that the type of a message shows."""
@@ -49,6 +56,7 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_opencode, read_opencode),
     (is_gemini_cli, read_gemini_cli),
     (is_interaction_step, read_interaction_step),
+    (is_sharegpt, read_sharegpt),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {
@@ -63,6 +71,7 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int, str], MessageCo
     (has_typed_parts, read_typed_parts),
     (is_gemini, read_gemini),
     (is_bedrock, read_bedrock),
+    (is_interaction_turn, read_interaction_turn),
     (is_goose, read_goose),
 )
 """The formats that the fields of a message or of its parts show. The first that fits reads the message."""

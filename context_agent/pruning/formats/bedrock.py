@@ -8,17 +8,21 @@ from typing import Any
 from context_agent.pruning.contents import Call, MessageContent, Path, ResultText
 from context_agent.pruning.formats.collector import ContentCollector
 from context_agent.pruning.formats.fields import first_key, get_field, items, text_field
-from context_agent.pruning.formats.parts import image_texts, result_text, value_texts
+from context_agent.pruning.formats.parts import image_texts, result_text, texts_at, value_texts
 
-_BEDROCK_OPAQUE = ("image", "document", "video", "audio", "reasoningContent", "cachePoint", "guardContent")
+_BEDROCK_OPAQUE = (
+    "image", "document", "video", "audio", "reasoningContent", "cachePoint", "guardContent", "searchResult",
+    "citationsContent",
+)  # fmt: skip
+"""Known parts without a text that pruning may change. Citations refer to the texts of what is cited."""
 
 
 def is_bedrock(message: Any) -> bool:
     """Return True if the parts of a message have the form of Bedrock's Converse API, with keys instead of types."""
     parts = items(get_field(message, "content"))
-    named = ("toolUse", "toolResult", "text", *_BEDROCK_OPAQUE)
-    return bool(parts) and all(
-        isinstance(part, Mapping) and "type" not in part and any(name in part for name in named) for part in parts
+    named = {"toolUse", "toolResult", "text", *_BEDROCK_OPAQUE}
+    return all(isinstance(part, Mapping) and "type" not in part for part in parts) and any(
+        not named.isdisjoint(part) for part in parts
     )
 
 
@@ -62,6 +66,8 @@ def _bedrock_texts(content: Any, path: Path) -> tuple[list[ResultText], list[str
             texts.append(result_text((*here, "text"), text))
         elif (value := get_field(part, "json")) is not None:
             texts += value_texts((*here, "json"), value)
+        elif (found := get_field(part, "searchResult")) and not get_field(get_field(found, "citations"), "enabled"):
+            texts += texts_at(found, ("content", "*", "text"), (*here, "searchResult"))
         elif image := get_field(part, "image"):
             texts += image_texts(here, part, get_field(get_field(image, "source"), "bytes"), "bedrock", "")
         elif not any(get_field(part, name) is not None for name in _BEDROCK_OPAQUE):

@@ -1,4 +1,7 @@
-"""Messages of OpenAI's chat completions, of Anthropic, of Cohere, of harmony and of LangChain."""
+"""Messages of OpenAI's chat completions, of Anthropic, of Cohere, of harmony, of LangChain and of AG-UI.
+
+AG-UI has OpenAI's messages with names such as `toolCallId`. So has Continue.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,12 @@ def read_tool_message(message: Any, index: int, kind: MessageKind | None) -> Mes
     if isinstance(content, Mapping):
         reading.unknown = ["content that is neither a text nor a list"]
     names = (text_field(message, "name"), text_field(message, "tool_name"), text_field(author, "name"))
-    answer = Call(text_field(message, "tool_call_id"), next(filter(None, names), ""))
+    camel_id = text_field(message, "toolCallId")
+    answer = Call(text_field(message, "tool_call_id") or camel_id, next(filter(None, names), ""))
     if not answer.id and isinstance(content, str) and (sections := tagged_sections(content)):
         texts = section_texts(("content",), content, sections)
-    reading.add_results(answer, texts, flagged=get_field(message, "status") == "error")
+    has_error = bool(camel_id and get_field(message, "error"))
+    reading.add_results(answer, texts, flagged=get_field(message, "status") == "error" or has_error)
     return reading.content("tool")
 
 
@@ -104,8 +109,9 @@ def read_harmony_call(message: Any, index: int, role: str) -> MessageContent:
 
 def _add_calls(reading: ContentCollector, message: Any) -> None:
     """Add the calls that are outside the content of a message."""
-    for number, call in enumerate(items(get_field(message, "tool_calls"))):
-        add_tool_call(reading, call, ("tool_calls", number))
+    for name in ("tool_calls", "toolCalls"):
+        for number, call in enumerate(items(get_field(message, name))):
+            add_tool_call(reading, call, (name, number))
     if (plan := get_field(message, "tool_plan")) is not None:
         reading.words += [plan] if isinstance(plan, str) else []
         reading.kind = "cohere"

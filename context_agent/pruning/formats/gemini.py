@@ -11,8 +11,10 @@ from context_agent.pruning.formats.fields import first_field, first_key, first_v
 from context_agent.pruning.formats.parts import texts_at, value_texts
 
 _GEMINI_OPAQUE = (
-    "inlineData", "inline_data", "fileData", "file_data", "thoughtSignature", "thought_signature",
+    "inlineData", "inline_data", "fileData", "file_data", "thoughtSignature", "thought_signature", "toolCall",
+    "tool_call", "toolResponse", "tool_response",
 )  # fmt: skip
+"""Known parts without a text that pruning may change. Google signs the results of its own tools."""
 
 
 def is_gemini(message: Any) -> bool:

@@ -27,6 +27,7 @@ _WORDS = frozenset(("text", "reasoning", "thinking", "user-prompt", "system-prom
 _OPAQUE = frozenset((
     "image", "file", "source-url", "source-document", "step-start", "source", "redacted-reasoning",
     "reasoning-file", "tool-approval-request", "tool-approval-response", "builtin-tool-call", "builtin-tool-return",
+    "native-tool-call", "native-tool-return",
     "compaction", "speech", "blob", "uri", "server_tool_call", "server_tool_call_response", "retry-feedback",
     "instruction", "instruction-delta", "instruction-baseline", "instruction-digest", "tool-availability-delta",
     "capability-load-delta", "model-settings-delta", "binary", "annotation", "file_reference",

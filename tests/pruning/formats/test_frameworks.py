@@ -29,7 +29,8 @@ KINDS = {
     "semantic-kernel": "semantic-kernel", "haystack": "haystack", "harmony": "openai", "google adk": "gemini",
     "saved langchain": "langchain", "smolagents": "openai", "hermes": "openai", "hermes with tool messages": "openai",
     "mini-swe-agent": "openai", "cline": "openai", "mistral": "mistral", "codex": "responses", "opencode": "opencode",
-    "gemini cli": "gemini", "goose": "goose",
+    "gemini cli": "gemini", "goose": "goose", "ag-ui": "openai", "sharegpt": "openai",
+    "interaction turns": "gemini",
 }  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def test_random_conversations_of_a_framework_come_back(
     assert keeper.restore(keeper.restore(pruned.messages, ids[::2]), ids[1::2]) == messages
 
 
-@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name != "smolagents"])
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name not in ("smolagents", "interaction turns")])
 def test_large_arguments_of_old_calls_are_pruned(name: str) -> None:
     """The arguments in the text of an agent are its own words, so they stay."""
     arguments = {"query": "\n\n".join(noises(100, 40).split("\n\n"))}
