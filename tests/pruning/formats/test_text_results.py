@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent.integrations.conversation_pruners import conversation_digest
@@ -299,6 +299,7 @@ MARKED_TEXTS = st.lists(st.one_of(st.sampled_from(MARKS), TEXTS), min_size=1, ma
 
 
 @pytest.mark.parametrize("name", [*FORMS, *SCRATCHPADS])
+@settings(max_examples=30)
 @given(results=st.lists(st.one_of(TEXTS, MARKED_TEXTS), min_size=1, max_size=4), budget=st.integers(20, 400))
 def test_any_result_in_text_is_restored_exactly(name: str, results: list[str], budget: int) -> None:
     if name in FORMS:
