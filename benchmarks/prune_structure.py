@@ -1,6 +1,7 @@
 """Measure whether pruning keeps a value whose name is in the lines around it: in headings, in classes, or in parents.
 
-    python benchmarks/prune_structure.py [--efforts fast,careful,thorough] [--shares 0.25,0.1] [--results 4] [--seed 0]
+    python benchmarks/prune_structure.py [--forms markdown,table] [--efforts fast,careful,thorough] [--shares 0.25,0.1]
+        [--results 4] [--seed 0]
 
 The results are invented. Each has six environments with three services, and each service has the same eight settings.
 A question asks for one setting of one service in one environment. Beside the result are two smaller ones in the same
@@ -186,6 +187,58 @@ class Writer:
             lambda name, value: f"{node(4, 'generic')}: {name}\n{node(4, 'textbox', name)}: {value}",
         )
 
+    def headings(self, them: Environments) -> str:
+        """Return the accessibility tree of a page whose headings are next to what they name."""
+        lines: list[str] = []
+        for name, services in them.items():
+            lines += [f'- heading "{name}" [level=2] [ref=e1]', f"- paragraph [ref=e2]: {self.words(12)}"]
+            for service, settings in services.items():
+                lines += [f'- heading "{service}" [level=3] [ref=e3]', "- list [ref=e4]:"]
+                for setting, value in settings.items():
+                    lines += [f"  - listitem [ref=e5]:\n    - text: {setting}", f'    - strong [ref=e6]: "{value}"']
+        return "\n".join(lines)
+
+    def commits(self, them: Environments) -> str:
+        """Return the commits of `git log`, one for each service."""
+        parts: list[str] = []
+        for name, services in them.items():
+            for service, settings in services.items():
+                head = (
+                    f"commit {self._draw.randrange(16**40):040x}\nAuthor: Ana <ana@example.com>\nDate:   Mon Mar 2 2026"
+                )
+                said = "\n".join(
+                    f"    {setting} is now {value}, {self.words(6)}" for setting, value in settings.items()
+                )
+                body = "".join(f"\n\n    {self.words(40)}." for _ in range(2))
+                parts.append(f"{head}\n\n    {name}: tune the {service}{body}\n\n{said}\n\n    {self.words(30)}.\n")
+        return "\n".join(parts)
+
+    def records(self, them: Environments) -> str:
+        """Return the rows of a wide table as lines, as `psql` writes them in its expanded display."""
+        parts: list[str] = []
+        for name, services in them.items():
+            for service, settings in services.items():
+                parts.append(f"-[ RECORD {len(parts) + 1} ]{'-' * 40}\nenvironment | {name}\nservice     | {service}")
+                parts[-1] += "".join(
+                    f"\n{setting:11} | {value}\nnote        | {self.words(25)}" for setting, value in settings.items()
+                )
+        return "\n".join(parts)
+
+    def instances(self, them: Environments) -> str:
+        """Return the machines of a cloud, whose tags have their names."""
+        instances = [
+            {
+                "InstanceId": f"i-{self._draw.randrange(16**12):012x}",
+                "Placement": {"Zone": "eu-1a", "Tenancy": "default", "Note": self.words(8)},
+                "Interfaces": [{"Description": self.words(8), "Status": "attached", **settings}],
+                "Volumes": [{"Device": "/dev/xvda", "Note": self.words(20)} for _ in range(4)],
+                "Tags": [{"Key": "Environment", "Value": name}, {"Key": "Name", "Value": service}],
+            }
+            for name, services in them.items()
+            for service, settings in services.items()
+        ]
+        return json.dumps({"Instances": instances}, indent=4)
+
     def mail(self, them: Environments) -> str:
         """Return letters, one from each environment."""
         letters: list[str] = []
@@ -234,7 +287,7 @@ Form = Callable[[Writer, Environments], str | dict[str, str]]
 FORMS: tuple[Form, ...] = (
     Writer.markdown, Writer.underlined, Writer.page, Writer.listed, Writer.sections, Writer.python, Writer.javascript,
     Writer.modules, Writer.described, Writer.tree, Writer.snapshot, Writer.mail, Writer.tables, Writer.table,
-    Writer.files,
+    Writer.files, Writer.headings, Writer.commits, Writer.records, Writer.instances,
 )  # fmt: skip
 
 
@@ -267,12 +320,14 @@ def main() -> None:
     parser.add_argument("--shares", default="0.25,0.1", help="shares of the tokens that may remain")
     parser.add_argument("--results", type=int, default=4, help="results of each form")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--forms", help="names of forms, separated by commas; all of them by default")
     options = parser.parse_args()
+    forms = [it for it in FORMS if options.forms is None or it.__name__ in options.forms.split(",")]
     efforts = options.efforts.split(",")
     for share in map(float, options.shares.split(",")):
         print(f"\n{share:.0%} of the tokens\n{'':14}" + "".join(f"{effort:>24}" for effort in efforts), flush=True)
         all_kept: dict[str, list[float]] = {effort: [] for effort in efforts}
-        for form in FORMS:
+        for form in forms:
             line = f"{form.__name__:14}"
             for effort in efforts:
                 seeds = (f"{options.seed}:{form.__name__}:{number}" for number in range(options.results))

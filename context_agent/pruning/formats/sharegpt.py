@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from context_agent.pruning.contents import Call, MessageContent
+from context_agent.pruning.contents import Call, Form, MessageContent
 from context_agent.pruning.formats.collector import ContentCollector
 from context_agent.pruning.formats.fields import MOST_READ, text_field
 from context_agent.pruning.formats.parts import result_text
@@ -32,7 +32,7 @@ def read_sharegpt(message: Any, index: int) -> MessageContent:
     if author not in _AUTHORS:
         return MessageContent("unknown", unknown=(author,))
     if author == _CALL:
-        form = "json" if value.lstrip().startswith(("{", "[")) else "text"
+        form: Form = "json" if value.lstrip().startswith(("{", "[")) else "text"
         reading.add_call(Call("", _name(value)), value, ("value",), form)
         return reading.content("assistant")
     if _AUTHORS[author] == "tool":
