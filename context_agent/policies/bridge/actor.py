@@ -1,9 +1,9 @@
 """The decisions of the embedded policy in one episode.
 
 The policy searches for the question and for the names in it. If the results suffice, the search ends. Otherwise the
-policy searches for the names that its best candidates mention, the most promising first. Without the reader, the
-search also ends if such a turn brings no new document among the best. Regression trees that weigh all the evidence
-make the final ranking.
+policy searches for the names that its best candidates mention, the most promising first. Without the reader, or for a
+question without names, the search also ends if such a turn brings no new document among the best. Regression trees
+that weigh all the evidence make the final ranking.
 
 If a turn would pass the soft threshold, the policy first prunes the candidates with the lowest scores. At the end it
 restores the best candidates, because a ranking may only cite passages in view.
@@ -72,9 +72,10 @@ KEPT_WITHOUT_RESTORE = 8
 """The number of those blocks in a profile without `restore_chunks`."""
 RESTORE_TOOL = "restore_chunks"
 BEST_DOCUMENTS = 5
-"""A search without the reader ends if a turn after the first brings no new document among this many of the best.
+"""If a turn after the first brings no new document among this many of the best, a search without the reader ends.
 
-With the reader, later turns still improve the ranking, because a reading can make other names promising.
+With the reader, later turns still improve the ranking, because a reading can make other names promising. However, a
+question that asks for no name or relation is rarely answered by following names, so its search ends, too.
 """
 RESTORED_CANDIDATES = 5
 """Candidates with the highest scores that must fit into the view again at the end."""
@@ -214,9 +215,24 @@ class BridgeActor:
             return self.opening(view)
         if self._turns == 1 and self._may_end() and self.judgment.suffices() >= self._effort.sufficient:
             return ()
-        if self._turns > 1 and not self._effort.readings and not self._found_better(known):
+        if (
+            self._turns > 1
+            and not (self._effort.readings and self._asks_about_names())
+            and not self._found_better(known)
+        ):
             return ()
         return self.next_searches(view) or self._after_reading(view)
+
+    def _asks_about_names(self) -> bool:
+        """Return True if names may lead to the answer.
+
+        Then the question has a name, or the title of a candidate, which people may write in lower case. Or it asks for
+        a relation, such as somebody's father.
+        """
+        question = self.notes.question
+        titles = (candidate.passage.padded_title for candidate in self.notes.candidates)
+        is_named = question.in_name.any() or any(title and title in question.padded for title in titles)
+        return bool(is_named or question.asks_relation)
 
     def _may_end(self) -> bool:
         """Return True if the search for this question may end after the first turn.

@@ -50,6 +50,8 @@ one team is asked for.
 """
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
+_ROLE_CUES = slice(4, 6)
+"""The places of the cues to a role and to kinship among `AnalyzedQuestion.cues`, which begin with a comparison."""
 _CLAUSE_START = re.compile(
     r"[,;:?]\s+|(?<!\s)\s++(?=(?:and|but|compared|contrast|despite|or|than|that|whereas|which|while|who)\b)"
 )
@@ -182,6 +184,11 @@ class AnalyzedQuestion:
         """The share of the question's weight that is on the words of its identifiers."""
         parts = {word for name in self.identifiers for word in words(name)}
         return float(self.weight[[term in parts for term in self.terms]].sum())
+
+    @property
+    def asks_relation(self) -> bool:
+        """True if the question asks for a person by a role or by kinship, such as a director or a father."""
+        return any(self.cues[_ROLE_CUES])
 
     @cached_property
     def asks_for_group(self) -> bool:

@@ -304,6 +304,26 @@ def test_a_search_without_the_reader_ends_after_a_turn_without_a_new_document_am
     assert result.turns == 2
 
 
+@pytest.mark.parametrize(
+    ("hall", "ends_early"),
+    [("big hall 17", True), ("Big Hall 17", False), ("hall 18", False), ("big hall of the father", False)],
+)
+def test_a_search_for_a_question_without_names_ends_after_a_turn_without_a_new_document_among_the_best(
+    hall: str, ends_early: bool
+) -> None:
+    documents = [
+        Document(
+            str(number),
+            f"Hall {number} closes at {number % 12} on Fridays. Its keeper lives in Hall {number + 1}.",
+            "Big " * (number == 17) + f"Hall {number}" + " North" * (number == 17),
+        )
+        for number in range(60)
+    ]
+    policy = BridgePolicy(effort=Effort(sufficient=1.1))
+    result = SearchAgent(MemoryCorpus(documents), policy).search(f"When does the {hall} close on fridays?")
+    assert (result.turns == 2) is ends_early
+
+
 def stopping(constant: float) -> Floats:
     return np.array([[constant, *[0] * len(STOPPING)]] * 2, np.float32)
 
