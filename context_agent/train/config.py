@@ -303,6 +303,10 @@ SAVED_QUESTIONS = 2
 """Number of questions of a step whose trajectories are saved."""
 
 
+MOST_EPISODES = 1_000_000
+"""The most episodes of a step. All of them are in memory at the end of the step."""
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutConfig:
     """The rollouts of a step, and the updates on their rows. The defaults are the report's (Context-1, section 3).
@@ -343,6 +347,11 @@ class RolloutConfig:
         for name in ("steps", "groups", "substeps", "concurrency"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"rollouts.{name} must be at least 1; got {getattr(self, name)}")
+        if self.groups * self.rollouts > MOST_EPISODES:
+            raise ConfigError(
+                f"a step has rollouts.groups * rollouts.rollouts episodes, at most {MOST_EPISODES:,}; got "
+                f"{self.groups} * {self.rollouts}"
+            )
         if self.refill < 0:
             raise ConfigError(f"rollouts.refill must be at least 0; got {self.refill}")
         if self.rollouts < 2:

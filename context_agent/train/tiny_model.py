@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.vocabularies import HarmonyVocabulary
@@ -37,8 +37,8 @@ class TinyModelConfig:
         tied: True if the input and output embeddings share one table.
     """
 
-    hidden: PositiveInt = 96
-    layers: PositiveInt = 3
+    hidden: Annotated[int, Field(ge=1, le=8_192)] = 96
+    layers: Annotated[int, Field(ge=1, le=128)] = 3
     experts: PositiveInt = 2
     positions: PositiveInt = 1024
     deviation: PositiveFloat = 0.02

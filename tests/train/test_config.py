@@ -11,6 +11,7 @@ from context_agent._support.suggest import flat_settings
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.harness.profile import profile as named_profile
+from context_agent.testing import tiny_runs
 from context_agent.train.agents import episode_profile
 from context_agent.train.checkpoints import binding_differences, binding_settings, settings_digest
 from context_agent.train.config import Loss, ParlForm
@@ -336,3 +337,18 @@ def test_settings_that_the_loss_could_not_follow_are_refused(tables: dict[str, A
     """The sampler reports log-probabilities before top-p, so a nucleus would train with wrong ratios."""
     with pytest.raises(ConfigError, match=message):
         parse_run(LEAST | tables)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rollouts": {"rollouts": 10**9}},
+        {"rollouts": {"groups": 10**12}},
+        {"data": {"world": {"worlds": 10**9}}},
+        {"model": {"tiny": {"hidden": 10**7}}},
+        {"model": {"tiny": {"layers": 10**8}}},
+    ],
+)
+def test_a_number_that_no_memory_holds_is_refused_at_the_start(change: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        tiny_runs.demonstrations(tmp_path, **change)

@@ -11,9 +11,11 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Annotated
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
+from context_agent.errors import ConfigError
 from context_agent.retrieval.embedders import STATIC
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data.world.closed_world import make_world
@@ -50,7 +52,7 @@ class WorldConfig:
     tasks: PositiveInt = 6_000
     seed: int = 0
     hops: tuple[PositiveInt, PositiveInt] = (1, 3)
-    worlds: PositiveInt = 1
+    worlds: Annotated[int, Field(ge=1, le=1_000)] = 1
     branches: PositiveInt = 1
 
 
@@ -108,6 +110,11 @@ def make_environment(config: WorldConfig) -> ToyEnvironment:
         ]
         if config.branches > 1:
             questions[split] = join_questions(questions[split], config.branches, seed=config.seed)
+    if not questions["train"]:
+        raise ConfigError(
+            f"no question of the world has {config.branches} branches that share no document. Lower "
+            "data.world.branches, or raise data.world.entities."
+        )
     further = (make_environment(replace(config, seed=config.seed + n, worlds=1)) for n in range(1, config.worlds))
     return ToyEnvironment(MemoryCorpus(documents, embedder=STATIC), questions, titles, tuple(further))
 

@@ -9,6 +9,7 @@ import pytest
 
 from context_agent import SearchAgent
 from context_agent.agent import SearchResult
+from context_agent.errors import ConfigError
 from context_agent.harness.tools import SPAWN
 from context_agent.policies.tokens import VocabularyCounter
 from context_agent.pruning.view import ActionTaken
@@ -128,3 +129,8 @@ def test_lessons_teach_sub_agents_as_well(wide: ToyEnvironment) -> None:
     assert any("<go> spawn " in text for text in texts)
     assert not any("<go> spawn " in text for text in subagent_texts)
     assert not any(UNKNOWN in text for text in texts)
+
+
+def test_a_world_without_so_many_branches_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="has 1000 branches"):
+        make_environment(WorldConfig(entities=120, tasks=300, branches=1_000))
