@@ -167,7 +167,7 @@ def test_damaged_progress_is_told_and_the_page_works(browser, sheet):
 def test_equal_tasks_give_an_equal_page(corpus):
     pages = [review_page(tasks_on_page(TASKS, corpus), "Review") for _ in range(2)]
     assert pages[0] == pages[1]
-    with pytest.raises(DataError, match="file of tasks is empty"):
+    with pytest.raises(DataError, match="has no tasks"):
         review_page([], "Review")
 
 
