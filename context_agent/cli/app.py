@@ -30,7 +30,7 @@ from context_agent.cli import INTERRUPTED, output
 from context_agent.cli.config_file import apply_config_file
 from context_agent.cli.help import TwoColumns
 from context_agent.cli.invocation import record_invocation, set_invocation, set_texts
-from context_agent.cli.parameters import OWN, refuse_fractions, refuse_shared_files
+from context_agent.cli.parameters import OWN, refuse_empty_paths, refuse_fractions, refuse_shared_files
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError
 from context_agent.version import __version__
 
@@ -150,7 +150,7 @@ cli = App(
     "ctx1",
     help=HELP,
     version=f"ctx1 {__version__}",
-    config=(record_invocation, apply_config_file, refuse_fractions, refuse_shared_files),
+    config=(record_invocation, apply_config_file, refuse_fractions, refuse_empty_paths, refuse_shared_files),
     group_parameters=OWN,
     group_commands=Group(OWN.name, sort_key=9),
     default_parameter=Parameter(negative=(), allow_repeating=True, show_default=_default_text),

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import CoercionError, Group, Parameter, validators
 
@@ -37,6 +37,8 @@ SHARE = Parameter(validator=validators.Number(gte=0, lte=1), metavar="X")
 POSITIVE_SHARE = Parameter(validator=validators.Number(gt=0, lte=1), metavar="X")
 POSITIVE = Parameter(validator=validators.Number(gt=0, lt=math.inf), metavar="X")
 NOT_NEGATIVE = Parameter(validator=validators.Number(gte=0, lt=math.inf), metavar="X")
+REQUESTS = Parameter(validator=validators.Number(gte=0, lte=LARGEST_COUNT), metavar="X")
+"""A mean number of requests, such as 2.5."""
 SECONDS = Parameter(validator=validators.Number(gt=0), metavar="SECONDS")
 PORT = Parameter(validator=validators.Number(gte=0, lte=65_535), metavar="N")
 REQUIRED = Parameter(required=True)
@@ -137,6 +139,17 @@ def refuse_fractions(_: App, __: tuple[str, ...], arguments: ArgumentCollection)
         for token in argument.tokens if argument.hint in (int, int | None) else ():
             if "." in token.value:
                 raise CoercionError(argument=argument, token=token, target_type=int)
+
+
+def refuse_empty_paths(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse an empty path. It would mean the working folder, but is usually a variable of the shell that is not set.
+
+    Raises:
+        ConfigError: If the value of a parameter for paths is empty.
+    """
+    for argument in arguments:
+        if Path in {argument.hint, *get_args(argument.hint)} and any(token.value == "" for token in argument.tokens):
+            raise ConfigError(f"{argument.name} is empty, so it names no path. Pass a path, such as . for this folder.")
 
 
 def refuse_shared_files(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:

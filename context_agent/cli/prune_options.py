@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from context_agent.cli.parameters import EXISTING_FILE, NOT_NEGATIVE, OUTPUT_FILE, SHARE, options_in
+from context_agent.cli.parameters import EXISTING_FILE, OUTPUT_FILE, REQUESTS, SHARE, options_in
 
 if TYPE_CHECKING:
     from context_agent.integrations.server.savings import SavingsReport
@@ -33,7 +33,7 @@ class PruneOptions:
     """
     adapted: Annotated[Path | None, EXISTING_FILE, Parameter(metavar="FILE.safetensors")] = None
     """Weights for the strategy reader, as `ctx1 train pruner` writes them."""
-    turns: Annotated[float, NOT_NEGATIVE] = 10
+    turns: Annotated[float, REQUESTS] = 10
     """Expected number of further requests."""
     cached_price: Annotated[float, SHARE] = 0.1
     """Price of a cached input token, as a share of the price of a fresh one. Without a cache, it is 1."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from context_agent._support.arguments import real_number
 from context_agent.errors import ConfigError
 
+MAX_RATIO = 10**12
+"""The largest number of requests, and of a price for each fresh token. Beyond it, sums overflow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -24,8 +27,8 @@ class Prices:
             nothing.
 
     Raises:
-        ConfigError: If `fresh` is not positive, if another number is negative, or if `cached` is more than `fresh` or
-            `write`.
+        ConfigError: If `fresh` is not positive, if another number is negative, if `cached` is more than `fresh` or
+            `write`, or if `turns` or the ratio of two prices is more than a trillion.
     """
 
     fresh: float = 1.0
@@ -47,6 +50,11 @@ class Prices:
             raise ConfigError(
                 f"prices must obey write >= cached and lifetime >= 0; got write = {self.writing}, lifetime = "
                 f"{self.lifetime}"
+            )
+        if self.turns > MAX_RATIO or self.writing / MAX_RATIO > self.fresh:
+            raise ConfigError(
+                f"prices must obey turns <= 1e12 and write <= 1e12 * fresh, or their sums overflow; got turns = "
+                f"{self.turns}, write = {self.writing}, fresh = {self.fresh}"
             )
 
     @property

@@ -111,6 +111,18 @@ def test_no_output_replaces_a_device_or_is_in_a_folder_that_cannot_be_written(tm
             assert f'"{stream}" is a device or a pipe' in _problem(argument, Path(stream)), argument.names
 
 
+def test_an_empty_path_is_wrong_usage_for_every_parameter(inside, tmp_path):
+    """A variable of the shell that is not set would mean the working folder."""
+    commands = {name: words for (*words, name), _ in _paths()}
+    assert len(commands) >= 30
+    for name, words in commands.items():
+        process = inside(*words, f"{name}=" if name.startswith("-") else "")
+        assert process.returncode == 2, (words, name)
+        if name != "--config":
+            assert "is empty, so it names no path" in process.stderr, (words, name)
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("option", ["--count", "--distractors"])
 def test_a_count_of_more_than_64_bits_is_wrong_usage(inside, index, option):
     process = inside("synth", "tasks", "--path", index, "--out", "o.jsonl", option, 10**25)

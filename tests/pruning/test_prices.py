@@ -53,6 +53,23 @@ def test_bad_prices_say_what_is_expected(values: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
+    "values",
+    [
+        {"turns": math.inf, "cached": 0.0},
+        {"turns": 1e308},
+        {"write": math.inf},
+        {"fresh": 1e-320, "cached": 0, "write": 1},
+    ],
+)
+def test_sums_of_prices_that_overflow_are_refused(values: dict[str, float]) -> None:
+    """A report would say that a prune is worth inf or nan."""
+    with pytest.raises(ConfigError, match="turns <= 1e12 and write <= 1e12"):
+        Prices(**values)
+    most = Prices(turns=10**12, fresh=1e-12, cached=0, write=1.0)
+    assert math.isfinite(most.savings(10**12, cold=True) + most.loss(10**12))
+
+
+@pytest.mark.parametrize(
     ("ttl", "expected"),
     [("", Prices(cached=1.0, write=1.0)), ("5m", Prices(write=1.25)), ("1h", Prices(write=2.0, lifetime=3_600))],
 )
