@@ -83,6 +83,17 @@ def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:
         note(line)
 
 
+def note_failure(failure: str) -> None:
+    """Print the error of the first input that failed, if one did."""
+    if failure:
+        note(
+            one_line(
+                f"the first input that failed: {failure.rstrip('.')}. To try the failed inputs again, run the "
+                "same command."
+            )
+        )
+
+
 def problem_lines(problems: Sequence[object], unlisted: int = 0) -> Iterator[str]:
     """Yield a line for each problem, as `note_problems` prints them."""
     listed = problems if len(problems) <= LISTED else _distinct(problems)

@@ -23,6 +23,7 @@ from context_agent.cli.parameters import (
     options_in,
 )
 from context_agent.cli.synth_replay import ReplayOptions, show_replays
+from context_agent.errors import DataError
 from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ def from_feedback(
 
     problems: list[str] = []
     judgments = load_judgments(str(log), problems=problems)
+    if not judgments:
+        reason = f" The first problem: {problems[0]}" if problems else ""
+        raise DataError(f"{log} has no judgment that can be read, so there is nothing to make tasks from.{reason}")
     feedback_log = FeedbackLog(trajectories)
     with index.open() as corpus:
         tasks, report = tasks_from_feedback(judgments, feedback_log, corpus)

@@ -129,8 +129,8 @@ def filter_tasks(
         f"Dropped: {output.counts(report.dropped)}.",
         as_json=common.json,
     )
-    failed = any(reason.startswith("failed") for reason in report.dropped)
-    return 1 if problems or failed or report.halted else 0
+    output.note_failure(report.failure)
+    return 1 if problems or report.failure or report.halted else 0
 
 
 def _open_filter(agent: AgentOptions, attempts: AttemptOptions, index: CorpusOptions, call: CallParent) -> TaskFilter:

@@ -273,6 +273,8 @@ def _show_report(report: StageReport, *, as_json: bool) -> int:
         output.echo(f"{report.stage}: {report.kept} rows from {report.inputs} inputs{dropped}", err=True)
         if report.halted:
             output.note(f"{report.stage}: {report.halted}")
+        else:
+            output.note_failure(report.failure)
     return 1 if report.halted or (report.inputs and not report.kept) else 0
 
 

@@ -219,6 +219,7 @@ def _show_report(report: DemonstrationReport, out: Path) -> None:
     )
     for title, numbers in (("kept", report.kept), ("dropped", report.dropped), ("not played", report.unplayed)):
         output.echo(f"{title}: {output.counts(numbers)}")
+    output.note_failure(report.failure)
     table = Table("", "played", "kept")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -28,6 +28,8 @@ from context_agent.synth_data.json_files import write_rows
 T = TypeVar("T")
 SCHEMA = 1
 """The version of the journal's format."""
+FAILED = "failed: "
+"""The start of the reason of an input whose function raised an exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class StageReport:
         dropped: The number of dropped inputs by reason.
         resumed: The number of inputs that earlier runs finished.
         halted: The reason why the stage ended before all inputs were processed. Empty if all were.
+        failure: The error of the first input that failed. Empty if none did.
         cost: The totals of the model calls. Empty if there were no calls.
     """
 
@@ -95,6 +98,7 @@ class StageReport:
     dropped: Mapping[str, int]
     resumed: int = 0
     halted: str = ""
+    failure: str = ""
     cost: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -242,7 +246,7 @@ class _StageRun:
                 self.halted = self.halted or str(halt)
                 return
             except Exception as error:  # noqa: BLE001 (a failing row must not stop the others)
-                self.outcomes[key] = DroppedRow(f"failed: {type(error).__name__}", str(error))
+                self.outcomes[key] = DroppedRow(f"{FAILED}{type(error).__name__}", str(error))
             else:
                 self._record(key, outcome)
                 self.outcomes[key] = outcome
@@ -290,14 +294,15 @@ def _write_outputs(
 
 def _report(stage: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], run: _StageRun) -> StageReport:
     outcomes = [run.outcomes[key] for key in keys if key in run.outcomes]
-    reasons = Counter(outcome.reason for outcome in outcomes if isinstance(outcome, DroppedRow))
+    dropped = [outcome for outcome in outcomes if isinstance(outcome, DroppedRow)]
     return StageReport(
         stage=stage,
         inputs=len(rows),
         kept=sum(len(outcome.rows) for outcome in outcomes if isinstance(outcome, KeptRows)),
-        dropped=dict(sorted(reasons.items())),
+        dropped=dict(sorted(Counter(outcome.reason for outcome in dropped).items())),
         resumed=run.resumed,
         halted=run.halted,
+        failure=next((outcome.detail for outcome in dropped if outcome.reason.startswith(FAILED)), ""),
     )
 
 

@@ -7,13 +7,15 @@ level, clues, truth type, supporting items, distractors, bridging item).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any, cast
 
 from context_agent._support.question_files import Source, load_rows, question_of
-from context_agent.errors import DataError
+from context_agent.errors import ConfigError, DataError
 from context_agent.eval.gold import normalized
 from context_agent.synth_data.json_files import write_rows
 from context_agent.types import Question
@@ -152,6 +154,19 @@ def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
 def _support(item: Mapping[str, Any]) -> Support:
     lists = {key: tuple(item.get(key) or ()) for key in ("chunks", "clue_quotes", "item_quotes", "truth_quotes")}
     return Support(id=str(item["id"]), contains_truth=bool(item.get("contains_truth")), **lists)
+
+
+def check_set_name(name: str) -> None:
+    """Check the name of a set of tasks.
+
+    Raises:
+        ConfigError: If the name cannot be a part of ids.
+    """
+    if not re.fullmatch(r"[^\s/]{1,100}", name) or not name.isprintable():
+        raise ConfigError(
+            "--name becomes part of every id, so it must have from 1 to 100 characters, and no spaces, slashes or "
+            f"control characters; got {brief(name)}"
+        )
 
 
 def document_of_chunk(chunk_id: str) -> str:

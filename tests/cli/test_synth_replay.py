@@ -81,3 +81,17 @@ def test_what_people_liked_becomes_lessons(inside, index, found, amended, tmp_pa
     assert list((tmp_path / "lessons" / "kept").iterdir()) == []
     lenient = inside(*command, "--path", amended, "--sft", "lessons", "--keep-changed")
     assert "1 of 2 judged trajectories" in lenient.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [("", "no judgment that can be read"), ("{}\n", "log.jsonl:1: the line must be")]
+)
+def test_a_log_without_judgments_replaces_no_tasks(inside, index, tmp_path, line, told):
+    (tmp_path / "log.jsonl").write_text(line)
+    (tmp_path / "tasks.jsonl").write_text("made before\n")
+    process = inside(
+        "synth", "from-feedback", "log.jsonl", "--trajectories", ".", "--path", index, "--out", "tasks.jsonl"
+    )
+    assert process.returncode == 1
+    assert told in process.stderr
+    assert (tmp_path / "tasks.jsonl").read_text() == "made before\n"

@@ -124,6 +124,17 @@ def test_distractors_are_found_without_a_model(desk, synth):
     assert (refusal.returncode, "needs a model" in refusal.stderr) == (2, True)
 
 
+def test_the_first_failed_row_says_why(desk, synth):
+    """The server's address is wrong, and there are too few rows for the stage to halt."""
+    away = ("--base-url", "http://127.0.0.1:9/v1", "--model", "scripted")
+    result = synth("explore", "--count", "2", "--out", "unreached/out.jsonl", *away, model=False)
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert "the first input that failed: " in last
+    assert "127.0.0.1:9" in last
+    assert "run the same command" in last
+
+
 def test_the_cap_is_told_and_the_exit_code_says_it(desk, synth):
     explore_run = synth(
         "explore",

@@ -34,6 +34,8 @@ def test_wrong_options_are_reported_in_one_line(inside, tmp_path, indexed):
     url = ["--base-url", "http://127.0.0.1:9"]
     wrong_options = (
         ["--types", "riddle"],
+        ["--name", ""],
+        ["--name", "a\udcff"],
         ["--hops", "7"],
         ["--hops", "x"],
         url,

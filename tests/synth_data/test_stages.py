@@ -84,10 +84,10 @@ async def test_what_raises_drops_its_row_and_is_tried_again(tmp_path):
     out = tmp_path / "out.jsonl"
     first = await run_stage("risky", ROWS, work, out)
     assert (first.kept, first.dropped) == (9, {"failed: ZeroDivisionError": 2, "too small": 1})
-    assert read(dropped_path(out))[0]["detail"] == "by nothing"
+    assert read(dropped_path(out))[0]["detail"] == first.failure == "by nothing"
     failing_ids.clear()
     second = await run_stage("risky", ROWS, work, out)
-    assert (second.kept, second.dropped, second.resumed) == (11, {"too small": 1}, 10)
+    assert (second.kept, second.dropped, second.resumed, second.failure) == (11, {"too small": 1}, 10, "")
     assert [row["id"] for row in read(out)] == [str(number) for number in range(12) if number != 5]
 
 

@@ -89,6 +89,7 @@ class DemonstrationReport:
         filters: The rules that selected the episodes.
         resumed: The number of episodes that earlier runs finished.
         again: The number of episodes that were played again, because their files were missing or truncated.
+        failure: The error of the first episode that failed. Empty if none did.
     """
 
     tasks: int
@@ -101,6 +102,7 @@ class DemonstrationReport:
     filters: DemonstrationFilters
     resumed: int = 0
     again: int = 0
+    failure: str = ""
 
     @staticmethod
     def of(
@@ -109,6 +111,7 @@ class DemonstrationReport:
         tasks: int,
         unplayed: Mapping[str, int],
         filters: DemonstrationFilters,
+        failure: str = "",
         **counts: int,
     ) -> DemonstrationReport:
         """Return the report of these verdicts."""
@@ -121,6 +124,7 @@ class DemonstrationReport:
             played_figures=EpisodeMeans.of([verdict.episode for verdict in verdicts]),
             kept_figures=EpisodeMeans.of([verdict.episode for verdict in verdicts if verdict.keep]),
             filters=filters,
+            failure=failure,
             **counts,
         )
 

@@ -114,6 +114,7 @@ async def make_demonstrations(
         tasks=len(tasks),
         unplayed=_unplayed(out),
         filters=settings.filters,
+        failure=done.failure,
         resumed=max(0, (resumed or 0) - again),
         again=again,
     )

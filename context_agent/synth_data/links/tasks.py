@@ -25,7 +25,7 @@ from context_agent.synth_data.links.draft_checks import DraftChecks
 from context_agent.synth_data.links.drafts import Draft, bridge_drafts, comparison_drafts, intersection_drafts
 from context_agent.synth_data.links.link_graph import LinkGraph
 from context_agent.synth_data.stages import DropRow, ProgressCallback
-from context_agent.synth_data.task import Task
+from context_agent.synth_data.task import Task, check_set_name
 from context_agent.text.counts import counted
 from context_agent.types import Chunk
 
@@ -93,6 +93,7 @@ class LinkTaskSettings:
             raise ConfigError(f"count must be at least 1; got {self.count}")
         if self.distractors < 0:
             raise ConfigError(f"distractors must not be negative; got {self.distractors}")
+        check_set_name(self.name)
 
 
 @dataclass(slots=True)

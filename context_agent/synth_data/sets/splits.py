@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.task import Task, question_key
+from context_agent.synth_data.task import Task, check_set_name, question_key
 
 SHARES: Mapping[str, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 SLACK = 0.01
@@ -134,8 +134,7 @@ def _shared_keys(task: Task, duplicates: Mapping[str, str]) -> tuple[Key, ...]:
 
 
 def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, float]) -> None:
-    if not re.fullmatch(r"[^\s/]+", name):
-        raise ConfigError(f"--name becomes part of every id, so it must not have spaces or slashes; got {name!r}")
+    check_set_name(name)
     if any(share < 0 or not math.isfinite(share) for share in shares.values()):
         raise ConfigError(f"shares must be 0 or more; got {_format_shares(shares)}")
     if abs(sum(shares.values()) - 1) > 1e-6:

@@ -128,7 +128,7 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path, corpus):
     play(tmp_path / "whole", corpus)
     failing = Counting(failing=5)
     report = play(tmp_path / "broken", corpus, expert=failing)
-    assert report.unplayed == {"failed: PolicyError": 4}
+    assert (report.unplayed, report.failure) == ({"failed: PolicyError": 4}, "the server is gone")
     assert report.episodes == 4
     second = Counting()
     report = play(tmp_path / "broken", corpus, expert=second)
