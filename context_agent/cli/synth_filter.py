@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,9 +12,10 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from context_agent.cli import output
-from context_agent.cli.agent_options import AgentOptions
+from context_agent.cli.agent_options import AgentOptions, LimitOptions, ModelOptions, PolicyOptions
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.interrupts import run_interruptible
+from context_agent.cli.invocation import given_flags
 from context_agent.cli.parameters import (
     COUNT,
     INPUT_FILE,
@@ -26,6 +27,7 @@ from context_agent.cli.parameters import (
     options_in,
 )
 from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
+from context_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent
@@ -64,6 +66,15 @@ class AttemptOptions:
                 return frozenset({extreme})
 
 
+ATTEMPT_OPTIONS = [
+    option.name
+    for kind in (AttemptOptions, AgentOptions, PolicyOptions, ModelOptions, LimitOptions)
+    for option in fields(kind)
+    if option.name != "passes"
+]
+"""The options that have no effect if no task is attempted."""
+
+
 @essential("out min_similarity keep_duplicates concurrency base_url model path url collection")
 def filter_tasks(
     tasks: Annotated[Path, INPUT_FILE],
@@ -99,6 +110,10 @@ def filter_tasks(
     from context_agent.synth_data.stages import StageWorker
     from context_agent.synth_data.task import load_tasks
 
+    if not attempts.passes and (given := given_flags(*ATTEMPT_OPTIONS)):
+        raise ConfigError(
+            f"{given[0]} is about the attempts at tasks, and there are none. Pass --passes N, or remove {given[0]}."
+        )
     problems: list[str] = []
     task_list = load_tasks(str(tasks), problems=problems)
     output.note_problems(problems)

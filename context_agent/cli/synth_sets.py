@@ -266,9 +266,11 @@ def export(
         raise ConfigError("there is no target. Pass --out FOLDER, or --push OWNER/SET, or both.")
     if public and push is None:
         raise ConfigError("--public needs a set to publish. Pass --push OWNER/SET.")
-    from context_agent.synth_data.sets.export import disable_progress_bars, export_splits, push_splits
+    from context_agent.synth_data.sets.export import check_hub_name, disable_progress_bars, export_splits, push_splits
     from context_agent.synth_data.sets.folder import CARD
 
+    if push is not None:
+        check_hub_name(push)
     if not sys.stderr.isatty():
         disable_progress_bars()
     splits = _splits(tasks)

@@ -114,6 +114,8 @@ def test_tasks_that_one_search_solves_are_dropped(inside, tmp_path, tasks, corpu
         (("--passes", 99), "cannot all differ"),
         (("--recall", 0), "recall"),
         (("--drop", "sometimes"), "--drop"),
+        (("--window", "-1"), "--window is about the attempts"),
+        (("--policy", "chat", "--base-url", "http://127.0.0.1:9"), "Pass --passes N, or remove --"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(capsys, tasks, corpus, flags, told):

@@ -185,6 +185,7 @@ def sources(monkeypatch, tmp_path):
         ("empty.jsonl", 2, "--out"),
         ("empty.jsonl --out o --public", 2, "--push"),
         ("empty.jsonl --out o --to csv", 2, "--to"),
+        ("empty.jsonl --out o --push a/b/c", 2, "must have the form owner/set"),
     ],
 )
 @pytest.mark.usefixtures("sources", "datasets")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, Literal
 
 from context_agent._support.atomic_files import replacing_folder
@@ -100,6 +101,21 @@ def table_row(task: Task) -> dict[str, Any]:
     return {**task.to_json(), "labels": json.dumps(task.labels, sort_keys=True)}
 
 
+def check_hub_name(name: str) -> None:
+    """Check the name of a set on the hub, without asking the hub.
+
+    Raises:
+        ConfigError: If the hub has no such names.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        raise ConfigError(f"the name of a set on the hub must have the form owner/set; got {brief(name)}") from None
+
+
 def push_splits(
     splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = False, card: Path | None = None
 ) -> str:
@@ -117,9 +133,10 @@ def push_splits(
         ConfigError: If the hub refuses the name or the token.
         DataError: If the hub cannot be reached.
     """
+    check_hub_name(name)
     tables = dataset(splits)
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
     hint = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write."
     try:
@@ -128,8 +145,6 @@ def push_splits(
             _push_card(name, card)
     except LocalTokenNotFoundError as error:
         raise ConfigError(f"there is no token for the hub. {hint}") from error
-    except HFValidationError as error:
-        raise ConfigError(f"the name of a set on the hub must have the form owner/set; got {name!r}") from error
     except HfHubHTTPError as error:
         status = error.response.status_code
         advice = f". {hint}" if status in {401, 403} else ""

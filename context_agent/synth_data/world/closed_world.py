@@ -20,9 +20,8 @@ from context_agent.synth_data.world.tasks import TaskGenerator
 from context_agent.types import Document
 
 TASKS_PER_ENTITY = 2
-
-
 MOST_HOPS = 4
+MOST_TASKS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,11 @@ class WorldSettings:
             raise ConfigError(
                 f"hops must be from 1 to {MOST_HOPS}, and the first must not exceed the last; got {first}-{last}"
             )
-        if self.tasks is not None and self.tasks < len(SPLITS):
-            raise ConfigError(f"tasks must be at least {len(SPLITS)}, one for each split; got {self.tasks}")
+        if self.tasks is not None and not len(SPLITS) <= self.tasks <= MOST_TASKS:
+            raise ConfigError(
+                f"tasks must be at least {len(SPLITS)}, one for each split, and at most {MOST_TASKS:,}; got "
+                f"{self.tasks}"
+            )
         if self.distractors < 0:
             raise ConfigError(f"distractors must not be negative; got {self.distractors}")
 

@@ -249,6 +249,7 @@ def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
         ({"entities": 50, "hops": (0, 2)}, "hops"),
         ({"entities": 50, "hops": (3, 2)}, "hops"),
         ({"entities": 50, "tasks": 2}, "at least 3"),
+        ({"entities": 50, "tasks": 10**30}, "at most 1,000,000,000"),
         ({"entities": 50, "distractors": -1}, "distractors"),
         ({"entities": 5_000, "vocabulary": "small"}, "Use about"),
         ({"entities": 50, "vocabulary": "tiny"}, "full or small"),
