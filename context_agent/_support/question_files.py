@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as brief
 from typing import IO, Any, Protocol, TypeGuard, TypeVar, cast
 
 from context_agent._support.small_files import MAX_EXPANSION, parse_json, read_lines
@@ -41,6 +42,10 @@ _NAMES = {
     bool: "a boolean",
 }
 
+_NAMES_OF_GOLD = {f"gold{of}{ending}" for of in ("", "doc", "document") for ending in ("", "s", "id", "ids")}
+"""The names of fields that are meant to be `gold`, without case and separators."""
+GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
+"""The first bytes of two kinds of files that people pass instead of JSON Lines."""
 MAX_PROBLEMS = 1_000
 """The number of invalid rows of a source that get an error of their own. A small file can have millions of them."""
 
@@ -66,7 +71,8 @@ def load_questions(source: Source, *, problems: list[str] | None = None) -> list
     """Return the questions of a JSONL source, in order.
 
     The id is the field `id` or `_id`, or else the line number. The text is the field `question` or `query`. It may be
-    empty, and the search then reports that. Other fields that `Question` lacks are ignored.
+    empty, and the search then reports that. Other fields that `Question` lacks are ignored, but a row is invalid if it
+    has its gold in a field such as `gold_ids`.
 
     Args:
         source: A file (`.gz` or not), an open stream, or `-` for standard input.
@@ -75,7 +81,7 @@ def load_questions(source: Source, *, problems: list[str] | None = None) -> list
     Raises:
         DataError: If the source cannot be read. Without `problems`, also if a row is invalid or repeats an id.
     """
-    return load_rows(source, question_of, problems=problems)
+    return load_rows(source, _graded_question, problems=problems)
 
 
 def load_rows(
@@ -134,6 +140,16 @@ def read_rows(source: Source) -> Iterator[JsonRow]:
                 yield _decoded_row(line, number, f"{name}:{number}")
 
 
+def _graded_question(row: object, number: int, location: str) -> Question:
+    """Return the question in a decoded row, as `question_of`. A field that was meant to be `gold` is an error."""
+    question = question_of(row, number, location)
+    if not question.gold and not question.facts and isinstance(row, dict):
+        for key in row:
+            if key != "gold" and "".join(filter(str.isalpha, key.casefold())) in _NAMES_OF_GOLD:
+                raise DataError(f"{location}: the field {brief(key)} is not read. Rename it to gold.")
+    return question
+
+
 def question_of(row: object, number: int, location: str) -> Question:
     """Return the question in a decoded row.
 
@@ -150,7 +166,7 @@ def question_of(row: object, number: int, location: str) -> Question:
     text = question_text(row)
     if not isinstance(text, str):
         reason = (
-            "the row has no field question. Add one."
+            f"the row has no field question, and its fields are {brief(list(row))}. Add one, or rename a field."
             if text is None
             else f"field question must be a string; got {json_type(text)}"
         )
@@ -182,11 +198,19 @@ def _decoded_row(line: str | bytes, number: int, location: str) -> JsonRow:
         text = line if isinstance(line, str) else line.decode("utf-8")
         return JsonRow(number, location, parse_json(text.removeprefix("\ufeff") if number == 1 else text))
     except UnicodeDecodeError as error:
-        return JsonRow(
-            number, location, problem=f"{location}: the line is not UTF-8 ({error}). Convert the file to UTF-8."
-        )
+        remedy = "Unpack the file, or add .gz to its name." if line[:2] == GZIP else "Convert the file to UTF-8."
+        return JsonRow(number, location, problem=f"{location}: the line is not UTF-8 ({error}). {remedy}")
     except ValueError as error:
-        return JsonRow(number, location, problem=f"{location}: the line is not valid JSON ({error})")
+        return JsonRow(
+            number, location, problem=f"{location}: the line is not valid JSON ({error}). {_json_remedy(line)}"
+        )
+
+
+def _json_remedy(line: str | bytes) -> str:
+    """Return what to do about a line that is not JSON."""
+    if line[:4] in (PARQUET, PARQUET.decode()):
+        return "The file is Parquet. Convert it to JSON Lines."
+    return "Write each object on one line of its own, as JSON Lines."
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> Any:
@@ -204,8 +228,8 @@ def _identifier(value: object, number: int, location: str) -> str:
 def _gold(value: object, location: str) -> tuple[str, ...]:
     if value is None:
         return ()
-    if not _are_ids(value):
-        raise DataError(f"{location}: field gold must be a list of document ids")
+    if not _are_ids(value) or not all(str(gold_id).strip() for gold_id in value):
+        raise DataError(f'{location}: field gold must be a list of document ids, such as ["a.md"]; got {brief(value)}')
     return tuple(str(gold_id) for gold_id in value)
 
 

@@ -7,8 +7,9 @@ id could find a row of the other split. The published data of Context-1 has this
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from context_agent.eval.gold import facts_of, gold_of, normalized
@@ -27,10 +28,12 @@ class MissingGold:
     Attributes:
         questions: The missing ids by question id. If a corpus lacks every id of a fact, the fact's first id is listed.
         total: The number of all pieces of gold that the questions have.
+        similar: For some of the missing ids, the id of a document that was probably meant.
     """
 
     questions: dict[str, tuple[str, ...]]
     total: int
+    similar: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.questions)
@@ -44,7 +47,13 @@ class MissingGold:
         """Return one sentence that says how much is missing, and lists the first ids."""
         count = sum(map(len, self.questions.values()))
         verb = "is" if count == 1 else "are"
-        return f"{count} of {self.total} gold ids {verb} not in the index: {_listed(self.ids)}"
+        text = f"{count} of {self.total} gold ids {verb} not in the index: {_listed(self.ids)}"
+        if not self.similar:
+            return text
+        meant = next(iter(self.similar))
+        found = self.similar[meant]
+        same = unicodedata.normalize("NFC", meant) == unicodedata.normalize("NFC", found)
+        return f"{text} (for {meant}, the index has {found}{' in another Unicode form' if same else ''})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,32 @@ def missing_gold(corpus: Corpus, questions: Iterable[Question]) -> MissingGold:
         if ids := tuple(fact[0] for number, fact in enumerate(facts_of(question)) if number not in present):
             missing[question.id] = ids
     return MissingGold(missing, total)
+
+
+def with_similar_ids(missing: MissingGold, corpus: Corpus) -> MissingGold:
+    """Return what is missing with the ids of the corpus that were probably meant.
+
+    An id is similar if only its case, its Unicode form, its folder or its ending differs.
+    """
+    if not missing:
+        return missing
+    wanted: dict[str, str] = {}
+    for missing_id in missing.ids:
+        for name in _names_of(missing_id):
+            wanted.setdefault(name, missing_id)
+    similar: dict[str, str] = {}
+    for document_id in dict.fromkeys(chunk.document_id for chunk in corpus.walk()):
+        for name in _names_of(document_id):
+            if name in wanted:
+                similar.setdefault(wanted[name], document_id)
+    return replace(missing, similar=similar)
+
+
+def _names_of(document_id: str) -> tuple[str, ...]:
+    """Return the names under which people may know a document."""
+    whole = unicodedata.normalize("NFC", document_id).casefold()
+    name = whole.rpartition("/")[2]
+    return tuple(dict.fromkeys(filter(None, (whole, name, name.rpartition(".")[0]))))
 
 
 def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:

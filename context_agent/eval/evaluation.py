@@ -27,7 +27,7 @@ from context_agent.errors import DataError
 from context_agent.eval.aggregate import summarize
 from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_corpus
 from context_agent.eval.benchmarks.loading import Benchmark
-from context_agent.eval.data_checks import Leaks, MissingGold, leaks, missing_gold
+from context_agent.eval.data_checks import Leaks, MissingGold, leaks, missing_gold, with_similar_ids
 from context_agent.eval.records import (
     QUESTIONS_FILE,
     RUN_FILE,
@@ -188,7 +188,7 @@ def prepare(
             open_corpus,
             corpus.name,
             corpus.count() if hasattr(corpus, "count") else 0,
-            missing_gold(corpus, benchmark.questions),
+            with_similar_ids(missing_gold(corpus, benchmark.questions), corpus),
             leaks(benchmark.train, benchmark.questions),
             frozenset(retriever.name for retriever in getattr(corpus, "retrievers", ())),
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.data_checks import LISTED, missing_gold
+from context_agent.eval.data_checks import LISTED, missing_gold, with_similar_ids
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.counts import counted
 from context_agent.train.config import DataConfig, Notify
@@ -146,7 +146,7 @@ def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: Data
     """Return the questions that have their gold in the index. If the other questions may not be dropped, raise
     `DataError`.
     """
-    lost = missing_gold(corpus, questions)
+    lost = with_similar_ids(missing_gold(corpus, questions), corpus)
     if lost and data.missing_gold == "refuse":
         raise DataError(
             f'{lost}. No episode can retrieve it. Index the documents, or set data.missing_gold = "drop" to leave '

@@ -55,6 +55,14 @@ def test_no_line_gives_no_question() -> None:
         ("[1]", "must be an object with fields; got a list"),
         ("null", "must be an object with fields; got null"),
         ("{}", "no field question"),
+        (
+            '{"text": "Who?", "id": 1}',
+            "no field question, and its fields are ['text', 'id']. Add one, or rename a field.",
+        ),
+        ('{"question": "?", "Gold_IDs": ["d1"]}', "the field 'Gold_IDs' is not read. Rename it to gold."),
+        ('{"question": "?", "golds": ["d1"], "answer": "x"}', "Rename it to gold."),
+        ('{"question": "?", "gold": ["d1", " "]}', "field gold must be a list"),
+        ("id,question,gold", "Write each object on one line"),
         ('{"question": 3}', "field question must be a string; got a whole number"),
         ('{"question": "?", "id": 1.5}', "field id must be a string or a whole number; got a number"),
         ('{"question": "?", "gold": "d1"}', "field gold must be a list"),
@@ -84,6 +92,22 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\xff\n")
     with pytest.raises(DataError, match="not UTF-8"):
         load_questions(binary)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (gzip.compress(json.dumps(ROW).encode()), "add .gz to its name"),
+        (b"PAR1\x15\x04\x15\x10", "The file is Parquet. Convert it to JSON Lines."),
+        (json.dumps([ROW], indent=1).encode(), "Write each object on one line of its own, as JSON Lines."),
+    ],
+)
+def test_a_file_of_another_kind_says_what_to_do(tmp_path: Path, content: bytes, told: str) -> None:
+    file = tmp_path / "q.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(DataError) as excinfo:
+        load_questions(file)
+    assert told in str(excinfo.value)
 
 
 def test_gold_by_fact() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from context_agent import Chunk, Document, MemoryCorpus
-from context_agent.eval.data_checks import leaks, missing_gold
+from context_agent.eval.data_checks import leaks, missing_gold, with_similar_ids
 from context_agent.types import Question
 
 
@@ -39,6 +41,23 @@ def test_a_fact_is_missing_when_none_of_its_chunks_is_there() -> None:
 def test_many_ids_are_named_in_part_and_counted() -> None:
     missing = missing_gold(corpus(), [Question("1", "?", gold=tuple(f"m{number}" for number in range(14)))])
     assert "m9 and 4 more" in str(missing)
+
+
+@pytest.mark.parametrize(
+    ("meant", "told"),
+    [
+        ("Notes/Tide.md", "for Notes/Tide.md, the index has notes/tide.md"),
+        ("tide", "for tide, the index has notes/tide.md"),
+        ("other/tide.md", "for other/tide.md, the index has notes/tide.md"),
+        ("cafe\u0301.md", "caf\u00e9.md in another Unicode form"),
+    ],
+)
+def test_an_id_that_was_probably_meant_is_named(meant: str, told: str) -> None:
+    """The Unicode forms of an id look the same. macOS names files in the decomposed form."""
+    held = MemoryCorpus([Document("notes/tide.md", "High tide."), Document("caf\u00e9.md", "A lamp.")])
+    missing = missing_gold(held, [Question("1", "?", gold=(meant, "unknown.md"))])
+    assert told in str(with_similar_ids(missing, held))
+    assert with_similar_ids(missing, held).similar.keys() == {meant}
 
 
 def test_splits_that_share_nothing_do_not_leak() -> None:

@@ -231,9 +231,13 @@ def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
     graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
     if not graded:
         problems = benchmark.problems
-        why = "none of its questions has gold or an answer" if benchmark.questions else "it has no questions"
+        why = (
+            "none of its questions has gold or an answer. Add `gold` or `answer`"
+            if benchmark.questions
+            else "it has no question that can be read"
+        )
         first = f" The first of {len(problems)} unreadable rows: {problems[0]}" if problems else ""
-        raise DataError(f"{benchmark.name} in {source} cannot be scored, because {why}. Add `gold` or `answer`.{first}")
+        raise DataError(f"{benchmark.name} in {source} cannot be scored, because {why}.{first}")
     return replace(benchmark, questions=graded, ungraded=len(benchmark.questions) - len(graded))
 
 
