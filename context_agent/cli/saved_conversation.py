@@ -57,7 +57,7 @@ def read_conversation(file: Path) -> SavedConversation:
         OSError: If the file cannot be read.
         DataError: If the file is too large, is not JSON or holds no messages.
     """
-    from context_agent.pruning.bundles import find_conversation
+    from context_agent.pruning.bundles import conversations, find_conversation
 
     text, torn = _read(file), ""
     lines = [line for line in text.split("\n") if line.strip()]
@@ -71,6 +71,11 @@ def read_conversation(file: Path) -> SavedConversation:
         if bundle is None and isinstance(value, dict) and not {"role", "type"}.isdisjoint(value):
             # A session of one line. Its only line looks like a JSON file with one object.
             bundle, lines, by_line = find_conversation([value]), [text], True
+    if bundle is None or not bundle.path:
+        several = conversations(bundle.value if bundle else value)
+        if len(several) > 1:
+            paths = " and ".join(_json_path(one.path) for one in several[:2])
+            raise DataError(f"{_name(file)} has {len(several)} conversations, such as {paths}. Pass one of them.")
     if bundle is None:
         raise DataError(
             f'{_name(file)} must be a list of messages, or an object that contains one, such as {{"messages": […]}}'
@@ -79,6 +84,11 @@ def read_conversation(file: Path) -> SavedConversation:
         output.note(f"the last line of {_name(file)} is incomplete, so it is left as it is")
     texts = lines[: len(lines) - bool(torn)] if by_line else [text]
     return SavedConversation(bundle, texts, by_line, torn)
+
+
+def _json_path(path: Sequence[str | int]) -> str:
+    """Return a path as programs such as jq write it."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f'["{key}"]' for key in path)
 
 
 def _records(file: Path, lines: Sequence[str]) -> tuple[list[Any], str]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from context_agent.pruning.formats.fields import get_field
+from context_agent.pruning.formats import read_content
+from context_agent.pruning.formats.fields import MOST_LEVELS, get_field
 
 CONVERSATION_PATHS: tuple[tuple[str, ...], ...] = (
     ("messages",),
@@ -31,6 +32,14 @@ CONVERSATION_PATHS: tuple[tuple[str, ...], ...] = (
 
 A checkpoint of Gemini CLI has what it sent to the model in `clientHistory`, and what it showed in `history`.
 """
+
+MOST_SEARCHED = 200_000
+"""The most values that are searched for a conversation at another path."""
+_SAMPLED_ENTRIES = 8
+"""The number of entries at the beginning of a list that must be messages."""
+_ROLE_CHARACTERS = 1_000
+"""The number of characters at the beginning of a JSON text that must name a role."""
+_ROLES = frozenset(("system", "user", "assistant", "tool"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +71,13 @@ class Bundle:
 
 
 def find_conversation(value: Any) -> Bundle | None:
-    """Return the conversation in a value. If there is none, return None.
+    """Return the conversation in a value. If there is none, or if there are several, return None.
 
-    LangSmith has a list of conversations. If it has one conversation, that is returned.
+    LangSmith has a list of conversations. If it has one conversation, that is returned. If no known path leads to a
+    conversation, the whole value is searched.
     """
     if isinstance(value, list):
-        return Bundle(value, (), value)
+        return _only(conversations(value)) or Bundle(value, (), value)
     if isinstance(value, Mapping) and (bundle := cohere_request(value)):
         return bundle
     for path in CONVERSATION_PATHS:
@@ -79,7 +89,45 @@ def find_conversation(value: Any) -> Bundle | None:
         if isinstance(messages, list):
             is_nested = len(messages) == 1 and isinstance(messages[0], list) and not is_text
             return Bundle(value, (*path, 0), messages[0]) if is_nested else Bundle(value, path, messages, is_text)
-    return None
+    return _only(conversations(value))
+
+
+def conversations(value: Any) -> list[Bundle]:
+    """Return the conversations at any path of a value, such as a trace or the log of an evaluation.
+
+    A trace has each request to the model, which repeats the one before. If one conversation begins with another, only
+    the longer one is returned. A list of messages is not searched for conversations inside the messages.
+    """
+    found: list[Bundle] = []
+    waiting: list[tuple[Any, tuple[str | int, ...]]] = [(value, ())]
+    for _ in range(MOST_SEARCHED):
+        if not waiting:
+            break
+        item, path = waiting.pop()
+        is_text = isinstance(item, str)
+        messages = _decoded(item) if is_text and item.startswith("[{") and '"role"' in item[:_ROLE_CHARACTERS] else item
+        if isinstance(messages, list) and _has_messages(messages):
+            found.append(Bundle(value, path, messages, is_text))
+        elif isinstance(item, Mapping | list) and len(path) < MOST_LEVELS:
+            inner = item.items() if isinstance(item, Mapping) else enumerate(item)
+            waiting += [(entry, (*path, key)) for key, entry in reversed([*inner])]
+    longest: list[Bundle] = []
+    for bundle in sorted(found, key=lambda it: -len(it.messages)):
+        if not any(other.messages[: len(bundle.messages)] == bundle.messages for other in longest):
+            longest.append(bundle)
+    return [bundle for bundle in found if any(bundle is other for other in longest)]
+
+
+def _only(found: list[Bundle]) -> Bundle | None:
+    return found[0] if len(found) == 1 else None
+
+
+def _has_messages(entries: list[Any]) -> bool:
+    """Return True if a list has at least two entries, and if its first ones are messages or lines of a session."""
+    if len(entries) < 2 or not all(isinstance(entry, Mapping) for entry in entries[:_SAMPLED_ENTRIES]):
+        return False
+    roles = {read_content(entry, 0).role for entry in entries[:_SAMPLED_ENTRIES]}
+    return not roles.isdisjoint(_ROLES) and "" not in roles
 
 
 def cohere_request(value: Mapping[str, Any]) -> Bundle | None:
@@ -113,4 +161,6 @@ def _replaced(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
         return new
     key, *rest = path
     inner = _replaced(value[key], tuple(rest), new)
-    return [inner] if isinstance(value, list) else {**value, key: inner}
+    if isinstance(value, list):
+        return [inner if number == key else item for number, item in enumerate(value)]
+    return {**value, key: inner}

@@ -59,6 +59,23 @@ def test_a_request_body_keeps_its_shape(inside, tmp_path, conversation):
     assert output["report"]["removed"][0]["id"] == "p1"
 
 
+def test_several_conversations_are_named(inside, tmp_path):
+    runs = [{"inputs": {"messages": rendered("openai", LONG)[start:]}} for start in range(3)]
+    (tmp_path / "runs.jsonl").write_text("".join(f"{json.dumps(run)}\n" for run in runs), encoding="utf-8")
+    error = inside("prune", "runs.jsonl").stderr
+    assert "runs.jsonl has 3 conversations" in error
+    assert '[0]["inputs"]["messages"] and [1]["inputs"]["messages"]' in error
+
+
+def test_the_only_conversation_in_lines_is_pruned(inside, tmp_path):
+    lines = [{"id": 1}, {"inputs": {"messages": rendered("openai", LONG)}}]
+    (tmp_path / "runs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    process = inside("prune", "runs.jsonl", "--budget", 300, "--effort", "fast", "--out", "new.jsonl", "--json")
+    first, second = (tmp_path / "new.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(first) == lines[0]
+    assert json.loads(second)["inputs"]["messages"] == json.loads(process.stdout)["messages"]
+
+
 @pytest.mark.parametrize("path", [*CONVERSATION_PATHS, ("inputs", "messages", 0)])
 def test_an_object_around_a_conversation_keeps_its_shape(inside, tmp_path, path):
     def around(messages):

@@ -1,14 +1,16 @@
-"""Requests to Cohere's first chat API, whose last messages are fields of their own."""
+"""Values with a conversation: Cohere's first chat API, whose last messages are fields, and traces of any form."""
 
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
 
-from context_agent.pruning.bundles import find_conversation
+from context_agent.pruning.bundles import conversations, find_conversation
 from context_agent.pruning.messages import Transcript
+from tests.support.conversations import rendered
 from tests.support.framework_conversations import FRAMEWORKS
 from tests.support.long_conversation import LONG, TASK, noises, pruner
 
@@ -61,3 +63,63 @@ def test_a_request_to_the_first_chat_of_cohere_keeps_its_form(name: str) -> None
 )
 def test_a_request_without_a_history_has_no_conversation(value: dict[str, Any]) -> None:
     assert find_conversation(value) is None
+
+
+CHAT = rendered("openai", LONG)
+NESTED: dict[str, Any] = {
+    "the steps of a trajectory": {"schema_version": "ATIF-v1.4", "steps": FRAMEWORKS["trajectory"](LONG)},
+    "the log of an evaluation": {"eval": {"tools": [{"type": "function"}] * 2}, "samples": [{"messages": CHAT}]},
+    "OpenInference": {"attributes": {"llm": {"input_messages": [{"message": message} for message in CHAT]}}},
+    "spans": {
+        "spans": [
+            {
+                "attributes": [
+                    {"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}},
+                    {"key": "gen_ai.input.messages", "value": {"stringValue": json.dumps(CHAT)}},
+                ]
+            }
+        ]
+    },
+    "lines": [{"id": 1}, {"inputs": {"messages": CHAT}}],
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_the_only_conversation_in_a_value_is_found_at_any_path(name: str) -> None:
+    value = NESTED[name]
+    before = copy.deepcopy(value)
+    bundle = find_conversation(value)
+    assert bundle is not None
+    assert bundle.path
+    keeper = pruner()
+    pruned = keeper.prune(bundle.messages)
+    assert pruned.report.outcome == "pruned"
+    after = bundle.with_messages(pruned.messages)
+    assert after != value == before
+    again = find_conversation(after)
+    assert again is not None
+    assert again.path == bundle.path
+    restored = keeper.restore(again.messages, [item.id for item in pruned.report.removed])
+    assert again.with_messages(restored) == before
+
+
+def test_of_requests_that_repeat_each_other_the_longest_counts() -> None:
+    trace = {"observations": [{"input": CHAT[:3]}, {"input": CHAT}, {"input": CHAT[:5]}, {"input": CHAT}]}
+    bundle = find_conversation(trace)
+    assert bundle is not None
+    assert bundle.path == ("observations", 1, "input")
+
+
+def test_of_several_conversations_none_is_chosen() -> None:
+    value = {"samples": [{"messages": CHAT}, {"messages": CHAT[1:]}]}
+    assert find_conversation(value) is None
+    assert [bundle.path for bundle in conversations(value)] == [("samples", n, "messages") for n in range(2)]
+
+
+def test_what_a_conversation_contains_is_no_conversation() -> None:
+    inner = [{"role": "user", "content": json.dumps(CHAT)}, {"role": "assistant", "content": "Thanks."}]
+    for value in (inner, {"messages": inner}, {"a": [{"b": inner}]}):
+        (bundle,) = conversations(value)
+        assert bundle.messages == inner
+    assert conversations([{"type": "text", "text": "a"}] * 3) == []
+    assert find_conversation({"a": [1, 2], "b": "[{"}) is None

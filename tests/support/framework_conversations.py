@@ -618,6 +618,170 @@ _interaction_turns = _turns(
         }
     ],
 )
+_openhands = _turns(
+    lambda text: {"kind": "MessageEvent", "source": "user", "llm_message": {"role": "user", "content": text}},
+    lambda text, calls: [
+        *_said(
+            text, {"kind": "MessageEvent", "source": "agent", "llm_message": {"role": "assistant", "content": text}}
+        ),
+        *(
+            {
+                "kind": "ActionEvent",
+                "source": "agent",
+                "thought": [{"type": "text", "text": "Let me see."}],
+                "action": {**c.arguments, "kind": "SearchAction"},
+                "tool_name": "search",
+                "tool_call_id": c.id,
+                "tool_call": {"id": c.id, "name": "search", "arguments": json.dumps(c.arguments)},
+            }
+            for c in calls
+        ),
+    ],
+    lambda calls: [
+        {
+            "kind": "ObservationEvent",
+            "source": "environment",
+            "tool_name": "search",
+            "tool_call_id": c.id,
+            "observation": {
+                "kind": "SearchObservation",
+                "content": [{"type": "text", "text": text} for text in c.texts],
+                "is_error": c.is_error,
+            },
+        }
+        for c in calls
+    ],
+)
+
+
+def _saved_openhands(turns: Sequence[Turn]) -> list[Any]:
+    events: list[Any] = []
+    for turn in turns:
+        if turn.user:
+            events.append({"source": "user", "action": "message", "args": {"content": turn.user}})
+        if turn.agent:
+            events.append({"source": "agent", "action": "message", "args": {"content": turn.agent}})
+        for c in turn.calls:
+            first = len(events)
+            events += [
+                {"source": "agent", "action": "run", "args": {**c.arguments, "thought": ""}},
+                {
+                    "source": "agent",
+                    "observation": "error" if c.is_error else "run",
+                    "content": "\n".join(c.texts),
+                    "extras": {},
+                    "cause": first,
+                },
+            ]
+    return [{"id": number, **event} for number, event in enumerate(events)]
+
+
+_copilot_cli = _turns(
+    lambda text: {"type": "user.message", "data": {"content": text}, "id": "u"},
+    lambda text, calls: [
+        {"type": "assistant.turn_start", "data": {"turnId": "0"}, "id": "t"},
+        {
+            "type": "assistant.message",
+            "data": {
+                "content": text,
+                "toolRequests": [{"toolCallId": c.id, "name": "search", "arguments": c.arguments} for c in calls],
+            },
+            "id": "a",
+        },
+    ],
+    lambda calls: [
+        {
+            "type": "tool.execution_complete",
+            "data": {
+                "toolCallId": c.id,
+                "success": not c.is_error,
+                **(
+                    {"error": {"message": "\n".join(c.texts)}}
+                    if c.is_error
+                    else {"result": {"content": "\n".join(c.texts), "detailedContent": ""}}
+                ),
+            },
+            "id": "r",
+        }
+        for c in calls
+    ],
+)
+_pi = _turns(
+    lambda text: {"type": "message", "id": "u", "message": {"role": "user", "content": text}},
+    lambda text, calls: [
+        {"type": "model_change", "id": "m", "modelId": "large"},
+        {
+            "type": "message",
+            "id": "a",
+            "message": {
+                "role": "assistant",
+                "content": [
+                    *_said(text, {"type": "text", "text": text}),
+                    *({"type": "toolCall", "id": c.id, "name": "search", "arguments": c.arguments} for c in calls),
+                ],
+            },
+        },
+    ],
+    lambda calls: [
+        {
+            "type": "message",
+            "id": "r",
+            "message": {
+                "role": "toolResult",
+                "toolCallId": c.id,
+                "toolName": "search",
+                "content": [{"type": "text", "text": text} for text in c.texts],
+                "isError": c.is_error,
+            },
+        }
+        for c in calls
+    ],
+)
+_gemini_live = _turns(
+    lambda text: {"clientContent": {"turns": [{"role": "user", "parts": [{"text": text}]}], "turnComplete": True}},
+    lambda text, calls: [
+        *_said(text, {"serverContent": {"modelTurn": {"parts": [{"text": text}]}}}),
+        *_said(
+            "calls" if calls else "",
+            {"toolCall": {"functionCalls": [{"id": c.id, "name": "search", "args": c.arguments} for c in calls]}},
+        ),
+    ],
+    lambda calls: [
+        {
+            "toolResponse": {
+                "functionResponses": [
+                    {
+                        "id": c.id,
+                        "name": "search",
+                        "response": {"error" if c.is_error else "output": _value(c)},
+                    }
+                    for c in calls
+                ]
+            }
+        }
+    ],
+)
+
+
+def _trajectory(turns: Sequence[Turn]) -> list[Any]:
+    steps: list[Any] = []
+    for turn in turns:
+        steps += [{"source": "user", "message": turn.user}] if turn.user else []
+        if turn.agent or turn.calls:
+            steps.append(
+                {
+                    "source": "agent",
+                    "message": turn.agent,
+                    "tool_calls": [
+                        {"tool_call_id": c.id, "function_name": "search", "arguments": c.arguments} for c in turn.calls
+                    ],
+                    "observation": {
+                        "results": [{"source_call_id": c.id, "content": "\n".join(c.texts)} for c in turn.calls]
+                    },
+                }
+            )
+    return [{"step_id": number, **step} for number, step in enumerate(steps, start=1)]
+
 
 FRAMEWORKS: dict[str, Renderer] = {
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
@@ -647,5 +811,11 @@ FRAMEWORKS: dict[str, Renderer] = {
     "ag-ui": _agui,
     "sharegpt": _sharegpt,
     "interaction turns": _interaction_turns,
+    "openhands": _openhands,
+    "saved openhands": _saved_openhands,
+    "copilot cli": _copilot_cli,
+    "pi": _pi,
+    "gemini live": _gemini_live,
+    "trajectory": _trajectory,
 }
 """The formats of frameworks, and of agents whose results are text between marks."""

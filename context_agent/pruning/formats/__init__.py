@@ -21,9 +21,11 @@ from context_agent.pruning.formats.chat import (
     read_tool_message,
 )
 from context_agent.pruning.formats.cohere import is_cohere_entry, read_cohere
+from context_agent.pruning.formats.copilot_cli import is_copilot_cli, read_copilot_cli
 from context_agent.pruning.formats.fields import get_field, text_field
 from context_agent.pruning.formats.gemini import is_gemini, read_gemini
 from context_agent.pruning.formats.gemini_cli import is_gemini_cli, read_gemini_cli
+from context_agent.pruning.formats.gemini_live import is_gemini_live, read_gemini_live
 from context_agent.pruning.formats.goose import is_goose, read_goose
 from context_agent.pruning.formats.haystack import is_haystack, read_haystack
 from context_agent.pruning.formats.interactions import (
@@ -35,9 +37,11 @@ from context_agent.pruning.formats.interactions import (
 from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamaindex
 from context_agent.pruning.formats.mistral import MISTRAL_ENTRIES, MISTRAL_MESSAGES, read_mistral
 from context_agent.pruning.formats.opencode import is_opencode, read_opencode
+from context_agent.pruning.formats.openhands import is_openhands, read_openhands
 from context_agent.pruning.formats.responses import OPAQUE_ITEMS, read_item
 from context_agent.pruning.formats.sharegpt import is_sharegpt, read_sharegpt
-from context_agent.pruning.formats.text_results import with_text_results
+from context_agent.pruning.formats.text_results import with_observation, with_text_results
+from context_agent.pruning.formats.trajectories import is_trajectory_step, read_trajectory_step
 from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_ai_author, read_typed_parts
 from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
 from context_agent.pruning.formats.wrappers import is_session_record, unwrapped
@@ -49,6 +53,7 @@ _ROLES = {
     "SystemMessage": "system", "ToolMessage": "tool", "FunctionMessage": "tool", "HumanMessageChunk": "user",
     "AIMessageChunk": "assistant", "SystemMessageChunk": "system", "ToolMessageChunk": "tool",
     "reasoning": "assistant", "activity": "assistant",
+    "toolResult": "tool", "agent": "assistant", "ROLE_USER": "user", "ROLE_AGENT": "assistant",
 }  # fmt: skip
 _FAMILIES: dict[str, MessageKind] = {"message": "responses", **dict.fromkeys(MISTRAL_MESSAGES, "mistral")}
 """The formats that the type of a message shows."""
@@ -57,6 +62,10 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_gemini_cli, read_gemini_cli),
     (is_interaction_step, read_interaction_step),
     (is_sharegpt, read_sharegpt),
+    (is_trajectory_step, read_trajectory_step),
+    (is_openhands, read_openhands),
+    (is_copilot_cli, read_copilot_cli),
+    (is_gemini_live, read_gemini_live),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {
@@ -98,7 +107,10 @@ def read_content(
     if is_session_record(message):
         return MessageContent("unknown")
     path, inner = unwrapped(message)
-    content = with_text_results(_read(inner, index), index, written_calls, is_last=is_last)
+    content = _read(inner, index)
+    if text_field(inner, "message_type") == "observation" and written_calls is not None:
+        content = with_observation(content, index)
+    content = with_text_results(content, index, written_calls, is_last=is_last)
     return _under(path, content) if path else content
 
 

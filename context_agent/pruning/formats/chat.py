@@ -1,6 +1,7 @@
 """Messages of OpenAI's chat completions, of Anthropic, of Cohere, of harmony, of LangChain and of AG-UI.
 
-AG-UI has OpenAI's messages with names such as `toolCallId`. So has Continue.
+AG-UI has OpenAI's messages with names such as `toolCallId`. So has Continue. Pi and OpenClaw have such results too, and
+calls as parts of the content.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ def read_tool_message(message: Any, index: int, kind: MessageKind | None) -> Mes
     texts, reading.unknown = result_texts(content, ("content",), kind)
     if isinstance(content, Mapping):
         reading.unknown = ["content that is neither a text nor a list"]
-    names = (text_field(message, "name"), text_field(message, "tool_name"), text_field(author, "name"))
+    own_names = (text_field(message, name) for name in ("name", "tool_name", "toolName"))
+    names = (*own_names, text_field(author, "name"))
     camel_id = text_field(message, "toolCallId")
     answer = Call(text_field(message, "tool_call_id") or camel_id, next(filter(None, names), ""))
     if not answer.id and isinstance(content, str) and (sections := tagged_sections(content)):
         texts = section_texts(("content",), content, sections)
-    has_error = bool(camel_id and get_field(message, "error"))
+    has_error = bool(camel_id and (get_field(message, "error") or get_field(message, "isError") is True))
     reading.add_results(answer, texts, flagged=get_field(message, "status") == "error" or has_error)
     return reading.content("tool")
 
@@ -56,6 +58,10 @@ def read_authored(message: Any, index: int, role: str, kind: MessageKind | None)
             if kind != "langchain":
                 reading.add_call(call, get_field(part, "input"), (*path, "input"), "value")
                 reading.kind = reading.kind or "anthropic"
+        elif name == "toolCall":
+            call = Call(text_field(part, "id"), text_field(part, "name"))
+            signed = bool(get_field(part, "thoughtSignature"))
+            reading.add_call(call, get_field(part, "arguments"), (*path, "arguments"), "value", fixed=signed)
         elif name == "tool_result":
             found, more = result_texts(get_field(part, "content"), (*path, "content"), "anthropic")
             answer = Call(text_field(part, "tool_use_id"))

@@ -12,9 +12,12 @@ from context_agent.pruning.formats.parts import texts_at, value_texts
 
 _GEMINI_OPAQUE = (
     "inlineData", "inline_data", "fileData", "file_data", "thoughtSignature", "thought_signature", "toolCall",
-    "tool_call", "toolResponse", "tool_response",
+    "tool_call", "toolResponse", "tool_response", "data", "file",
 )  # fmt: skip
-"""Known parts without a text that pruning may change. Google signs the results of its own tools."""
+"""Known parts without a text that pruning may change. Google signs the results of its own tools.
+
+Data and files are parts of the Agent2Agent protocol, whose messages have Gemini's form.
+"""
 
 
 def is_gemini(message: Any) -> bool:

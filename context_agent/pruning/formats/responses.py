@@ -14,7 +14,7 @@ from context_agent.pruning.formats.server_tools import OWN_RESULTS, add_server_t
 _CLIENT_ITEMS = frozenset(("compaction_trigger", "mcp_approval_response"))
 OPAQUE_ITEMS = _CLIENT_ITEMS | {
     "reasoning", "item_reference", "compaction", "compaction_summary", "mcp_list_tools", "mcp_approval_request",
-    "program", "program_output",
+    "program", "program_output", "ghost_snapshot",
 }  # fmt: skip
 """Items that are passed through. The client writes some of them itself."""
 

@@ -155,6 +155,15 @@ def with_text_results(
     return read if words is None else replace(read, is_imitable=True, before_results=words)
 
 
+def with_observation(content: MessageContent, index: int) -> MessageContent:
+    """Return the content of a message of SWE-agent, whose type says that the whole text is a result."""
+    if content.role != "user" or not content.texts:
+        return content
+    reading = ContentCollector(index, content.kind)
+    reading.add_own_results("", [result_text(path, text) for path, text in content.texts], flagged=False)
+    return reading.content("tool")
+
+
 def _turns(
     content: MessageContent, index: int, path: Path, text: str, pieces: Sequence[Piece]
 ) -> Iterator[MessageContent]:

@@ -18,7 +18,10 @@ _CODEX_RECORDS = frozenset((
 ))  # fmt: skip
 _CLAUDE_CODE_RECORDS = frozenset((
     "summary", "file-history-snapshot", "queue-operation", "progress", "last-prompt", "custom-title", "ai-title",
-    "agent-name", "pr-link", "permission-mode", "mode",
+    "agent-name", "pr-link", "permission-mode", "mode", "attachment", "rate_limit_event", "stream_event",
+))  # fmt: skip
+_PI_RECORDS = frozenset((
+    "session", "session_info", "model_change", "thinking_level_change", "custom", "label", "branch_summary",
 ))  # fmt: skip
 _GEMINI_CLI_FIELDS = ("$set", "$rewindTo", "projectHash")
 
@@ -26,24 +29,32 @@ _GEMINI_CLI_FIELDS = ("$set", "$rewindTo", "projectHash")
 def is_session_record(message: Any) -> bool:
     """Return True if a line of a saved session is not a message that the model gets.
 
-    The sessions are those of Claude Code, Codex and Gemini CLI. Some records of Codex repeat a result for its display.
+    The sessions are those of Claude Code, Codex, Gemini CLI, and Pi. Some records of Codex repeat a result for its
+    display. Claude Code has a subtype for each note to the user. Older versions of Codex begin with a line that has the
+    instructions, and save their state between the messages.
     """
     if not isinstance(message, Mapping) or "role" in message:
         return False
     if "type" not in message:
-        return any(name in message for name in _GEMINI_CLI_FIELDS)
+        is_opening = "timestamp" in message and "instructions" in message
+        return is_opening or any(name in message for name in (*_GEMINI_CLI_FIELDS, "record_type"))
     kind = text_field(message, "type")
-    return kind in _CLAUDE_CODE_RECORDS or (kind in _CODEX_RECORDS and isinstance(message.get("payload"), Mapping))
+    if kind in _CLAUDE_CODE_RECORDS or kind in _PI_RECORDS or (kind in ("system", "result") and "subtype" in message):
+        return True
+    return kind in _CODEX_RECORDS and isinstance(message.get("payload"), Mapping)
 
 
 def unwrapped(message: Any) -> tuple[Path, Any]:
     """Return the path to the message in an object, and the message. A message by itself has an empty path.
 
-    The objects are LangChain's saved messages, the records of Claude Code and of Codex, and the events of Google's
-    Agent Development Kit.
+    The objects are LangChain's saved messages, the records of Claude Code and of Codex, the events of Google's Agent
+    Development Kit and of OpenHands, the saved messages of Continue and of Strands, and the messages in traces of
+    OpenInference.
     """
     kind = text_field(message, "type")
-    if text_field(message, "role") or not (kind or get_field(message, "content") is not None):
+    holders = () if kind else ("message", "llm_message")
+    held = next((name for name in holders if text_field(get_field(message, name), "role")), "")
+    if text_field(message, "role") or not (kind or held or get_field(message, "content") is not None):
         return (), message
     arguments, data = (get_field(message, name) for name in ("kwargs", "data"))
     if kind == "constructor" and isinstance(arguments, Mapping):
@@ -51,9 +62,9 @@ def unwrapped(message: Any) -> tuple[Path, Any]:
         return ("kwargs",), {"type": name, **arguments}
     if kind in _SAVED_TYPES and isinstance(data, Mapping) and "content" in data:
         return ("data",), {"type": kind, **data}
-    holder = "payload" if kind == "response_item" else "message"
+    holder = held or ("payload" if kind == "response_item" else "message")
     inner = get_field(message, holder)
-    if kind and (text_field(inner, "role") or (holder == "payload" and isinstance(inner, Mapping))):
+    if (kind or held) and (text_field(inner, "role") or (holder == "payload" and isinstance(inner, Mapping))):
         return (holder,), inner
     content = get_field(message, "content")
     if not kind and isinstance(get_field(content, "parts"), list | tuple):

@@ -30,7 +30,8 @@ KINDS = {
     "saved langchain": "langchain", "smolagents": "openai", "hermes": "openai", "hermes with tool messages": "openai",
     "mini-swe-agent": "openai", "cline": "openai", "mistral": "mistral", "codex": "responses", "opencode": "opencode",
     "gemini cli": "gemini", "goose": "goose", "ag-ui": "openai", "sharegpt": "openai",
-    "interaction turns": "gemini",
+    "interaction turns": "gemini", "openhands": "openai", "saved openhands": "openai",
+    "copilot cli": "openai", "pi": "openai", "gemini live": "gemini", "trajectory": "openai",
 }  # fmt: skip
 
 

@@ -25,6 +25,77 @@ def test_the_records_of_claude_code_are_pruned() -> None:
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == records
 
 
+def test_what_older_sessions_and_streams_of_coding_agents_note_is_no_message() -> None:
+    messages = rendered("anthropic", LONG)
+    notes = (
+        {"type": "system", "subtype": "init", "tools": []},
+        {"type": "system", "subtype": "turn_duration", "content": "2 s"},
+        {"type": "attachment", "attachment": {"type": "tools"}},
+        {"type": "stream_event", "event": {}},
+        {"type": "result", "subtype": "success", "result": "Done."},
+        {"type": "session", "cwd": "/"},
+        {"id": "7", "timestamp": "2025", "instructions": None},
+        {"record_type": "state"},
+    )
+    records = [*notes[:1], *({"type": m["role"], "message": m} for m in messages), *notes[1:]]
+    pruned = pruner().prune(records)
+    assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("anthropic", "pruned", ())
+    assert Transcript([{"type": "system", "content": "Be brief."}]).contents[0].role == "system"
+
+
+def test_a_message_inside_an_object_without_a_type_is_pruned() -> None:
+    """Continue and Strands save messages so, and OpenInference's traces have them."""
+    for rows in (
+        [{"message": message, "message_id": 1} for message in rendered("anthropic", LONG)],
+        [{"message": message, "contextItems": []} for message in rendered("openai", LONG)],
+    ):
+        keeper = pruner()
+        pruned = keeper.prune(rows)
+        assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+        assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == rows
+
+
+def test_an_observation_of_swe_agent_is_a_result_as_a_whole() -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": TASK, "message_type": "observation"}]
+    for n in range(4):
+        call = {"role": "assistant", "content": "I look.\n```\ncat film\n```", "message_type": "action"}
+        result = {"role": "user", "content": f"{noises(10 * n, 6)}\nbash-$", "message_type": "observation"}
+        messages += [call, result]
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert Transcript(messages).task == TASK
+    assert pruned.report.outcome == "pruned"
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_an_event_of_openhands_without_an_observation_waits_for_none() -> None:
+    events = [
+        {"id": 0, "source": "agent", "action": "system", "args": {"content": "Be brief."}},
+        {"id": 1, "source": "user", "action": "message", "args": {"content": TASK}},
+        {"id": 2, "source": "agent", "action": "change_agent_state", "args": {"agent_state": "running"}},
+        {"id": 3, "source": "environment", "observation": "agent_state_changed", "content": "", "extras": {}},
+        {"id": 4, "source": "agent", "action": "finish", "args": {"final_thought": "Found."}},
+        {"kind": "ConversationStateUpdateEvent", "source": "environment", "key": "x", "value": 1},
+        {"kind": "SystemPromptEvent", "source": "agent", "system_prompt": {"type": "text", "text": "Be brief."}},
+    ]
+    transcript = Transcript(events)
+    roles = [content.role for content in transcript.contents]
+    assert roles == ["system", "user", "unknown", "unknown", "assistant", "unknown", "system"]
+    assert (transcript.notices, transcript.task) == ((), TASK)
+
+
+def test_the_messages_of_a2a_are_read() -> None:
+    parts = [{"kind": "text", "text": "It rains."}, {"kind": "data", "data": {"rain": 1}}]
+    messages = [
+        {"kind": "message", "role": "user", "parts": [{"kind": "text", "text": TASK}]},
+        {"kind": "message", "role": "agent", "parts": parts},
+        {"role": "ROLE_AGENT", "parts": [{"text": "It rains."}]},
+    ]
+    transcript = Transcript(messages)
+    assert [content.role for content in transcript.contents] == ["user", "assistant", "assistant"]
+    assert transcript.notices == ()
+
+
 def test_the_messages_that_langchain_saves_in_a_store_are_pruned() -> None:
     core = pytest.importorskip("langchain_core.messages")
     rows = core.messages_to_dict(rendered("langchain", LONG))
