@@ -69,7 +69,9 @@ def check_where(where: object) -> None:
         if depth > MAX_DEPTH:
             raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels. Flatten nested $and and $or.")
         if isinstance(value, Mapping):
-            keys = sum(str(key).startswith("$") for key in value)
+            if not all(isinstance(key, str) for key in value):
+                raise ConfigError(f"the keys of a metadata filter must be strings; got {brief(value)}")
+            keys = sum(key.startswith("$") for key in value)
             operators, conditions = operators + keys, conditions + (len(value) - keys or not value)
             pending += ((key, depth) for key in value)
         else:
@@ -107,10 +109,7 @@ def _filter_json(where: object) -> str:
             f"({type(value).__name__}). Convert it. For dates, compare `day`, such as 20251031."
         )
 
-    try:
-        return json.dumps(where, sort_keys=True, default=plain)
-    except TypeError as error:
-        raise ConfigError(f"the keys of a metadata filter must be strings ({error}); got {brief(where)}") from error
+    return json.dumps(where, sort_keys=True, default=plain)
 
 
 def _check_scalar(value: object) -> None:
@@ -130,12 +129,11 @@ def compile_where(where: Where) -> Predicate:
     Raises:
         ConfigError: If an operator is unknown, or the filter is malformed or beyond the limits of `check_where`.
     """
-    check_where(where)
-    return _compiled(where)
+    return _compiled(plain_where(where))
 
 
 def _compiled(where: object) -> Predicate:
-    if not isinstance(where, Mapping) or len(where) != 1 or not all(isinstance(key, str) for key in where):
+    if not isinstance(where, Mapping) or len(where) != 1:
         raise ConfigError(f"a metadata filter must have exactly one key; got {brief(where)}. Join filters with $and.")
     ((key, condition),) = where.items()
     if key in ("$and", "$or"):
@@ -212,7 +210,8 @@ def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
         raise ConfigError(f"$in and $nin must have a list of at least one value; got {brief(values)}")
     if not isinstance(values[0], _SCALAR_TYPES) or any(type(value) is not type(values[0]) for value in values):
         raise ConfigError(
-            f"$in and $nin must have a list of only strings, only numbers or only booleans; got {brief(values)}"
+            "$in and $nin must have a list of only strings, only whole numbers, only fractions or only booleans; got "
+            f"{brief(values)}"
         )
     return {_identity(value) for value in values}
 

@@ -8,8 +8,9 @@ import chromadb
 import numpy as np
 import pytest
 
+from context_agent import Document, EngineCorpus, MemoryCorpus
 from context_agent.errors import ConfigError
-from context_agent.retrieval.filters import Column, compile_where, matching_rows, plain_where
+from context_agent.retrieval.filters import Column, check_where, compile_where, matching_rows, plain_where
 
 VALUES: list[Any] = [
     None, 0, 1, 2, -1, 1.0, 2.0, 1.5, True, False, "1", "x", "", "true", "X",
@@ -89,3 +90,26 @@ def test_numpy_numbers_become_plain_ones() -> None:
     plain = plain_where({"a": {"$in": (np.int8(-3), np.uint64(2**63 - 1))}})
     assert plain == {"a": {"$in": [-3, 2**63 - 1]}}
     assert {type(value) for value in plain["a"]["$in"]} == {int}
+
+
+@pytest.mark.parametrize("open_corpus", [MemoryCorpus, lambda documents: EngineCorpus(lambda query: _hits(documents))])
+@pytest.mark.parametrize("year", [{"$in": (1948, 1954)}, np.int64(1948), {"$gte": np.float32(1948)}], ids=str)
+def test_every_corpus_takes_tuples_and_numbers_of_numpy(open_corpus: Callable[..., Any], year: Any) -> None:
+    corpus = open_corpus([Document("rope", "A film of 1948.", metadata={"year": 1948}), Document("other", "A film.")])
+    assert [hit.chunk.document_id for hit in corpus.search("film", where={"year": year})] == ["rope"]
+
+
+def _hits(documents: list[Document]) -> list[dict[str, Any]]:
+    return [{"id": document.id, "text": document.text, **document.metadata} for document in documents]
+
+
+@pytest.mark.parametrize("where", [{1948: "x"}, {"a": {None: 1}}, {"$and": [{"a": 1}, {True: 1}]}], ids=str)
+def test_a_key_that_is_no_string_is_refused(where: Any) -> None:
+    for read in (compile_where, plain_where, check_where):
+        with pytest.raises(ConfigError, match="keys of a metadata filter must be strings"):
+            read(where)
+
+
+def test_whole_numbers_and_fractions_in_one_list_are_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match="only whole numbers, only fractions"):
+        compile_where({"a": {"$in": [1, 1.5]}})

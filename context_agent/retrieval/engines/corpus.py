@@ -35,7 +35,7 @@ from context_agent.retrieval.engines.passages import FieldNames, passages_of
 from context_agent.retrieval.engines.search_function import SearchFunction, search_function
 from context_agent.retrieval.engines.seen_passages import SeenPassages
 from context_agent.retrieval.engines.word_frequency import estimated_frequency
-from context_agent.retrieval.filters import Where, compile_where
+from context_agent.retrieval.filters import Where, compile_where, plain_where
 from context_agent.retrieval.index.grep import Pattern
 from context_agent.retrieval.index.text_table import encode
 from context_agent.types import Chunk, Document, Hit
@@ -131,6 +131,7 @@ class EngineCorpus:
         """
         check_question(query, "query")
         k = whole_number(k, "k", least=1)
+        where = None if where is None else plain_where(where)
         passes = None if where is None else compile_where(where)
         if not query.strip():
             return []
