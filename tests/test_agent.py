@@ -23,7 +23,7 @@ from context_agent import (
     SearchResult,
     View,
 )
-from context_agent.errors import BudgetError, ConfigError, CorpusError, PolicyError
+from context_agent.errors import BudgetError, ConfigError, CorpusError, EmbedderError, PolicyError, RerankerError
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import Listener
 from context_agent.harness.policy import Actor, Assessment
@@ -245,23 +245,40 @@ class Failing:
     name = "failing"
     blocking = True
 
-    def __init__(self, inner: MemoryCorpus, good: int) -> None:
+    def __init__(self, inner: MemoryCorpus, good: int, error: type[Exception] = CorpusError) -> None:
         self._inner = inner
         self._good = good
+        self._error = error
 
     def search(self, query: str, **options: object) -> list[Hit]:
         self._good -= 1
         if self._good < 0:
-            raise CorpusError("the index is gone")
+            raise self._error("the index is gone")
         return self._inner.search(query, **options)  # type: ignore[arg-type]
 
 
-def test_a_corpus_that_fails_midway_leaves_a_ranking_and_the_reason(corpus: MemoryCorpus) -> None:
-    agent = SearchAgent(Failing(corpus, 1), ScriptedPolicy([search("comets"), search("operas")]))  # type: ignore[arg-type]
+@pytest.mark.parametrize("error", [CorpusError, EmbedderError, RerankerError])
+def test_a_corpus_that_fails_midway_leaves_a_ranking_and_the_reason(
+    corpus: MemoryCorpus, error: type[Exception]
+) -> None:
+    policy = ScriptedPolicy([search("comets"), search("operas")])
+    agent = SearchAgent(Failing(corpus, 1, error), policy)  # type: ignore[arg-type]
     result = agent.search("comets?")
     assert result.stop_reason == "corpus_error"
     assert result.documents
     assert result.error == "the index is gone"
+
+
+@pytest.mark.parametrize("seconds", [None, 60])
+def test_a_timeout_of_the_corpus_is_not_taken_for_the_limit_of_the_search(
+    corpus: MemoryCorpus, seconds: float | None
+) -> None:
+    async def search_once() -> None:
+        agent = SearchAgent(Failing(corpus, 1, TimeoutError), ScriptedPolicy([search("comets"), search("operas")]))  # type: ignore[arg-type]
+        await agent.asearch("comets?", deadline=None if seconds is None else Deadline(seconds))
+
+    with pytest.raises(TimeoutError, match="the index is gone"):
+        asyncio.run(search_once())
 
 
 def test_a_corpus_that_fails_at_once_raises(corpus: MemoryCorpus) -> None:

@@ -39,12 +39,15 @@ class Deadline:
                 timeout.reschedule(self._ends)
 
     @asynccontextmanager
-    async def within(self, limit: float | None) -> AsyncIterator[None]:
-        """Raise `TimeoutError` in the block at the deadline, or after `limit` seconds if that comes first."""
+    async def within(self, limit: float | None) -> AsyncIterator[asyncio.Timeout]:
+        """Raise `TimeoutError` in the block at the deadline, or after `limit` seconds if that comes first.
+
+        The yielded timeout tells this error from one that the block itself raises.
+        """
         ends = min(self._ends, math.inf if limit is None else self._clock() + limit)
         async with asyncio.timeout_at(ends if math.isfinite(ends) else None) as timeout:
             self._running.add(timeout)
             try:
-                yield
+                yield timeout
             finally:
                 self._running.discard(timeout)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from context_agent.errors import ContextAgentError, CorpusError, PolicyError
+from context_agent.errors import ContextAgentError, CorpusError, EmbedderError, PolicyError, RerankerError
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import Episode, EpisodeRequest, Limits, Listener, Observer, StopReason
 from context_agent.harness.policy import Actor, AdjustableRanking, EvidenceAssessor, PartialRanker, Policy, with_effort
@@ -59,16 +59,19 @@ class EpisodeRun:
         episode = self.episode
         try:
             seconds = episode.limits.seconds
-            async with asyncio.timeout(seconds) if deadline is None else deadline.within(seconds):
+            async with asyncio.timeout(seconds) if deadline is None else deadline.within(seconds) as timeout:
                 view = episode.open()
                 while episode.stop_reason is None:
                     view = await episode.step(await self.actor.act(view))
         except TimeoutError:
+            if not timeout.expired():  # The policy or the corpus raised it.
+                episode.stop(StopReason.CANCELLED)
+                raise
             episode.stop(StopReason.TIME)
         except PolicyError as error:
             episode.stop(StopReason.POLICY_ERROR, error=str(error))
             return error
-        except CorpusError as error:
+        except (CorpusError, EmbedderError, RerankerError) as error:
             episode.stop(StopReason.CORPUS_ERROR, error=str(error))
             return error
         except BaseException:
