@@ -9,8 +9,8 @@ question may name its `split`. A question without one belongs to every split. `-
 types, and `--cutoff` changes the number of documents in which recall looks for gold. For each set the program prints:
 
 - recall@5 of BM25, dense and hybrid search with the question alone;
-- `+reader` and `+late`: recall@5 of the first 50 hits of hybrid search, ranked by the shipped reader or by late
-  interaction;
+- `+reader` and `+late`: recall@5 of the first 50 hits of hybrid search, ranked by the shipped reader, or reranked by
+  late interaction;
 - recall@5 of the agent with the efforts `fast` and `careful`;
 - `seen`: the share of the gold documents that `careful` saw;
 - the gain of `careful` over the best of the three one-shot searches, with its bootstrap 95% interval over questions.
@@ -51,8 +51,8 @@ from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
 from context_agent.policies.bridge.reader import ReaderInput, read_odds
-from context_agent.retrieval.late_interaction import late_interaction
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.rerankers import LateInteractionReranker
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 
 DEPTH = 50
@@ -173,7 +173,7 @@ def measure(
                 result.record(retriever.name, (owner[item] for item, _ in hits), gold)
             fused = corpus.search(question, k=DEPTH)
             result.record("hybrid", (hit.chunk.document_id for hit in fused), gold)
-            similar = late_interaction(question, [hit.chunk.indexed_text for hit in fused])
+            similar = LateInteractionReranker().score_hits(question, [hit.chunk.indexed_text for hit in fused])
             ranked = (fused[row].chunk.document_id for row in np.argsort(-similar, kind="stable"))
             result.record("+late", ranked, gold)
             if reranker is not None:

@@ -34,7 +34,7 @@ from context_agent.pruning.words import terms
 from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.retrieval.fusion import gather, reciprocal_rank_fusion
-from context_agent.retrieval.late_interaction import late_interaction
+from context_agent.retrieval.rerankers import LateInteractionReranker
 from context_agent.retrieval.retriever import DENSE, SPARSE, Retriever
 from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.text.names import question_entities
@@ -132,9 +132,9 @@ def read(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
 
 
 def late(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Rank chunks by BM25 and dense search, fused by score. Late interaction then scores each candidate."""
+    """Rank chunks by BM25 and dense search, fused by score. Late interaction then changes the order."""
     chunks = corpus.get(hybrid(corpus, question, depth))
-    scores = late_interaction(question, [chunk.indexed_text for chunk in chunks])
+    scores = LateInteractionReranker().score_hits(question, [chunk.indexed_text for chunk in chunks])
     return [chunks[row].id for row in np.argsort(-scores, kind="stable").tolist()]
 
 
@@ -154,7 +154,7 @@ SYSTEMS = (
     System("dense", "dense search, once", search=dense),
     System("hybrid", "BM25 and dense search fused by score, once", search=hybrid),
     System("hybrid+reader", "hybrid, its candidates ordered by the shipped reader", search=read),
-    System("hybrid+late", "hybrid, its candidates ordered by late interaction", search=late),
+    System("hybrid+late", "hybrid, reranked by late interaction", search=late),
     System("hybrid+reranker", "hybrid, reranked", search=reranked, reranked=True),
     System("subqueries", "hybrid for the question and each name in it, fused by rank", search=subqueries),
     System("agent", "the policy with its own pruning"),

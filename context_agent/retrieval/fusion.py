@@ -221,13 +221,16 @@ def hits_of(
 ) -> list[Hit]:
     """Return the candidates as hits with their chunks. Ids without a chunk are dropped.
 
-    If there is a reranker, it decides the order.
+    If there is a reranker, it decides the order. A `HitReranker` also counts the order of the search.
     """
     candidates = [candidate for candidate in candidates if candidate.id in chunks]
     scores = [candidate.score for candidate in candidates]
     if reranker is not None and candidates:
+        from context_agent.retrieval.rerankers import HitReranker  # a search without a reranker starts without it
+
         texts = [chunks[candidate.id].indexed_text for candidate in candidates]
-        scores = [float(score) for score in reranker.score(query, texts)]
+        score = reranker.score_hits if isinstance(reranker, HitReranker) else reranker.score
+        scores = [float(value) for value in score(query, texts)]
     ordered = sorted(zip(scores, candidates, strict=True), key=lambda pair: -pair[0])[:limit]
     return [
         Hit(chunks[candidate.id], score, rank, candidate.dense, candidate.sparse)

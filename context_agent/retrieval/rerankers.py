@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 LONGEST_RETRY_AFTER = 30.0
 """The longest wait that is accepted, in seconds. If a server requests a longer wait, the call fails."""
+ORDER_WEIGHT, ORDER_RANKS = 1.5, 5
+"""How much the order of a search counts beside late interaction, and what is added to each rank from 0.
+
+With a weight of 1.5, recall@5 falls by more than .003 on none of 48 sets of questions (`docs/experiments.md`).
+"""
+LEAST_SPREAD = 0.04
+"""The standard deviation of cosines below which late interaction counts less. It is as low for one query in twenty."""
 
 
 @runtime_checkable
@@ -32,6 +39,14 @@ class Reranker(Protocol):
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the relevance of each text, shape (n,). If the model or the endpoint fails, raise `RerankerError`."""
+
+
+@runtime_checkable
+class HitReranker(Reranker, Protocol):
+    """A reranker that scores the hits of a search by their texts and by their order."""
+
+    def score_hits(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the relevance of each text, shape (n,). The texts are in the order of the search, the best first."""
 
 
 def load_reranker(spec: str | None) -> Reranker | None:
@@ -70,6 +85,8 @@ def load_reranker(spec: str | None) -> Reranker | None:
 class LateInteractionReranker:
     """A reranker that ships with the package and works offline. See `retrieval.late_interaction`.
 
+    Its model was trained on English and not for this comparison, so the order of a search also counts (`score_hits`).
+
     Example:
         >>> rerank = LateInteractionReranker()
         >>> scores = rerank.score("Who built the bridge?", ["Ada Berg built it in 1931.", "Ferries run daily."])
@@ -82,6 +99,25 @@ class LateInteractionReranker:
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the mean largest cosine of the query's word pieces with each text, shape (n,)."""
         return late_interaction(query, texts)
+
+    def score_hits(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See `HitReranker`. The texts exchange their scores, so each score is that of one of the texts."""
+        scores = self.score(query, texts)
+        order = np.argsort(-_with_order(scores), kind="stable")
+        exchanged = np.empty_like(scores)
+        exchanged[order] = np.sort(scores)[::-1]
+        return exchanged
+
+
+def _with_order(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the standard scores plus those of the reciprocal ranks, for texts in the order of a search. Shape (n,)."""
+    places = np.float32(1) / (ORDER_RANKS + np.arange(len(scores), dtype=np.float32))
+    return _standard(scores, LEAST_SPREAD) + ORDER_WEIGHT * _standard(places)
+
+
+def _standard(values: NDArray[np.float32], least: float = 1e-6) -> NDArray[np.float32]:
+    """Return how many standard deviations, each of at least `least`, a value is above the mean. Shape (n,)."""
+    return np.asarray((values - values.mean()) / max(float(values.std()), least)) if len(values) else values
 
 
 class CrossEncoderReranker:

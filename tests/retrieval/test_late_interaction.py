@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -60,7 +62,31 @@ def test_it_orders_the_hits_of_a_corpus() -> None:
     texts = ["How do I get to the office? By bus.", "Refunds take five days.", "Shipping takes five days."]
     documents = [Document(str(number), text) for number, text in enumerate(texts)]
     query = "How do I get my money back?"
-    assert MemoryCorpus(documents).search(query)[0].chunk.document_id == "0"
+    assert [hit.chunk.document_id for hit in MemoryCorpus(documents).search(query)] == ["0", "1", "2"]
     hits = MemoryCorpus(documents, reranker=reranker).search(query)
     scores = reranker.score(query, [hit.chunk.indexed_text for hit in hits])
     assert [hit.score for hit in hits] == pytest.approx(sorted(scores.tolist(), reverse=True))
+
+
+def order(reranker: LateInteractionReranker, query: str, texts: Sequence[str]) -> list[int]:
+    return np.argsort(-reranker.score_hits(query, texts), kind="stable").tolist()
+
+
+def test_a_hit_that_fits_much_better_rises_to_the_top() -> None:
+    texts = ["Our office has two floors.", "The parking lot opens at six.", "Refunds take five days."]
+    filler = [f"Room {number} has a window." for number in range(6)]
+    assert order(LateInteractionReranker(), "How do I get my money back?", [*texts, *filler])[0] == 2
+
+
+def test_the_order_of_the_search_decides_between_texts_that_fit_alike() -> None:
+    texts = [f"Room {number} has a window." for number in range(8)]
+    assert order(LateInteractionReranker(), "天気はどうですか", texts)[:2] == [0, 1]
+    assert order(LateInteractionReranker(), "", texts) == [*range(8)]
+
+
+def test_the_hits_exchange_their_scores() -> None:
+    texts = ["Shipping takes five days.", "Refunds take five days.", "Gift cards last a year."]
+    reranker = LateInteractionReranker()
+    query = "How do I get my money back?"
+    assert sorted(reranker.score_hits(query, texts)) == sorted(reranker.score(query, texts))
+    assert reranker.score_hits(query, []).shape == (0,)
