@@ -50,6 +50,11 @@ class ChatFormat:
     is_html: bool = False
     is_mojibake: bool = False
 
+    @property
+    def is_of_people(self) -> bool:
+        """True if people wrote the messages. The format of conversations with models has no times."""
+        return bool(self.time)
+
 
 FORMATS = (
     ChatFormat(

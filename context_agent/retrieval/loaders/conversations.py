@@ -44,7 +44,7 @@ def read_conversation(reading: Reading, value: Any, number: int | None = None) -
             channel, day = PurePath(reading.path).parent.name, PurePath(reading.path).stem
             users = reading.users.get(str(PurePath(reading.name).parent.parent), {})
             turns = slack_turns(value, users)
-            return conversation(reading, turns, f"#{channel} {day}" if channel else day, name)
+            return conversation(reading, turns, f"#{channel} {day}" if channel else day, name, joins=True)
         return conversation(reading, _role_turns(value), name=name)
     title = next((value[key] for key in ("title", "name") if isinstance(value.get(key), str)), "")
     ids = (value.get(key) for key in ("uuid", "conversation_id", "id"))
@@ -56,7 +56,7 @@ def read_conversation(reading: Reading, value: Any, number: int | None = None) -
         turns = _chatgpt_turns(value["mapping"], value.get("current_node"))
     elif chat := format_of(value):
         turns = (Turn(*message) for message in messages_of(chat, value))
-        title = title_of(chat, value)
+        return conversation(reading, turns, title_of(chat, value), name, joins=chat.is_of_people)
     else:
         turns = _role_turns(value["messages"])
     return conversation(reading, turns, title, name)

@@ -75,7 +75,7 @@ def read_text(reading: Reading) -> Iterator[Document]:
         yield read_anki(reading, unix_lines(text))
         return
     text = storable(unix_lines(text))
-    if chat := conversation(reading, read_turns(text)):
+    if chat := conversation(reading, read_turns(text), joins=True):
         yield chat
         return
     title = text_title(text[:TITLE_SEARCH_CHARACTERS])

@@ -45,7 +45,7 @@ def read_transcript(reading: Reading) -> Iterator[Document]:
     extension = PurePath(reading.path).suffix.lower()
     cues = _FORMATS.get(extension, _cues)(text)
     stated = _TITLES[extension].search(text, 0, TITLE_WITHIN) if extension in _TITLES else None
-    whole = conversation(reading, _turns(cues), stated[1].strip() if stated else "")
+    whole = conversation(reading, _turns(cues), stated[1].strip() if stated else "", joins=True)
     if whole is None:
         raise DataError("the file is empty: it has no cue with text")
     yield whole

@@ -1,13 +1,14 @@
 """The turns of a conversation, and the document that they make.
 
-A conversation is a document. Each turn is a section with its speaker and time, so it is chunked on its own.
+A conversation is a document. Each turn is a section with its speaker and time, so it is chunked on its own. In a chat
+between people, a turn such as "yes please" says little alone. Its successive short turns of a day share a section.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePath
 
@@ -22,7 +23,11 @@ LONGEST_SUBJECT = 200
 """The most characters of a conversation's title in the titles of its turns."""
 MOST_TURNS = 20_000
 """The most turns that are chunked on their own. Further turns are chunked like any text."""
+JOINED_CHARACTERS = 600
+"""The most characters of successive turns that share a section. A longer turn has its own."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_CLOCK = re.compile(r"\d{1,2}:\d\d")
+"""The start of the time of day, which follows the day. A time in a recording has no day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,33 @@ class Turn:
     text: str
 
 
-def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name: str = "") -> Document | None:
+@dataclass(slots=True)
+class _Group:
+    """Successive turns that share a section, from `start` to `end`. The first of them has the time and the day."""
+
+    start: int = 0
+    time: str = ""
+    day: str = ""
+    end: int = -1
+    speakers: dict[str, None] = field(default_factory=dict)
+
+    def takes(self, end: int, day: str) -> bool:
+        """Return True if a turn of this day that ends here belongs to the group."""
+        return self.day == day and end - self.start <= JOINED_CHARACTERS
+
+    def add(self, speaker: str, end: int) -> None:
+        self.speakers[speaker] = None
+        self.end = end
+
+    @property
+    def label(self) -> str:
+        """The speakers and the time."""
+        return ", ".join(filter(None, (", ".join(filter(None, self.speakers))[:LONGEST_SPEAKER], self.time)))
+
+
+def conversation(
+    reading: Reading, turns: Iterable[Turn], title: str = "", name: str = "", *, joins: bool = False
+) -> Document | None:
     """Return the document of a conversation. If it has no text, return None.
 
     Args:
@@ -48,10 +79,12 @@ def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name:
         turns: The turns, in order.
         title: The title of the conversation.
         name: A name that distinguishes the conversations of a file. It becomes part of the document's id.
+        joins: Whether successive short turns of a day share a section.
     """
-    subject = storable(one_line(title))[:LONGEST_SUBJECT]
+    subject = storable(one_line(title))[:LONGEST_SUBJECT] or PurePath(reading.path).stem
     parts: list[str] = []
     sections: list[Section] = []
+    group = _Group()
     date, position = "", 0
     for turn in turns:
         if not (words := storable(unix_lines(turn.text)).strip()):
@@ -60,12 +93,17 @@ def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name:
         speaker, time = (storable(one_line(field))[:LONGEST_SPEAKER] for field in (turn.speaker, turn.time))
         heading = f"{speaker} ({time})" if speaker and time else speaker or time
         part = f"{heading}:\n{words}\n\n" if heading else f"{words}\n\n"
-        if len(sections) < MOST_TURNS:
-            label = ", ".join(filter(None, (speaker, time)))
-            section_title = ": ".join(filter(None, (subject or PurePath(reading.path).stem, label)))
-            sections.append(Section(position, position + len(part), storable(section_title)))
+        day = _CLOCK.split(time, maxsplit=1)[0]
+        end = position + len(part)
+        if not (joins and group.end == position and group.takes(end, day)):
+            group = _Group(position, time, day)
+            if len(sections) < MOST_TURNS:
+                sections.append(Section(position, end, ""))
+        group.add(speaker, end)
+        if sections[-1].start == group.start:
+            sections[-1] = Section(group.start, end, storable(": ".join(filter(None, (subject, group.label)))))
         parts.append(part)
-        position += len(part)
+        position = end
         date = date or (time if _DATE.match(time) else "")
     if not parts:
         return None

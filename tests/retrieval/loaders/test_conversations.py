@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON
+from context_agent.retrieval.loaders.turns import JOINED_CHARACTERS
 from context_agent.types import Document
 
 
@@ -21,6 +23,11 @@ def read(path: Path) -> tuple[list[Document], list[str]]:
 
 def turns(document: Document) -> list[tuple[str, str]]:
     return [(section.title, document.text[section.start : section.end]) for section in document.sections]
+
+
+def said(document: Document) -> list[str]:
+    """Return the text of each turn. The texts of chats hold no empty lines."""
+    return [part for part in re.split(r"(?<=\n\n)", document.text) if part]
 
 
 def write(folder: Path, name: str, value: Any) -> Path:
@@ -102,10 +109,8 @@ def test_a_day_of_a_slack_channel_is_a_document(tmp_path: Path) -> None:
     write(tmp_path, "export/general/2026-01-02.json", messages)
     (document,), reasons = read(tmp_path / "export")
     assert (document.id, document.title, reasons) == ("general/2026-01-02.json", "#general 2026-01-02", [])
-    assert [title for title, _ in turns(document)] == [
-        "#general 2026-01-02: Ann, 2026-01-02T03:04:05Z",
-        "#general 2026-01-02: U2, 2026-01-02T03:04:06Z",
-    ]
+    assert [title for title, _ in turns(document)] == ["#general 2026-01-02: Ann, U2, 2026-01-02T03:04:05Z"]
+    assert said(document) == ["Ann (2026-01-02T03:04:05Z):\nHi\n\n", "U2 (2026-01-02T03:04:06Z):\nHello\n\n"]
 
 
 def test_the_text_of_a_slack_message_has_no_escapes(tmp_path: Path) -> None:
@@ -129,8 +134,11 @@ def test_users_of_a_slack_channel_have_the_names_that_any_message_of_the_day_tel
     ]
     write(tmp_path, "general/2026-01-02.json", messages)
     (document,), _ = read(tmp_path)
-    speakers = [title.removeprefix("#general 2026-01-02: ").rpartition(", ")[0] for title, _ in turns(document)]
+    speakers = [turn.partition("2026-01-02T")[0].rstrip(" (") for turn in said(document)]
     assert speakers == ["ann", "Nora Pell", "ann", "builder", ""]
+    assert [title for title, _ in turns(document)] == [
+        "#general 2026-01-02: ann, Nora Pell, builder, 2026-01-02T03:04:05Z"
+    ]
     assert "@Nora Pell and @tim and <@U4>: the saw is blunt." in document.text
 
 
@@ -161,8 +169,8 @@ def test_the_users_of_a_slack_export_have_names_instead_of_ids(tmp_path: Path) -
     assert reasons == []
     texts = {document.id: document for document in documents}
     day = texts["work/general/2026-01-02.json"]
-    titles = [title.removeprefix("#general 2026-01-02: ").partition(", 2026")[0] for title, _ in turns(day)]
-    assert titles == ["Nora Pell", "timo", "Carla D", "U4", "2026-01-02T03:04:09Z"]
+    speakers = [turn.partition("2026-01-02T")[0].rstrip(" (") for turn in said(day)]
+    assert speakers == ["Nora Pell", "timo", "Carla D", "U4", ""]
     assert "@timo, @Carla D and <@U4>: it is blunt." in day.text
     assert "Sharp @Nora Pell!" in day.text
     assert "<@U024BE7LH>" in texts["other/general/2026-01-02.json"].text, "another workspace's names"
@@ -233,8 +241,10 @@ def test_a_transcript_has_speakers_and_times(tmp_path: Path) -> None:
     documents, reasons = read(tmp_path / "in")
     assert [turns(document) for document in documents] == [
         [
-            ("a: Ann Lee, 00:01.000", "Ann Lee (00:01.000):\nHello there\nyou & all\n\n"),
-            ("a: Bob & Al, 00:04.000", "Bob & Al (00:04.000):\nBye\n\n"),
+            (
+                "a: Ann Lee, Bob & Al, 00:01.000",
+                "Ann Lee (00:01.000):\nHello there\nyou & all\n\nBob & Al (00:04.000):\nBye\n\n",
+            )
         ],
         [("b: ANN, 00:00:01.500", "ANN (00:00:01.500):\nHello\nyou\n\n")],
     ]
@@ -342,11 +352,11 @@ def test_an_exported_chat_has_speakers_and_times(
     (document,), reasons = read(write(tmp_path, "chat.json", export))
     assert (document.id, document.title, reasons) == ("chat.json", title, [])
     parts = [("Ann", times[0], ASKED), ("Bo", times[1], ANSWERED)]
-    assert turns(document) == [
-        (f"{title}: {name}, {time}", f"{name} ({time}):\n{text}\n\n") if time else
-        (f"{title}: {name}", f"{name}:\n{text}\n\n")
-        for name, time, text in parts
-    ]  # fmt: skip
+    assert said(document) == [
+        f"{name} ({time}):\n{text}\n\n" if time else f"{name}:\n{text}\n\n" for name, time, text in parts
+    ]
+    alone = [f"{title}: Ann", f"{title}: Bo"]
+    assert [head for head, _ in turns(document)] == ([f"{title}: Ann, Bo, {times[0]}"] if times[0] else alone)
     assert document.metadata.get("date") == (times[0] if times == WHEN else None)
 
 
@@ -355,7 +365,7 @@ def test_the_export_of_an_account_is_a_document_for_each_chat(tmp_path: Path, ex
     documents, _ = read(write(tmp_path, "all.json", export))
     assert [document.title for document in documents] == ["Weir team"]
     assert documents[0].id in {"all.json#7", "all.json#8%3Abo"}
-    assert len(documents[0].sections) == 2
+    assert len(said(documents[0])) == 2
 
 
 @pytest.mark.parametrize(
@@ -399,9 +409,23 @@ def test_a_chat_of_whatsapp_has_speakers_and_times(tmp_path: Path, lines: list[s
     assert (document.title, reasons) == ("Weir team", [])
     assert turns(document) == [
         (f"Weir team: Ann, {times[0]}", f"Ann ({times[0]}):\nHow\nhigh?\n\n"),
-        (f"Weir team: Bo, {times[1]}", f"Bo ({times[1]}):\nTwo:\n\n"),
-        (f"Weir team: {times[1]}", f"{times[1]}:\nBo left\n\n"),
+        (f"Weir team: Bo, {times[1]}", f"Bo ({times[1]}):\nTwo:\n\n{times[1]}:\nBo left\n\n"),
     ]
+
+
+def test_short_messages_of_a_day_share_a_section(tmp_path: Path) -> None:
+    line = "31/12/2020, 23:5{} - {}: {}\n"
+    names = ["Ann", "Bo", "Ann", "Cy", "Bo"]
+    text = "".join(line.format(number, name, "how high " * 25) for number, name in enumerate(names))
+    (document,), _ = read(write(tmp_path, "weir.txt", text + "01/01/2021, 00:01 - Bo: no\n"))
+    assert [head for head, _ in turns(document)] == [
+        "weir: Ann, Bo, 2020-12-31T23:50:00",
+        "weir: Ann, Cy, 2020-12-31T23:52:00",
+        "weir: Bo, 2020-12-31T23:54:00",
+        "weir: Bo, 2021-01-01T00:01:00",
+    ]
+    assert "".join(part for _, part in turns(document)) == document.text
+    assert all(len(part) <= JOINED_CHARACTERS for _, part in turns(document))
 
 
 @pytest.mark.parametrize(

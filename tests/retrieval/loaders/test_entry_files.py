@@ -151,7 +151,7 @@ Comment: 0,0:00:02.00,0:00:03.00,Default,,0,0,0,,unseen
         (
             "a.ass",
             ALPHA,
-            [("The mill: Ann, 0:00:01.00", "Why does it stop?"), ("The mill: Bo, 0:00:05.00", "Since May,\nor June.")],
+            [("The mill: Ann, Bo, 0:00:01.00", "Why does it stop?\n\nBo (0:00:05.00):\nSince May,\nor June.")],
         ),
         (
             "a.lrc",
@@ -161,7 +161,7 @@ Comment: 0,0:00:02.00,0:00:03.00,Default,,0,0,0,,unseen
         (
             "a.sbv",
             "0:00:00.599,0:00:04.160\n>> ANN: Why does it stop?\n\n0:00:05.000,0:00:06.000\nBo: Since May.\n",
-            [("a: ANN, 0:00:00.599", "Why does it stop?"), ("a: Bo, 0:00:05.000", "Since May.")],
+            [("a: ANN, Bo, 0:00:00.599", "Why does it stop?\n\nBo (0:00:05.000):\nSince May.")],
         ),
     ],
 )
