@@ -38,6 +38,8 @@ _MAX_CONNECTORS = 3
 _MAX_NAME_TOKENS = 60
 """The maximum number of words and marks in a capitalized run. A longer run is several names."""
 _SHORTEST_NAME = 3
+_SENTENCE_MARKS = ".?!:;("
+"""The marks after which a sentence or its part begins."""
 
 
 class Mention(NamedTuple):
@@ -59,6 +61,15 @@ def mentions(text: str) -> list[Mention]:
                 if part[:1].isupper():
                     _add(names, start + span.find(part), part)
     return list(names.values())
+
+
+def sentence_openers(text: str) -> list[str]:
+    """Return the folded names of one word that begin a sentence, or a part after a colon, a semicolon or a bracket.
+
+    Such a word may be an ordinary one, whose capital letter is that of the sentence.
+    """
+    before = ((mention.name, text[: mention.start].rstrip()[-1:]) for mention in mentions(text))
+    return [name for name, mark in before if " " not in name and (not mark or mark in _SENTENCE_MARKS)]
 
 
 def question_entities(question: str) -> list[str]:
@@ -129,7 +140,7 @@ def _runs(text: str) -> Iterator[tuple[int, str]]:
         elif run:
             yield from _closed(run, text)
             run, pending = [], []
-        opening = piece in '.?!:;"“”('
+        opening = piece in f'{_SENTENCE_MARKS}"“”'
     yield from _closed(run, text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.names import mentions, question_entities
+from context_agent.text.names import mentions, question_entities, sentence_openers
 
 
 def test_names_without_capitals_are_quotations_katakana_and_latin_words():
@@ -36,3 +36,8 @@ def test_sentence_openers_months_and_years_are_no_names():
 def test_a_comparison_names_its_options_even_in_small_letters():
     assert "the quiet field" in [e.lower() for e in question_entities("Which is older, the quiet field or Loud Sea?")]
     assert "Loud Sea" in question_entities("Which is older, the quiet field or Loud Sea?")
+
+
+def test_names_of_one_word_that_begin_a_sentence_may_be_ordinary_words():
+    text = 'Listing files (Slow) takes "Ages". Why? Ann Lee: In Rome? Ask Bo; Never'
+    assert sentence_openers(text) == ["listing", "slow", "never"]

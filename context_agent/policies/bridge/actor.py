@@ -77,6 +77,8 @@ BEST_DOCUMENTS = 5
 With the reader, later turns still improve the ranking, because a reading can make other names promising. However, a
 question that asks for no name or relation is rarely answered by following names, so its search ends, too.
 """
+COMMON_WEIGHT = math.log(10)
+"""The weight of a word that is in a tenth of the chunks."""
 RESTORED_CANDIDATES = 5
 """Candidates with the highest scores that must fit into the view again at the end."""
 
@@ -227,12 +229,28 @@ class BridgeActor:
         """Return True if names may lead to the answer.
 
         Then the question has a name, or the title of a candidate, which people may write in lower case. Or it asks for
-        a relation, such as somebody's father.
+        a relation, such as somebody's father. A word that many chunks have leads nowhere, such as "HTTP" in the manual
+        of a web server, unless it has a number, as "HTTP 1.0" has.
         """
         question = self.notes.question
-        titles = (candidate.passage.padded_title for candidate in self.notes.candidates)
-        is_named = question.in_name.any() or any(title and title in question.padded for title in titles)
-        return bool(is_named or question.asks_relation)
+        passages = [candidate.passage for candidate in self.notes.candidates]
+        named = [term for term, in_name in zip(question.terms, question.in_name, strict=True) if in_name]
+        titles = (it for it in passages if it.padded_title and it.padded_title in question.padded)
+        return (
+            question.asks_relation
+            or question.has_numbered_name
+            or any(self._leads([term]) and not self._is_ordinary(term, passages) for term in named)
+            or any(self._leads(passage.title.split()) for passage in titles)
+        )
+
+    def _leads(self, words: Sequence[str]) -> bool:
+        """Return True if a word is in few chunks, so that a search for it finds the texts about it."""
+        weights = self.notes.weights.learn(words)
+        return any(weights[word] > COMMON_WEIGHT for word in words)
+
+    def _is_ordinary(self, term: str, passages: Iterable[AnalyzedPassage]) -> bool:
+        """Return True if the term only begins a sentence, and a passage writes it in lower case."""
+        return term in self.notes.question.openers and any(term in passage.text.split() for passage in passages)
 
     def _may_end(self) -> bool:
         """Return True if the search for this question may end after the first turn.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.identifiers import identifiers
-from context_agent.text.names import Mention, mentions, question_entities
+from context_agent.text.names import Mention, mentions, question_entities, sentence_openers
 from context_agent.text.scripts import unspaced
 from context_agent.text.sentences import capitalized_sentences
 from context_agent.text.words import STOP_WORDS, key, related_keys, spelled_title, without_brackets, words
@@ -189,6 +189,17 @@ class AnalyzedQuestion:
     def asks_relation(self) -> bool:
         """True if the question asks for a person by a role or by kinship, such as a director or a father."""
         return any(self.cues[_ROLE_CUES])
+
+    @cached_property
+    def openers(self) -> frozenset[str]:
+        """The names of one word that begin a sentence. They may be ordinary words."""
+        return frozenset(sentence_openers(self.text[:ANALYZED_CHARACTERS]))
+
+    @cached_property
+    def has_numbered_name(self) -> bool:
+        """True if a name has a digit, such as a model or a version of something."""
+        names = (mention.name for mention in mentions(self.text[:ANALYZED_CHARACTERS]))
+        return any(letter.isdecimal() for name in names for letter in name)
 
     @cached_property
     def asks_for_group(self) -> bool:

@@ -324,6 +324,32 @@ def test_a_search_for_a_question_without_names_ends_after_a_turn_without_a_new_d
     assert (result.turns == 2) is ends_early
 
 
+@pytest.mark.parametrize(
+    ("question", "ends_early"),
+    [
+        ("When does the API of the big hall close on fridays?", True),
+        ("Closing time of the big hall on fridays?", True),
+        ("When does the Ostrel of the big hall close on fridays?", False),
+        ("Ostrel time of the big hall on fridays?", False),
+        ("When does the API 2 of the big hall close on fridays?", False),
+    ],
+)
+def test_a_common_word_and_the_first_word_of_a_sentence_are_not_names_that_a_search_follows(
+    question: str, ends_early: bool
+) -> None:
+    documents = [
+        Document(
+            str(number),
+            f"The API says that hall {number} closes at {number % 12} on Fridays, its closing time. "
+            f"Its keeper lives in Hall {number + 1}." + " It has an Ostrel." * (number == 17),
+            "Big " * (number == 17) + f"Hall {number}" + " North" * (number == 17),
+        )
+        for number in range(60)
+    ]
+    policy = BridgePolicy(effort=Effort(sufficient=1.1))
+    assert (SearchAgent(MemoryCorpus(documents), policy).search(question).turns == 2) is ends_early
+
+
 def stopping(constant: float) -> Floats:
     return np.array([[constant, *[0] * len(STOPPING)]] * 2, np.float32)
 
