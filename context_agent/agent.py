@@ -6,9 +6,9 @@ It is asynchronous, and has synchronous methods as well.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +22,7 @@ from context_agent._support.arguments import (
     require_type,
     whole_number,
 )
+from context_agent._support.event_loops import context_blocking, running_loop
 from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.deadline import Deadline
@@ -431,23 +432,35 @@ def _document(document: RankedDocument) -> dict[str, Any]:
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end. The calling thread may already run an event loop, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    blocked = running_loop()
+    if blocked is None:
         return asyncio.run(work)
     outcome: list[T] = []
     failure: list[BaseException] = []
+    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = []
+
+    async def cancellable() -> T:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+        begun.append((loop, task))
+        return await task
 
     def target() -> None:
         try:
-            outcome.append(asyncio.run(work))
+            outcome.append(asyncio.run(cancellable()))
         except BaseException as error:  # noqa: BLE001 - handed to the calling thread, whatever it is
             failure.append(error)
 
     # The thread gets the caller's context, such as a trace or the id of a request.
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), name="ctx1-search")
+    thread = threading.Thread(target=context_blocking(blocked).run, args=(target,), name="ctx1-search")
     thread.start()
-    thread.join()
+    try:
+        thread.join()
+    except BaseException:  # KeyboardInterrupt, which reaches only the calling thread
+        for loop, task in begun:
+            with suppress(RuntimeError):  # The loop has ended meanwhile.
+                loop.call_soon_threadsafe(task.cancel)
+        raise
     if failure:
         raise failure[0]
     return outcome[0]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +289,50 @@ def test_a_corpus_that_fails_at_once_raises(corpus: MemoryCorpus) -> None:
     agent = SearchAgent(Failing(corpus, 0), ScriptedPolicy([search("comets")]))  # type: ignore[arg-type]
     with pytest.raises(CorpusError, match="the index is gone"):
         agent.search("comets?")
+
+
+class Waiting(Failing):
+    """A corpus whose searches wait for an event."""
+
+    def __init__(self, inner: MemoryCorpus) -> None:
+        super().__init__(inner, 100)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def search(self, query: str, **options: object) -> list[Hit]:
+        self.begun.set()
+        self.go_on.wait(60)
+        return super().search(query, **options)
+
+
+@pytest.mark.parametrize("queries", [1, 2], ids=["the next turn finds the threads ended", "a call was in the queue"])
+def test_an_agent_that_is_closed_during_a_search_says_so(corpus: MemoryCorpus, queries: int) -> None:
+    waiting = Waiting(corpus)
+    first = Action(calls=tuple(call for number in range(queries) for call in search(f"comets {number}").calls))
+    agent = SearchAgent(waiting, ScriptedPolicy([first, search("operas")]), workers=1)  # type: ignore[arg-type]
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(agent.search, "comets?")
+        assert waiting.begun.wait(60)
+        agent.close()
+        waiting.go_on.set()
+        with pytest.raises(ConfigError, match="closed during a search"):
+            running.result(60)
+
+
+def test_an_interrupt_ends_a_search_inside_a_running_loop(corpus: MemoryCorpus) -> None:
+    """As in a notebook. The search runs in a thread of its own, which no signal reaches."""
+    agent = SearchAgent(corpus, ScriptedPolicy([rank_all], delay=20.0))
+
+    async def cell() -> None:
+        threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        agent.search("comets?")
+
+    loop = asyncio.new_event_loop()
+    with closing(loop), pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(cell())
+    for thread in threading.enumerate():
+        if thread.name == "ctx1-search":
+            thread.join(10)
+            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("question", ["", "  \n\t "])

@@ -8,9 +8,11 @@ import threading
 from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_BLOCKED_LOOPS: ContextVar[frozenset[asyncio.AbstractEventLoop]] = ContextVar("blocked_loops", default=frozenset())
 _Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
 
@@ -67,6 +69,26 @@ class SharedSemaphore:
             self._release()
         else:
             future.set_result(None)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread. If there is none, return None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def context_blocking(loop: asyncio.AbstractEventLoop) -> Context:
+    """Return a copy of this context, for work in another thread that the thread of an event loop waits for."""
+    context = copy_context()
+    context.run(_BLOCKED_LOOPS.set, _BLOCKED_LOOPS.get() | {loop})
+    return context
+
+
+def is_blocked(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return True if the thread of this event loop waits for the caller, so that the loop runs nothing meanwhile."""
+    return loop is running_loop() or loop in _BLOCKED_LOOPS.get()
 
 
 class BackgroundLoop:

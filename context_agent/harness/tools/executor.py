@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from context_agent._support.thread_pool import closed_in_use
 from context_agent.harness.profile import SUMMARIZE
 from context_agent.harness.tools.calls import UNREAD_CALLS, ToolCallError, bounded_calls, check_call, flatten_calls
 from context_agent.harness.tools.registry import TOOLS
@@ -144,10 +145,16 @@ class ToolExecutor:
         return {call.index: output for (call, _), output in zip(calls, outputs, strict=True)}
 
     async def _in_threads(self, jobs: Sequence[Callable[[], ToolOutput]]) -> list[ToolOutput]:
-        """Run each job in a copy of this context, so a request's id and its trace reach what the corpus calls."""
+        """Run each job in a copy of this context, so a request's id and its trace reach what the corpus calls.
+
+        If the threads are ended before a job has begun, raise `ConfigError`.
+        """
         loop = asyncio.get_running_loop()
         pending = [loop.run_in_executor(self.threads, contextvars.copy_context().run, job) for job in jobs]
         ended = await asyncio.gather(*pending, return_exceptions=True)
+        if any(isinstance(output, asyncio.CancelledError) for output in ended):
+            # Not this task was cancelled, but jobs in the queue of the threads.
+            raise closed_in_use()
         return [_raised(output) for output in ended]
 
     async def _delegate(

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from context_agent._support.event_loops import BACKGROUND
+from context_agent._support.event_loops import BACKGROUND, is_blocked, running_loop
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError
 from context_agent.retrieval.engines.http_engine import HttpEngine
 from context_agent.retrieval.engines.mcp_engine import LIMIT_NAMES
@@ -42,8 +42,8 @@ class SearchFunction:
     def of(cls, function: Callable[..., Any], seconds: float) -> Self:
         """Return the function with the arguments that its signature shows: a query, and perhaps a limit and `where`.
 
-        Coroutines run in the event loop in which this method is called, if that loop is still running. Otherwise, they
-        run in a loop in the background.
+        Coroutines run in the event loop in which this method is called, if that loop is still running. If it has ended,
+        or if its thread waits for the search, they run in a loop in the background.
 
         Raises:
             ConfigError: If the function cannot take a query.
@@ -59,7 +59,7 @@ class SearchFunction:
             and positional[1].default is inspect.Parameter.empty
         )
         limit_name = next((name for name in LIMIT_NAMES if name in names), "" if second else None)
-        return cls(function, limit_name, WHERE_ARGUMENT in names, _running_loop(), seconds)
+        return cls(function, limit_name, WHERE_ARGUMENT in names, running_loop(), seconds)
 
     def __call__(self, query: str, limit: int, where: Where | None) -> Any:
         """Return the response. Raise `CorpusError` if the engine fails or takes too long."""
@@ -74,7 +74,8 @@ class SearchFunction:
 
         If the call fails or takes too long, raise `CorpusError`.
         """
-        started = _in_thread(lambda: self._awaited(call()))
+        loop = None if self.loop is None or is_blocked(self.loop) else self.loop
+        started = _in_thread(lambda: self._awaited(call(), loop))
         try:
             return started.result(self.seconds)
         except ContextAgentError as error:
@@ -92,11 +93,11 @@ class SearchFunction:
                 f"the search engine failed ({_described(error)}). Check the engine, and search again."
             ) from error
 
-    def _awaited(self, result: Any) -> Any:
+    def _awaited(self, result: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
         if not inspect.isawaitable(result):
             return result
-        if self.loop is not None and self.loop.is_running():
-            return asyncio.run_coroutine_threadsafe(_until(result, self.seconds), self.loop).result()
+        if loop is not None and loop.is_running():
+            return asyncio.run_coroutine_threadsafe(_until(result, self.seconds), loop).result()
         return BACKGROUND.run(_until(result, self.seconds))
 
 
@@ -132,13 +133,6 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=work, daemon=True, name="ctx1-engine").start()
     return future
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _described(error: BaseException) -> str:

@@ -154,6 +154,20 @@ async def test_a_coroutine_function_runs_in_the_callers_loop() -> None:
     assert {document.id for document in result.documents} == set(TEXTS)
 
 
+async def test_a_coroutine_function_works_while_its_loop_waits_for_the_search() -> None:
+    """As in a notebook, whose loop runs the cell that searches."""
+
+    async def engine(query: str) -> list[Row]:
+        await asyncio.sleep(0)
+        return rows()
+
+    corpus = EngineCorpus(engine, timeout=10)
+    assert len(corpus.search("film")) == 4
+    with SearchAgent(corpus, ScriptedPolicy([search("film"), rank_all])) as agent:
+        result = agent.search("Which film?")
+    assert {document.id for document in result.documents} == set(TEXTS)
+
+
 def test_a_coroutine_function_works_without_a_loop() -> None:
     async def engine(query: str) -> list[Row]:
         await asyncio.sleep(0)
