@@ -15,7 +15,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import CallToolResult, TextContent
 
-from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, View
+from context_agent import Action, Document, EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent, View
 from context_agent.cli.prune_options import PruneOptions
 from context_agent.errors import CorpusError, PolicyError
 from context_agent.integrations.mcp.results import MAX_READ_TOKENS, joined_text, read_result
@@ -399,3 +399,14 @@ async def test_many_calls_at_once_keep_to_the_slots(films: MemoryCorpus) -> None
 def test_the_default_effort_of_pruning_is_the_same_everywhere() -> None:
     efforts = [inspect.signature(call).parameters["effort"].default for call in (ContextPruner, Tools.prune)]
     assert {*efforts, PruneOptions().effort, PruneRequest(messages=[]).effort} == {"thorough"}
+
+
+def test_a_passage_of_an_engine_loses_no_text_behind_a_longer_one() -> None:
+    """The offsets of its chunks count from its own start."""
+    counts = {"long": 400, "own": 300}
+    passages = [" ".join(f"{word}{number}." for number in range(count)) for word, count in counts.items()]
+    corpus = EngineCorpus(lambda query: [{"id": "d", "text": f"\n {text}"} for text in passages])
+    corpus.search("own")
+    chunks = corpus.read("d")
+    assert len(chunks) > 3
+    assert joined_text(chunks).split() == " ".join(passages).split()

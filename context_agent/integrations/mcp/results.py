@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate, pairwise, takewhile
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -186,14 +186,14 @@ def prune_result(answer: PruneAnswer) -> CallToolResult:
 
 def joined_text(chunks: Sequence[Chunk]) -> str:
     """Join neighboring chunks into one text. Text that chunks share appears once, and a gap becomes a line break."""
-    parts: list[str] = []
-    end = 0
-    for chunk in chunks:
-        # Chunks of foreign collections may lack offsets: then all of them start at 0.
-        overlap = end - chunk.start if parts and chunk.start else 0
-        parts += ["\n"] if parts and overlap <= 0 else []
-        parts.append(chunk.text[max(0, overlap) :])
-        end = max(end, chunk.end)
+    parts = [chunk.text for chunk in chunks[:1]]
+    for before, chunk in pairwise(chunks):
+        shared = before.end - chunk.start if before.start < chunk.start else 0
+        # Offsets of a foreign collection may be missing, and those of an engine count from the start of a passage.
+        if shared > 0 and before.text[-shared:] == chunk.text[:shared]:
+            parts.append(chunk.text[shared:])
+        else:
+            parts += ["\n", chunk.text]
     return "".join(parts)
 
 

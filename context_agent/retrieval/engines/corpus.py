@@ -170,12 +170,18 @@ class EngineCorpus:
         return self._seen.walk()
 
     def read(self, document_id: str) -> list[Chunk]:
-        """See `Corpus.read`. Without `read=`, return the chunks that the engine has returned so far."""
+        """See `Corpus.read`. Without `read=`, return the chunks that the engine has returned so far.
+
+        With `read=`, the chunks of the passages that it returns come first, in its order. A known passage keeps its
+        chunks, also if the engine returned it under another document.
+        """
+        chunks: list[Chunk] = []
         if self._read is not None and not self._seen.get([document_id]):
             function, names = self._read, self._names
             for passage in passages_of(self._search.run(lambda: function(document_id)), names):
-                self._seen.add(replace(passage, id=document_id))
-        return self._seen.document(document_id)
+                chunks += self._seen.add(replace(passage, id=document_id))
+        distinct = {chunk.id: chunk for chunk in (*chunks, *self._seen.document(document_id))}
+        return [replace(chunk, index=index) for index, chunk in enumerate(distinct.values())]
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
         """See `Corpus.get`."""

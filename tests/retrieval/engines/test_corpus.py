@@ -135,9 +135,23 @@ def test_documents_are_read_by_id_if_the_engine_can() -> None:
     pages = {"rope": ["Rope was filmed in long takes.", "It has a running time of 80 minutes."]}
     corpus = EngineCorpus(lambda query: rows(), read=lambda document_id: pages.get(document_id, []))
     corpus.search("film")
-    assert [chunk.text for chunk in corpus.read("rope")][1:] == pages["rope"]
+    assert [chunk.text for chunk in corpus.read("rope")][:2] == pages["rope"]
     assert [chunk.index for chunk in corpus.read("rope")] == [0, 1, 2]
     assert corpus.read("none") == []
+
+
+@pytest.mark.parametrize("known", ["rope", "scene-2", None], ids=["the document", "another one", "no document"])
+def test_a_document_is_read_in_its_order_whatever_the_search_returned_before(known: str | None) -> None:
+    pages = ["Rope begins with a murder.", "A party follows.", "A former teacher finds the truth."]
+    corpus = EngineCorpus(
+        lambda query: [{"document_id": known, "text": text} for text in (pages[1], pages[2])],
+        read=lambda document_id: [{"text": text} for text in pages],
+    )
+    found = {hit.chunk.text: hit.chunk.id for hit in corpus.search("party")}
+    chunks = corpus.read("rope")
+    assert [chunk.text for chunk in chunks] == pages
+    assert [chunk.index for chunk in chunks] == [0, 1, 2]
+    assert {chunk.text: chunk.id for chunk in chunks}.items() >= found.items()
 
 
 async def test_a_coroutine_function_runs_in_the_callers_loop() -> None:
