@@ -206,7 +206,11 @@ class Captions:
                 self._record = dict(islice(self._record.items(), [*self._record].index(key)))
             self._record[key] = match["name"].strip()
             self._next_name = next(self._named, None)
-        yield from self._record.values()
+        if match is not None and match.start() == start and match["key"].lower() in self._record:
+            # The passage begins with the names of the next record.
+            yield from islice(self._record.values(), [*self._record].index(match["key"].lower()))
+        else:
+            yield from self._record.values()
 
     def _lines_above(self, start: int) -> list[str]:
         """Return the less indented lines above the line of a position, the nearest ones."""

@@ -233,6 +233,8 @@ def test_a_caption_has_the_names_of_the_record() -> None:
         "Name: quay\nAbout: rain\nContainers:\n  crane:\n    Port: 80\n\n"
         "Name: pier\nContainers:\n  winch:\n    Port: 90\n"
     )
+    assert Captions(pods).caption(pods.index("Name: pier")) == "", "a record is not below the one before"
+    assert Captions(f"Host: a\n{pods}").caption(pods.index("Name: pier") + len("Host: a\n")) == "a"
     captions = Captions(pods)
     assert captions.caption(pods.index("Port: 80")) == "quay Containers crane"
     assert captions.caption(pods.index("Port: 90")) == "pier Containers winch"
