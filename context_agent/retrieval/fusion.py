@@ -23,6 +23,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from context_agent.errors import ConfigError
 from context_agent.retrieval.corpus import CANDIDATES, PER_RETRIEVER
 from context_agent.retrieval.filters import Where
@@ -221,18 +224,31 @@ def hits_of(
 ) -> list[Hit]:
     """Return the candidates as hits with their chunks. Ids without a chunk are dropped.
 
-    If there is a reranker, it decides the order. A `HitReranker` also counts the order of the search.
+    If there is a reranker, it decides the order. A `HitReranker` also counts the order of the search. If it does not
+    return a finite score for each text, raise `RerankerError`.
     """
     candidates = [candidate for candidate in candidates if candidate.id in chunks]
     scores = [candidate.score for candidate in candidates]
     if reranker is not None and candidates:
-        from context_agent.retrieval.rerankers import HitReranker  # a search without a reranker starts without it
+        # A search without a reranker starts without this module.
+        from context_agent.retrieval.rerankers import HitReranker, checked_scores
 
         texts = [chunks[candidate.id].indexed_text for candidate in candidates]
         score = reranker.score_hits if isinstance(reranker, HitReranker) else reranker.score
-        scores = [float(value) for value in score(query, texts)]
+        scores = checked_scores(reranker, score(query, texts), len(texts)).tolist()
     ordered = sorted(zip(scores, candidates, strict=True), key=lambda pair: -pair[0])[:limit]
     return [
         Hit(chunks[candidate.id], score, rank, candidate.dense, candidate.sparse)
         for rank, (score, candidate) in enumerate(ordered, start=1)
     ]
+
+
+def reranked(reranker: Reranker, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
+    """Return the reranker's score of each chunk, shape (n,).
+
+    If it does not return a finite score for each chunk, raise `RerankerError`.
+    """
+    from context_agent.retrieval.rerankers import checked_scores
+
+    scores = reranker.score(query, [chunk.indexed_text for chunk in chunks])
+    return checked_scores(reranker, scores, len(chunks))

@@ -26,7 +26,7 @@ from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunctio
 from context_agent.retrieval.embedders.default import default_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.filters import Where, cached_by_filter, compile_where
-from context_agent.retrieval.fusion import gather, hits_of
+from context_agent.retrieval.fusion import gather, hits_of, reranked
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index, Bm25Retriever
 from context_agent.retrieval.index.dense import DenseRetriever, VectorTable
 from context_agent.retrieval.index.grep import Pattern, scan
@@ -185,7 +185,7 @@ class MemoryCorpus:
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """See `Corpus.rerank`."""
         if self._reranker is not None and chunks:
-            return self._reranker.score(query, [chunk.indexed_text for chunk in chunks])
+            return reranked(self._reranker, query, chunks)
         return self.similarity(query, [chunk.id for chunk in chunks])
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:

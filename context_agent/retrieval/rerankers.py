@@ -49,6 +49,28 @@ class HitReranker(Reranker, Protocol):
         """Return the relevance of each text, shape (n,). The texts are in the order of the search, the best first."""
 
 
+def checked_scores(reranker: Reranker, scores: object, count: int) -> NDArray[np.float32]:
+    """Return what a reranker returned for `count` texts, shape (count,).
+
+    Raises:
+        RerankerError: If it is not one finite number for each text.
+    """
+    name = getattr(reranker, "name", type(reranker).__name__)
+    try:
+        with np.errstate(over="ignore"):  # A number past float32 becomes infinite, and is refused.
+            checked = np.asarray(scores, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RerankerError(f"the reranker {name} must return numbers; got {reprlib.repr(scores)}") from error
+    if checked.shape != (count,):
+        raise RerankerError(
+            f"the reranker {name} must return one score for each of {count} texts; got an array of shape "
+            f"{checked.shape}. Check that its model gives one number for a pair of texts."
+        )
+    if not np.isfinite(checked).all():
+        raise RerankerError(f"the reranker {name} must return finite scores; got {reprlib.repr(checked.tolist())}")
+    return checked
+
+
 def load_reranker(spec: str | None) -> Reranker | None:
     """Return the reranker that a spec names.
 
@@ -145,7 +167,7 @@ class CrossEncoderReranker:
             raise RerankerError(
                 f"{self.name} failed on {len(texts)} texts ({error}). Check the model, or pass another --reranker."
             ) from error
-        return np.asarray(scores, dtype=np.float32).reshape(len(texts))
+        return checked_scores(self, np.squeeze(scores, -1) if np.shape(scores)[1:] == (1,) else scores, len(texts))
 
     def _loaded(self) -> Any:
         if self._model is None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
+from context_agent import Document, MemoryCorpus
 from context_agent.errors import ConfigError, RerankerError
 from context_agent.retrieval.rerankers import CrossEncoderReranker, HttpReranker, load_reranker
 from tests.support.http_server import Response, Server, http_server
@@ -120,3 +124,48 @@ def test_a_key_in_place_of_a_variables_name_is_refused_and_not_shown() -> None:
     with pytest.raises(ConfigError, match="name of an environment variable") as excinfo:
         load_reranker("https://host/rerank?api_key_env=sk-secret-7")
     assert "sk-secret-7" not in str(excinfo.value)
+
+
+class Fixed:
+    """A reranker of a caller that returns the same for every query."""
+
+    name = "fixed"
+
+    def __init__(self, scores: Any) -> None:
+        self._scores = scores
+
+    def score(self, query: str, texts: Sequence[str]) -> Any:
+        return self._scores
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [[0.5], [[0.5], [0.1]], [0.5, math.nan], [0.5, -math.inf], [0.5, 1e300], ["good", "bad"], None],
+    ids=["too few", "a column", "NaN", "infinite", "past float32", "words", "nothing"],
+)
+def test_a_corpus_refuses_what_is_not_one_finite_score_for_each_text(scores: Any) -> None:
+    corpus = MemoryCorpus([Document("a", "A film."), Document("b", "A film, too.")], reranker=Fixed(scores))
+    with pytest.raises(RerankerError, match="the reranker fixed must return"):
+        corpus.search("film")
+    with pytest.raises(RerankerError, match="the reranker fixed must return"):
+        corpus.rerank("film", corpus.chunks)
+
+
+def test_a_corpus_takes_a_list_of_numbers_as_scores() -> None:
+    corpus = MemoryCorpus([Document("a", "A film."), Document("b", "A film, too.")], reranker=Fixed([1, 2]))
+    assert [hit.score for hit in corpus.search("film")] == [2, 1]
+
+
+@pytest.mark.parametrize(("shape", "fits"), [((2,), True), ((2, 1), True), ((2, 3), False)])
+def test_a_cross_encoder_gives_one_number_for_a_pair(shape: tuple[int, ...], fits: bool) -> None:
+    class Model:
+        def predict(self, pairs: list[tuple[str, str]], batch_size: int) -> Any:
+            return np.ones(shape)
+
+    reranker = CrossEncoderReranker("some/model")
+    reranker._model = Model()
+    if fits:
+        assert reranker.score("q", ["a", "b"]).tolist() == [1, 1]
+    else:
+        with pytest.raises(RerankerError, match="one score for each of 2 texts"):
+            reranker.score("q", ["a", "b"])

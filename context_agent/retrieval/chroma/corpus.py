@@ -42,7 +42,7 @@ from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.embedders.static import StaticEmbedder
 from context_agent.retrieval.embedders.words_alone import NoEmbedder
 from context_agent.retrieval.filters import Where, plain_where
-from context_agent.retrieval.fusion import gather, hits_of
+from context_agent.retrieval.fusion import gather, hits_of, reranked
 from context_agent.retrieval.index.bm25 import Bm25Retriever
 from context_agent.retrieval.index.grep import Pattern
 from context_agent.retrieval.index.layouts import ForeignLayout, Layout, OwnLayout
@@ -368,7 +368,7 @@ class ChromaCorpus:
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """See `Corpus.rerank`."""
         if self._reranker is not None and chunks:
-            return self._reranker.score(query, [chunk.indexed_text for chunk in chunks])
+            return reranked(self._reranker, query, chunks)
         if self._words_alone:
             return self._by_words(query, chunks)
         return self.similarity(query, [chunk.id for chunk in chunks])
