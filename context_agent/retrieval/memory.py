@@ -22,7 +22,7 @@ from context_agent.retrieval.calibration import Calibration, Probes, calibrate, 
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_question
 from context_agent.retrieval.document_checks import check_texts
-from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
+from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder, document_vectors
 from context_agent.retrieval.embedders.default import default_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.filters import Where, cached_by_filter, compile_where
@@ -88,6 +88,7 @@ class MemoryCorpus:
             CorpusError: If a chunk id occurs twice.
             ConfigError: If the embedder, the reranker, the counter, `chunk_size` or `overlap` cannot be used.
             DimensionError: If `vectors` does not have the shape that the chunks and the embedder need.
+            EmbedderError: If the embedder fails, or its vectors are not finite numbers.
         """
         if reranker is not None:
             require_members(reranker, "reranker", ("score",), "a reranker, such as that of load_reranker(spec)")
@@ -207,7 +208,7 @@ class MemoryCorpus:
     def _checked(self, vectors: NDArray[np.float32] | None) -> NDArray[np.float32]:
         embedder, expected = self.embedder, (len(self._chunks), self.embedder.dimension)
         if vectors is None:
-            vectors = embedder.embed_documents([chunk.indexed_text for chunk in self._chunks])
+            vectors = document_vectors(embedder, [chunk.indexed_text for chunk in self._chunks])
         require_type(vectors, "vectors", np.ndarray, "an array of numbers")
         if vectors.dtype.kind not in "fiu" or not np.isfinite(vectors).all():
             raise ConfigError("`vectors` must be finite numbers. Embed the texts again.")

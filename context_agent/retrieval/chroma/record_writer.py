@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import DimensionError
-from context_agent.retrieval.embedders import STATIC
+from context_agent.retrieval.embedders import STATIC, document_vectors
 from context_agent.retrieval.index.records import StoredChunk, metadata_of
 
 if TYPE_CHECKING:
@@ -99,13 +98,8 @@ class RecordWriter:
     def _send(self) -> None:
         batch, self._waiting = self._waiting, []
         began = time.monotonic()
-        vectors = self._embedder.embed_documents([stored.chunk.indexed_text for stored in batch])
+        vectors = document_vectors(self._embedder, [stored.chunk.indexed_text for stored in batch])
         self.embedding_seconds += time.monotonic() - began
-        if vectors.shape != (len(batch), self._embedder.dimension):
-            raise DimensionError(
-                f"{self._embedder.name} must return vectors of {self._embedder.dimension} numbers, one for each of "
-                f"{len(batch)} texts; got shape {vectors.shape}"
-            )
         if self._on_vectors is not None:
             self._on_vectors([stored.record for stored in batch], vectors)
         while len(self._running) > ADDING_THREADS:

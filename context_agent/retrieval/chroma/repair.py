@@ -39,6 +39,7 @@ from context_agent.retrieval.chroma.database import (
 from context_agent.retrieval.chroma.location import Location, own_folder
 from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, vectors_are_intact
+from context_agent.retrieval.embedders import document_vectors
 from context_agent.retrieval.index.layouts import OwnLayout, current_snapshot
 from context_agent.retrieval.index.manifest import MANIFEST_KEY, parse_manifest
 from context_agent.retrieval.index.records import stored_chunk
@@ -196,7 +197,7 @@ def _vectors_of(
             record: _indexed_text(record, text, data)
             for record, text, data in CollectionRecords(collection).contents(missing)
         }
-        vectors |= zip(texts, embedder.embed_documents(list(texts.values())), strict=True)
+        vectors |= zip(texts, document_vectors(embedder, list(texts.values())), strict=True)
     return [vectors[record] for record in records]
 
 

@@ -26,13 +26,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.suggest import suggestion
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, DimensionError, EmbedderError
 from context_agent.text.normalization import well_formed
 
 Vectors = NDArray[np.float32]
@@ -176,6 +177,39 @@ def _chroma_default(rest: str) -> Embedder:
     if rest:
         raise ConfigError(f"chroma-default takes no argument; got {rest!r}")
     return ChromaEmbedder.default()
+
+
+def document_vectors(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """Return an embedder's vectors of texts, shape (n, d).
+
+    Raises:
+        EmbedderError: If they are not finite numbers.
+        DimensionError: If they have another shape.
+    """
+    return _checked(embedder, embedder.embed_documents(texts), (len(texts), embedder.dimension))
+
+
+def query_vector(embedder: Embedder, text: str) -> Vectors:
+    """Return an embedder's vector of a query, shape (d,). The errors are those of `document_vectors`."""
+    return _checked(embedder, embedder.embed_query(well_formed(text)), (embedder.dimension,))
+
+
+def _checked(embedder: Embedder, vectors: object, shape: tuple[int, ...]) -> Vectors:
+    try:
+        with np.errstate(over="ignore"):  # A number past float32 becomes infinite, and is refused.
+            checked = np.asarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise EmbedderError(f"{embedder.name} must return vectors of numbers; got {brief(vectors)}") from error
+    if checked.shape != shape:
+        texts = f", one for each of {shape[0]} texts" if len(shape) > 1 else " for a query"
+        raise DimensionError(
+            f"{embedder.name} must return vectors of {shape[-1]} numbers{texts}; got the shape {checked.shape}"
+        )
+    if not np.isfinite(checked).all():
+        raise EmbedderError(
+            f"{embedder.name} must return finite numbers; a vector has NaN or infinity. Check the model."
+        )
+    return checked
 
 
 def unit_rows(rows: Vectors) -> Vectors:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent.retrieval.embedders import query_vector
 from context_agent.retrieval.retriever import QueryVectors
-from context_agent.text.normalization import well_formed
 
 if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
@@ -19,10 +19,13 @@ QUERY_VECTORS = 512
 
 
 def query_vectors(embedder: Embedder) -> QueryVectors:
-    """Return a function from queries to their vectors. It caches the latest vectors, and is thread-safe."""
+    """Return a function from queries to their vectors. It caches the latest vectors, and is thread-safe.
+
+    The function raises the errors of `query_vector`.
+    """
 
     @lru_cache(QUERY_VECTORS)
     def vector(query: str) -> NDArray[np.float32]:
-        return np.asarray(embedder.embed_query(well_formed(query)), dtype=np.float32)
+        return query_vector(embedder, query)
 
     return vector

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import ConfigError
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_question
-from context_agent.retrieval.embedders import STATIC, Embedder, load_embedder
+from context_agent.retrieval.embedders import STATIC, Embedder, document_vectors, load_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.engines.passages import FieldNames, passages_of
 from context_agent.retrieval.engines.search_function import SearchFunction, search_function
@@ -220,7 +221,7 @@ class EngineCorpus:
     def _cosines(self, query: str, chunks: Sequence[Chunk]) -> Vector:
         if not chunks:
             return np.zeros(0, dtype=np.float32)
-        vectors = self._seen.vectors(chunks, self._embedder.embed_documents)
+        vectors = self._seen.vectors(chunks, partial(document_vectors, self._embedder))
         # Not `@`: see `VectorTable.scores`.
         return np.asarray(np.einsum("ij,j->i", vectors, self._embed_query(query)), dtype=np.float32)
 
