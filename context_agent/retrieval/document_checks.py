@@ -26,7 +26,10 @@ Each entry is a row in Chroma's database for each of its chunks.
 LONGEST_KEY = 256
 """The maximum length of a metadata key, in characters."""
 LONGEST_ID = 16_384
-"""The maximum length of a document id, in characters. A path with every character percent-encoded is shorter."""
+"""The maximum length of a document id, in bytes of UTF-8. A path with every byte percent-encoded is shorter.
+
+tantivy does not index ids of more than 65,530 bytes, so it could not delete them.
+"""
 RESERVED = ("chroma:", "#", "$")
 """The prefixes of keys that Chroma reserves."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -69,9 +72,9 @@ def check_document(document: Document) -> None:
     if not document.id.strip():
         raise CorpusError(f"a document has the empty id {document.id!r}. Give every document an id.")
     name = repr(document.id[:80])
-    if len(document.id) > LONGEST_ID:
+    if (size := len(document.id.encode(errors="surrogatepass"))) > LONGEST_ID:
         raise CorpusError(
-            f"a document id must have at most {LONGEST_ID:,} characters; {name}... has {len(document.id):,}"
+            f"a document id must have at most {LONGEST_ID:,} bytes; {name}... has {size:,}. Give it a shorter id."
         )
     if _SURROGATE.search(document.id):
         raise CorpusError(f"document id {name} contains a lone surrogate, which is not Unicode text. Remove it.")

@@ -93,7 +93,8 @@ def test_a_document_that_a_caller_made_is_refused_by_name(tmp_path: Path, metada
         ("", "a document has the empty id ''"),
         ("  ", "a document has the empty id '  '"),
         ("\ud800", "document id .* contains a lone surrogate"),
-        ("i" * MB, "a document id must have at most 16,384 characters; .* has 1,048,576"),
+        ("i" * MB, "a document id must have at most 16,384 bytes; .* has 1,048,576"),
+        ("😀" * 16_384, "a document id must have at most 16,384 bytes; .* has 65,536"),
     ],
 )
 def test_an_id_that_cannot_be_stored_is_refused(tmp_path: Path, identifier: str, reason: str) -> None:

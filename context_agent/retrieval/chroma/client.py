@@ -101,8 +101,15 @@ def writing(location: Location) -> Iterator[None]:
 
 
 def is_writing(path: Path) -> bool:
-    """Return True if this process writes to the folder now."""
-    return path in _WRITTEN_FOLDERS
+    """Return True if this process writes to the folder now, also under another path, such as through a link."""
+    return any(_is_same(path, written) for written in list(_WRITTEN_FOLDERS) if written is not None)
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:  # One of them does not exist.
+        return path == other
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from context_agent.errors import (
 )
 from context_agent.retrieval.chroma import corpus as chroma_corpus
 from context_agent.retrieval.chroma import private_copy, repair
-from context_agent.retrieval.chroma.client import chroma_errors
+from context_agent.retrieval.chroma.client import chroma_errors, is_writing, writing
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.chroma.indexing_run import IndexProgress, IndexReport
@@ -544,3 +544,14 @@ def test_without_a_home_folder_the_error_names_the_variables(tmp_path: Path, mon
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     with pytest.raises(ConfigError, match="Set XDG_CACHE_HOME or HOME to a folder"):
         reopen(tmp_path / "index", embedder="none")
+
+
+def test_a_folder_that_is_written_is_recognized_under_any_path(tmp_path: Path) -> None:
+    """A reader with its own SQLite would undo the locks of Chroma's in the same process."""
+    folder, link = tmp_path / "index", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    with writing(Location(path=folder)):
+        assert all(map(is_writing, (folder, link, tmp_path / "link" / ".." / "index")))
+        assert not is_writing(tmp_path)
+    assert not is_writing(link)
