@@ -11,6 +11,7 @@ If a text does not show a language clearly, it counts as a text in the language 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -171,6 +172,11 @@ def _first_two(counts: Counter[str]) -> list[tuple[str, int]]:
 def _identifier() -> LanguageIdentifier:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    try:
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    except OSError as error:
+        # py3langid unpacks its model into a temporary file. The error of a failed write names no file.
+        error.filename = error.filename or tempfile.gettempdir()
+        raise
     identifier.set_languages([code for code in LANGUAGES if code != UNIDENTIFIED] + _OTHERS.split())
     return identifier

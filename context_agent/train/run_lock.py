@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from context_agent._support.atomic_files import naming_disk_errors
 from context_agent._support.locks import NoLocksError, file_lock
 from context_agent.errors import ConfigError
 from context_agent.train.lineage import RUN_FILE
@@ -20,7 +21,7 @@ _PARTIAL_FILES = tuple(f".{name}.*.partial" for name in (RUN_FILE, METRICS_FILE,
 
 @contextmanager
 def locked_folder(out: str | Path) -> Iterator[None]:
-    """Keep other processes from training in the folder of a run while the block runs.
+    """Keep other processes from training in the folder of a run while the block runs. Errors of its disk name it.
 
     The first rank of a run holds the lock. If the file system has no locks, the folder is not protected.
 
@@ -43,7 +44,9 @@ def locked_folder(out: str | Path) -> Iterator[None]:
                 # A killed process left them. The other ranks, which write such files too, still wait for this one.
                 for left in (path for pattern in _PARTIAL_FILES for path in Path(out).glob(pattern)):
                     left.unlink()
-        yield
+        # Libraries write files of the run, too, and their errors about a full disk name no file.
+        with naming_disk_errors(Path(out)):
+            yield
 
 
 def _check_launcher() -> None:

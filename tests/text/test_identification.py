@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +41,18 @@ def test_texts_that_cannot_change_the_result_need_no_model(monkeypatch: pytest.M
     assert identify(texts) == ENGLISH
     with pytest.raises(AssertionError, match="loaded"):
         identify([*texts, TABLE])
+
+
+def test_a_full_folder_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """py3langid unpacks its model there."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("py3langid.langid.LanguageIdentifier.from_model_file", fail)
+    with pytest.raises(OSError, match="No space left") as told:
+        identification._identifier.__wrapped__()
+    assert told.value.filename == tempfile.gettempdir()
 
 
 def test_too_few_words_count_as_english_and_words_without_a_language_as_none() -> None:

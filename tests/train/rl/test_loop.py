@@ -234,6 +234,13 @@ def test_processes_of_mpi_that_do_not_know_of_each_other_are_refused(tmp_path, m
         pass
 
 
+def test_a_full_disk_of_a_run_is_named(tmp_path):
+    """The libraries that write most files of a run do not name them."""
+    with pytest.raises(OSError, match="No space left") as told, locked_folder(tmp_path / "run"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert told.value.filename == str(tmp_path / "run")
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 @pytest.mark.filterwarnings("ignore:flock not supported")
 def test_a_folder_without_locks_is_trained_in_without_protection(tmp_path, monkeypatch, number):
