@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,7 +159,7 @@ def _note_shortcomings(shortcomings: Sequence[str]) -> None:
 
 
 def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> tuple[dict[str, Any], list[str]]:
-    """Write the tasks from the links of a corpus.
+    """Write the tasks from the links of a corpus. If there are none, write nothing.
 
     Return the counts of drafts, and the reasons why drafts did not become tasks.
     """
@@ -174,7 +175,10 @@ def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> 
                 advance(number, settings.count)
                 yield task
 
-        write_tasks(out, counted(link_tasks.tasks()))
+        made = counted(link_tasks.tasks())
+        # If no task can be made, the tasks of an earlier run stay.
+        if (first := next(made, None)) is not None:
+            write_tasks(out, chain([first], made))
     tally = link_tasks.counts.to_json()
     return tally, [] if tally["tasks"] else link_tasks.shortcomings()
 
@@ -182,7 +186,7 @@ def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> 
 def _tally_text(tally: dict[str, Any], out: Path) -> str:
     first = (
         f"{counted(tally['tasks'], 'task')} from {counted(tally['links'], 'link')} between "
-        f"{counted(tally['documents'], 'document')} in {out}"
+        f"{counted(tally['documents'], 'document')}{f' in {out}' if tally['tasks'] else ''}"
     )
     drafts = [
         f"  {title} {number:6}  {reason}" for title in ("kept", "dropped") for reason, number in tally[title].items()

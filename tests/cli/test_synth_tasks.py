@@ -84,9 +84,11 @@ def test_notes_with_front_matter_and_markdown_links_give_tasks(inside, tmp_path)
 def test_notes_that_give_no_task_are_told_what_they_lack(inside, tmp_path):
     write_notes(tmp_path / "n", dict.fromkeys(NOTES, "Talked with Lena about Brasko Weir."))
     assert inside("index", "n", "--path", "i").returncode == 0
+    (tmp_path / "t.jsonl").write_text("made before\n")
     tasks_run = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl")
     assert tasks_run.returncode == 1
     assert "0 tasks from 3 links between 4 documents" in tasks_run.stdout
+    assert (tmp_path / "t.jsonl").read_text() == "made before\n"
     prefix = "ctx1 synth tasks: "
     assert [line.removeprefix(prefix) for line in tasks_run.stderr.splitlines()] == [
         (
