@@ -23,6 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.arguments import items_of, whole_number
 from context_agent._support.journal import encode_line
 from context_agent._support.locks import file_lock
 from context_agent._support.private_files import open_private
@@ -99,15 +100,17 @@ def judgment(
         time: The time of the judgment. Defaults to now.
 
     Raises:
-        ConfigError: If the judgment is empty, if an id is both relevant and irrelevant, or if the rating is not from 1
-            to 5.
+        ConfigError: If the judgment is empty, if `relevant` or `irrelevant` is not a list of ids, if an id is in both,
+            or if the rating is not a whole number from 1 to 5.
     """
+    for name, ids in (("relevant", relevant), ("irrelevant", irrelevant)):
+        items_of(ids, name, "a list of ids")
     both = sorted(set(relevant) & set(irrelevant))
     if both:
         raise ConfigError(f"{both[0]!r} is both in relevant and in irrelevant. Remove it from one of them.")
     if not (relevant or irrelevant or comment or rating is not None):
         raise ConfigError("the judgment is empty. Pass relevant or irrelevant ids, a rating or a comment.")
-    if rating is not None and rating not in VALID_RATINGS:
+    if rating is not None and whole_number(rating, "rating") not in VALID_RATINGS:
         raise ConfigError(f"a rating must be a whole number from 1 to 5; got {rating}")
     content = Judgment("", trajectory, tuple(relevant), tuple(irrelevant), rating, comment, user)
     now = datetime.now(UTC).isoformat(timespec="seconds")

@@ -56,12 +56,12 @@ def reciprocal_rank_fusion(
         Ids with their scores, best first. Equal scores are ordered by id.
 
     Raises:
-        ConfigError: If a weight is negative, or the number of weights is not the number of rankings.
+        ConfigError: If a weight is negative or not finite, or the number of weights is not the number of rankings.
     """
     weights = [1.0] * len(rankings) if weights is None else list(weights)
-    if len(weights) != len(rankings) or any(weight < 0 for weight in weights):
+    if len(weights) != len(rankings) or not all(0 <= weight < math.inf for weight in weights):
         raise ConfigError(
-            f"{len(rankings)} rankings must have {len(rankings)} weights that are not negative; got {weights}"
+            f"{len(rankings)} rankings must have {len(rankings)} finite weights that are not negative; got {weights}"
         )
     parts: dict[str, list[float]] = {}
     for ranking, weight in zip(rankings, weights, strict=True):

@@ -60,6 +60,10 @@ def test_an_unknown_trajectory_is_refused(kept: tuple[FeedbackLog, str], name: s
         ({}, "judgment is empty"),
         ({"relevant": ["a", "b"], "irrelevant": ["b"]}, "'b' is both in relevant"),
         ({"rating": 6}, "from 1 to 5; got 6"),
+        ({"rating": 4.0}, "`rating` must be a whole number; got 4.0"),
+        ({"rating": True}, "`rating` must be a whole number; got True"),
+        ({"relevant": "d7"}, "`relevant` must be a list of ids; got 'd7'"),
+        ({"irrelevant": "d7"}, "`irrelevant` must be a list of ids; got 'd7'"),
     ],
 )
 def test_what_is_no_judgment(wrong: dict[str, object], said: str) -> None:

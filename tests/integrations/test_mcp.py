@@ -19,7 +19,7 @@ from context_agent import Action, Document, EngineCorpus, MemoryCorpus, Scripted
 from context_agent.cli.prune_options import PruneOptions
 from context_agent.errors import CorpusError, PolicyError
 from context_agent.integrations.mcp.results import MAX_READ_TOKENS, joined_text, read_result
-from context_agent.integrations.mcp.server import make_server, server_on
+from context_agent.integrations.mcp.server import SharedToken, make_server, server_on
 from context_agent.integrations.mcp.tools import Tools
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.schema import PruneRequest
@@ -410,3 +410,11 @@ def test_a_passage_of_an_engine_loses_no_text_behind_a_longer_one() -> None:
     chunks = corpus.read("d")
     assert len(chunks) > 3
     assert joined_text(chunks).split() == " ".join(passages).split()
+
+
+@pytest.mark.parametrize(("token", "sent"), [("secret", "secret"), ("schlüssel", "schlÃ¼ssel"), ("a\udcff", "a\xff")])
+async def test_a_token_may_have_any_bytes(token: str, sent: str) -> None:
+    """Python reads an environment variable with surrogate escapes, and the SDK reads a header as Latin-1."""
+    verifier = SharedToken(token)
+    assert await verifier.verify_token(sent) is not None
+    assert await verifier.verify_token(f"{sent}x") is None

@@ -57,7 +57,7 @@ def test_a_repeated_id_counts_once() -> None:
 
 
 def test_bad_weights_are_refused() -> None:
-    for weights in ([1.0], [1.0, -1.0]):
+    for weights in ([1.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf]):
         with pytest.raises(ConfigError):
             reciprocal_rank_fusion([["a"], ["b"]], weights=weights)
 

@@ -114,7 +114,8 @@ class SharedToken(TokenVerifier):
     """A verifier that accepts one bearer token. All clients with the token count as one client."""
 
     def __init__(self, token: str) -> None:
-        self._token = token.encode()
+        # An environment variable may have bytes that are not UTF-8.
+        self._token = token.encode(errors="surrogateescape")
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the access that the token grants. For a wrong token, return None.
