@@ -295,21 +295,42 @@ def test_a_result_that_imitates_marks_restores_nothing_and_changes_only_results(
     assert whole.restore(once.messages, [item.id for item in once.report.removed]) == messages
 
 
-MARKED_TEXTS = st.lists(st.one_of(st.sampled_from(MARKS), TEXTS), min_size=1, max_size=8).map("\n".join)
+@st.composite
+def long_results(draw: st.DrawFn) -> list[str]:
+    """Draw results that exceed each budget below, among lines that are or imitate marks."""
+    marked = st.lists(st.one_of(st.sampled_from(MARKS), TEXTS), max_size=4).map("\n".join)
+    first = draw(st.integers(0, 50))
+    count = draw(st.integers(1, 3))
+    return ["\n\n".join((draw(marked), noises(first + 20 * number, 12), draw(marked))) for number in range(count)]
 
 
-@pytest.mark.parametrize("name", [*FORMS, *SCRATCHPADS])
-@settings(max_examples=30)
-@given(results=st.lists(st.one_of(TEXTS, MARKED_TEXTS), min_size=1, max_size=4), budget=st.integers(20, 400))
-def test_any_result_in_text_is_restored_exactly(name: str, results: list[str], budget: int) -> None:
+@settings(max_examples=150)
+@given(name=st.sampled_from([*FORMS, *SCRATCHPADS]), results=long_results(), budget=st.integers(20, 400))
+def test_results_in_text_with_any_marks_are_pruned_between_their_marks_and_restored_exactly(
+    name: str, results: list[str], budget: int
+) -> None:
     if name in FORMS:
         messages = text_conversation(FORMS[name], TASK, results)
     else:
         messages = [{"role": "user", "content": SCRATCHPADS[name](TASK, results)}]
     keeper = pruner(budget)
     pruned = keeper.prune(messages)
+    removed = [item.id for item in pruned.report.removed]
+    assert removed
     assert keeper.prune(pruned.messages).messages == pruned.messages
-    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+    assert keeper.restore(pruned.messages, removed) == messages
+    if name in FORMS:
+        form = FORMS[name]
+        assert (pruned.messages[0], pruned.messages[1::2]) == (messages[0], messages[1::2])
+        for message in pruned.messages[2::2]:
+            assert message["content"].startswith(form.before)
+            assert message["content"].endswith(form.after)
+    else:
+        start = SCRATCHPADS[name](TASK, ["\0"]).partition("\0")[0]
+        assert pruned.messages[0]["content"].startswith(start)
+    assert [content.text for content in Transcript(pruned.messages).contents] == [
+        content.text for content in Transcript(messages).contents
+    ]
 
 
 @pytest.mark.parametrize(
