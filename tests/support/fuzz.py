@@ -471,7 +471,7 @@ def _warm_up(surface: str, attack: Attack) -> None:
     elif surface == "proxy":
         attack({"request": request, "reply": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"})
     else:
-        from context_agent.retrieval.loaders.readers import READERS
+        from context_agent.retrieval.loaders.reader_choice import READERS
 
         for suffix in READERS:
             attack({f"source{suffix}": b"x"})

@@ -29,7 +29,7 @@ from context_agent._support.arguments import require_type
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.document_checks import with_storable_metadata
 from context_agent.retrieval.loaders.options import LoadOptions
-from context_agent.retrieval.loaders.readers import READERS, Reader, read_any
+from context_agent.retrieval.loaders.reader_choice import READERS, Reader, read_any
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, with_day
 from context_agent.retrieval.loaders.report import LoadReport, Notice, kind_of
 from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, opened

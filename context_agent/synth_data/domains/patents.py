@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.loaders.decoding import unix_lines
-from context_agent.retrieval.loaders.readers import READERS
+from context_agent.retrieval.loaders.reader_choice import READERS
 from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, storable
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue

@@ -1,4 +1,4 @@
-"""The reader for each kind of file."""
+"""The reader for each kind of file, by the name of the file and by its first bytes."""
 
 from __future__ import annotations
 
