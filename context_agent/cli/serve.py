@@ -32,10 +32,10 @@ from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopbac
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from context_agent.integrations.server.peers import WorkerPeers
     from context_agent.integrations.server.service import Service
     from context_agent.integrations.server.settings import Settings
     from context_agent.integrations.server.supervisor import ServerWorker
+    from context_agent.integrations.server.worker_calls import WorkerPeers
 
 
 @essential("host port token_env workers save path url collection embedder effort")

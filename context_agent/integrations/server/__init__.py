@@ -18,7 +18,7 @@
 | `live_index` | the agent on an index that changes |
 | `disconnects` | work that ends when its client disconnects |
 | `connections`, `process` | bounded connections, and the process that listens and drains |
-| `supervisor`, `peers` | several processes behind one address, and the calls between them |
+| `supervisor`, `worker_calls` | several processes behind one address, and the calls between them |
 | `logs`, `metrics` | logs as JSON lines, metrics for Prometheus |
 | `origins` | the web pages that may call a server |
 | `proxy` | the proxy before a model server, which prunes the conversations that pass it |

@@ -14,7 +14,6 @@ from context_agent.integrations.server.endpoints import Endpoints
 from context_agent.integrations.server.health import HEALTH_PATH
 from context_agent.integrations.server.middleware import ERROR_HANDLERS, RequestMiddleware
 from context_agent.integrations.server.pages import PAGE_ROUTES
-from context_agent.integrations.server.peers import WorkerPeers
 from context_agent.integrations.server.schema import (
     AgentDescription,
     ErrorAnswer,
@@ -25,6 +24,7 @@ from context_agent.integrations.server.schema import (
 )
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
+from context_agent.integrations.server.worker_calls import WorkerPeers
 from context_agent.version import __version__
 
 with extra("serve"):

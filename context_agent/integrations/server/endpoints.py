@@ -28,7 +28,6 @@ from context_agent.integrations.server.json_encoding import Json
 from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import CONTENT_TYPE, labeled_by_worker
 from context_agent.integrations.server.middleware import CLIENT_CLOSED, CLIENT_GONE, RequestRecord
-from context_agent.integrations.server.peers import WorkerPeers
 from context_agent.integrations.server.prune_requests import prune_conversation
 from context_agent.integrations.server.schema import (
     AgentDescription,
@@ -46,6 +45,7 @@ from context_agent.integrations.server.streams import (
     search_events,
     with_heartbeat,
 )
+from context_agent.integrations.server.worker_calls import WorkerPeers
 from context_agent.version import __version__
 
 with extra("serve"):

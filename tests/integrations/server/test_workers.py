@@ -19,9 +19,9 @@ from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.logs import REQUEST_ID
 from context_agent.integrations.server.metrics import Metrics, labeled_by_worker
-from context_agent.integrations.server.peers import WorkerPeers, call_listeners
 from context_agent.integrations.server.process import bind_socket
 from context_agent.integrations.server.supervisor import ServerSupervisor, ServerWorker
+from context_agent.integrations.server.worker_calls import WorkerPeers, call_listeners
 
 LATE = 0.2
 """Timeout in seconds of a call that gets no answer."""
