@@ -104,6 +104,23 @@ def test_tests_that_need_torch_are_skipped_without_it() -> None:
     assert not [path for path in files if needs_training_packages(path)]
 
 
+def modules_in_table(package: Path) -> set[str] | None:
+    """Return the modules that the docstring of a package lists. If it has no table of modules, return None."""
+    _, table, rows = (ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or "").partition("| module |")
+    first_cells = (row.split("|")[1] for row in rows.splitlines() if row.startswith("| `"))
+    return {name for cell in first_cells for name in re.findall("`([^`]+)`", cell)} if table else None
+
+
+def test_the_table_of_modules_in_a_package_lists_those_that_exist() -> None:
+    tables = {path.parent: modules_in_table(path) for path in python_files("context_agent") if path.stem == "__init__"}
+    for folder, listed in tables.items():
+        modules = {path.stem for path in folder.glob("*.py")} | {
+            path.parent.name for path in folder.glob("*/__init__.py")
+        }
+        assert listed is None or listed == modules - {"__init__"}, folder
+    assert sum(listed is not None for listed in tables.values()) > 5
+
+
 def test_support_code_has_no_tests() -> None:
     assert not [path for path in python_files("tests/support") if path.name.startswith(("test_", "conftest"))]
 

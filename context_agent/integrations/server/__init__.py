@@ -12,16 +12,18 @@
 | `answers`, `completions`, `streams` | the answer to a search: as JSON, as a chat completion, as events |
 | `json_encoding` | JSON for clients |
 | `pages`, `episodes` | the page at `/`, and the recorded episodes that it shows |
-| `conversations` | pruning of a conversation that a client sent |
+| `prune_requests` | pruning of a conversation that a client sent |
 | `service`, `settings` | the handling of a search, and the limits of a server |
 | `admission` | the queue that admits searches |
 | `live_index` | the agent on an index that changes |
 | `disconnects` | work that ends when its client disconnects |
 | `connections`, `process` | bounded connections, and the process that listens and drains |
 | `supervisor`, `worker_calls` | several processes behind one address, and the calls between them |
+| `health` | the answer to a health check |
 | `logs`, `metrics` | logs as JSON lines, metrics for Prometheus |
 | `origins` | the web pages that may call a server |
 | `proxy` | the proxy before a model server, which prunes the conversations that pass it |
 | `targets`, `headers` | the paths and the header fields that the proxy passes on |
+| `pruned_bodies`, `conversation_paths` | bodies with a pruned conversation, and the paths of model APIs that have one |
 | `savings` | the tokens and the money that the proxy saved |
 """

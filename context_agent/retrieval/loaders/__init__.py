@@ -49,8 +49,8 @@ def load(
 
     What cannot be read becomes a `Notice`, and the rest is read. If no source exists, that is an error.
 
-    If the name of a source has no known extension, its content shows the format (see `readers.read_any`). Hidden files
-    are ignored.
+    If the name of a source has no known extension, its content shows the format (see `reader_choice.read_any`). Hidden
+    files are ignored.
 
     A row's id is its own, or else a digest of its content. A file's id is its path below the source folder. A document
     with the id and content of an earlier one is dropped and counted. A document with the id of a different one gets the
