@@ -382,11 +382,12 @@ class ChromaCorpus:
         return self.embedder.name == WORDS_ALONE
 
     def _by_words(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
-        """Return the BM25 score of each chunk, shape (n,)."""
+        """Return the BM25 score of each chunk, shape (n,). If a chunk is unknown, it is NaN, as its cosine would be."""
         rows, row_of = self.snapshot.rows, self.snapshot.row_of_chunk
-        records = [rows[row_of[chunk.id]].record for chunk in chunks]
-        scores = dict(self.snapshot.bm25.search(query, len(records), only=frozenset(records)))
-        return np.array([scores.get(record, 0.0) for record in records], dtype=np.float32)
+        record_of = {chunk.id: rows[row_of[chunk.id]].record for chunk in chunks if chunk.id in row_of}
+        scores = dict(self.snapshot.bm25.search(query, len(record_of), only=frozenset(record_of.values())))
+        found = {chunk_id: scores.get(record, 0.0) for chunk_id, record in record_of.items()}
+        return np.array([found.get(chunk.id, np.nan) for chunk in chunks], dtype=np.float32)
 
     def _attach(self, rebuild: bool) -> None:
         kind = LocalSource if self._location.path is not None and self._location.live is None else ClientSource

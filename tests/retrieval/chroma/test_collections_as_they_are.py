@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,8 @@ def test_words_alone_search_grep_and_read(folder: Path) -> None:
         chunks = [hit.chunk for hit in corpus.grep("a")]
         scores = corpus.rerank("Corran", chunks)
         assert chunks[int(np.argmax(scores))].text == TEXTS[2]
+        with_unknown = corpus.rerank("Corran", [*chunks, replace(chunks[0], id="of another corpus")])
+        np.testing.assert_array_equal(with_unknown, [*scores, np.nan])
         assert agent.search("What flows past Brasko?").documents[0].chunks[0].text == TEXTS[0]
         corpus.refresh()
         assert corpus.embedder.name == "none"
