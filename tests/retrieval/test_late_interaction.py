@@ -74,7 +74,7 @@ def order(reranker: LateInteractionReranker, query: str, texts: Sequence[str]) -
 
 def test_a_hit_that_fits_much_better_rises_to_the_top() -> None:
     texts = ["Our office has two floors.", "The parking lot opens at six.", "Refunds take five days."]
-    filler = [f"Room {number} has a window." for number in range(6)]
+    filler = [f"Room {number} has a window." for number in range(30)]
     assert order(LateInteractionReranker(), "How do I get my money back?", [*texts, *filler])[0] == 2
 
 
