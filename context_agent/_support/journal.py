@@ -73,6 +73,7 @@ class AppendLog:
         self.path = path
         self._checksum, self._sync = checksum, sync
         self._file: BinaryIO | None = None
+        self._is_closed = False
         self._lock = acquired_lock(path.with_name(f"{path.name}.lock"), 0, busy)
         try:
             self.contents = read_log(path, checksum=checksum) if path.exists() else LogContents()
@@ -85,8 +86,9 @@ class AppendLog:
         """Write the records, all or none of them.
 
         Raises:
-            DataError: If the file cannot be written, such as on a full disk.
+            DataError: If the file cannot be written, such as on a full disk, or if the log is closed.
         """
+        self._require_open()
         data = b"".join(encode_line(record, checksum=self._checksum) for record in records)
         try:
             file = self._opened()
@@ -105,8 +107,9 @@ class AppendLog:
         """Replace the contents of the log with these lines, all or none of them. `encode_line` makes a line.
 
         Raises:
-            DataError: If the file cannot be written.
+            DataError: If the file cannot be written, or if the log is closed.
         """
+        self._require_open()
         self._close_file()
         try:
             with replacing(self.path) as file:
@@ -119,6 +122,7 @@ class AppendLog:
 
     def close(self) -> None:
         """Close the log and release its lock. Closing it twice is harmless."""
+        self._is_closed = True
         self._close_file()
         self._lock.release()
 
@@ -127,6 +131,11 @@ class AppendLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _require_open(self) -> None:
+        """Raise `DataError` if the log is closed. Another process may have added records, which would be cut off."""
+        if self._is_closed:
+            raise DataError(f"cannot write to {self.path}, because the log is closed. Open it again.")
 
     def _opened(self) -> BinaryIO:
         if self._file is None:

@@ -40,13 +40,17 @@ def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None 
 
 
 def acquired_lock(path: Path, timeout: float, busy: ContextAgentError | None) -> Any:
-    """Return the lock of a file, which this process now holds. Its method `release` frees it. See `file_lock`."""
+    """Return the lock of a file, which this process now holds. Its method `release` frees it, in any thread.
+
+    See `file_lock`.
+    """
     from filelock import FileLock, Timeout
 
     private_folder(path.parent)
     if path.is_symlink():
         raise ConfigError(f"{path} is a symbolic link, but a lock must be a regular file. Delete the link.")
-    lock = FileLock(path, timeout=timeout)
+    # By default, `release` does nothing in another thread than that of `acquire`.
+    lock = FileLock(path, timeout=timeout, thread_local=False)
     try:
         lock.acquire()
     except Timeout:

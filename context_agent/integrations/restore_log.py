@@ -33,7 +33,7 @@ class RestoreLog:
         self._lock = threading.Lock()
 
     def add(self, passage: RestoredPassage) -> None:
-        """Append a passage. If the disk fails, log a warning, and let the conversation continue."""
+        """Append a passage. If it cannot be written, log a warning, and let the conversation continue."""
         record = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **asdict(passage)}
         try:
             with self._lock:
@@ -43,4 +43,5 @@ class RestoreLog:
 
     def close(self) -> None:
         """Close the file."""
-        self._log.close()
+        with self._lock:
+            self._log.close()

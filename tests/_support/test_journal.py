@@ -12,6 +12,7 @@ import errno
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,23 @@ def test_a_log_of_plain_json_refuses_numbers_that_are_none(tmp_path: Path) -> No
     with AppendLog(tmp_path / "checked", checksum=True) as log:
         log.append({"n": float("-inf")})
     assert read_log(tmp_path / "checked", checksum=True).records[0]["n"] == float("-inf")
+
+
+def test_a_log_that_another_thread_closes_can_be_opened_again(tmp_path: Path) -> None:
+    log = AppendLog(tmp_path / "log.jsonl")
+    closing = threading.Thread(target=log.close)
+    closing.start()
+    closing.join()
+    AppendLog(tmp_path / "log.jsonl").close()
+
+
+def test_a_closed_log_cuts_off_nothing_that_was_added_since(tmp_path: Path) -> None:
+    closed = AppendLog(tmp_path / "log.jsonl")
+    closed.append({"number": 1})
+    closed.close()
+    with AppendLog(tmp_path / "log.jsonl") as log:
+        log.append({"number": 2})
+    for write in (lambda: closed.append({"number": 3}), lambda: closed.replace([])):
+        with pytest.raises(DataError, match="the log is closed"):
+            write()
+    assert read_log(tmp_path / "log.jsonl").records == ({"number": 1}, {"number": 2})
