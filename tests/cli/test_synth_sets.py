@@ -88,7 +88,7 @@ def test_a_card_written_anew_still_says_what_it_said(inside, tmp_path, set_tasks
 
 def test_a_card_says_what_is_not_stated(inside, tmp_path, set_tasks):
     inside("synth", "split", set_tasks, "--out", "set")
-    assert "not stated" in (tmp_path / "set" / "README.md").read_text(encoding="utf-8")
+    assert "## License\n\nnot stated" in (tmp_path / "set" / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_leak_fails_the_check(inside, tmp_path, set_tasks):

@@ -178,7 +178,7 @@ def test_output_is_capped_to_the_room_in_the_window() -> None:
     with serving(search("comets"), search("operas")) as server:
         result = ask(server, window=2048)
     views = list(result.trajectories[0].views())
-    for body, view in zip(server.chat_bodies(), views, strict=False):
+    for body, view in zip(server.chat_bodies(), views[:-1], strict=True):
         assert 0 < body["max_tokens"] <= view.max_output
     with serving() as server:
         ask(server, max_tokens=100)
@@ -218,8 +218,9 @@ def test_messages_come_from_the_view_alone() -> None:
     with serving(search("comets"), search("operas", "bridges")) as server:
         result = ask(server)
     views = list(result.trajectories[0].views())
-    for body, view in zip(server.chat_bodies(), views, strict=False):
-        assert messages(view, default()) == body["messages"]
+    *before_requests, _ = views
+    asked = [body["messages"] for body in server.chat_bodies()]
+    assert asked == [messages(view, default()) for view in before_requests]
 
 
 def test_a_summary_stands_in_the_result_of_its_call_and_what_it_replaced_is_gone() -> None:
