@@ -108,7 +108,7 @@ def check_hub_name(name: str) -> None:
         ConfigError: If the hub has no such names.
     """
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     try:
         validate_repo_id(name)
