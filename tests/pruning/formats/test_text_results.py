@@ -307,7 +307,7 @@ def long_results(draw: st.DrawFn) -> list[str]:
     return ["\n\n".join((draw(marked), noises(first + 20 * number, 12), draw(marked))) for number in range(count)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(name=st.sampled_from([*FORMS, *SCRATCHPADS]), results=long_results(), budget=st.integers(20, 400))
 def test_results_in_text_with_any_marks_are_pruned_between_their_marks_and_restored_exactly(
     name: str, results: list[str], budget: int
