@@ -148,6 +148,7 @@ def test_comparisons_name_the_earlier(made):
             }
             assert len(years) == 2
             assert task.answer == min(years, key=years.get)
+    assert any(task.type == "comparison" for task in made.tasks)
 
 
 def test_quotes_stand_in_clues_and_documents(made):
