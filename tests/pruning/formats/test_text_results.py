@@ -207,7 +207,8 @@ def test_an_example_in_the_words_of_an_agent_stays() -> None:
 def test_a_scratchpad_that_grows_keeps_what_was_removed(name: str) -> None:
     keeper = pruner(900)
     results = [noises(10 * number, 8) for number in range(6)]
-    digests, removed = set(), set()
+    digests: set[str] = set()
+    removed: set[str] = set()
     for number in range(2, 7):
         messages = [{"role": "user", "content": SCRATCHPADS[name](TASK, results[:number])}]
         pruned = keeper.prune(messages)
