@@ -34,12 +34,12 @@ class Rendered:
 
 
 class Renderer:
-    """A renderer of chunks for one profile and one token counter. It renders each chunk only once."""
+    """A renderer of chunks for one profile and one token counter. It renders each text of a chunk only once."""
 
     def __init__(self, profile: Profile, counter: TokenCounter) -> None:
         self.profile = profile
         self.counter = counter
-        self._cache: dict[str, Rendered] = {}
+        self._cache: dict[tuple[str, str, str], Rendered] = {}
         self._label_tokens = counter.count(profile.label.format(number=_WIDEST_NUMBER)) if profile.label else 0
 
     def fitting(self, chunks: Sequence[Chunk], room: int) -> list[Rendered]:
@@ -73,7 +73,9 @@ class Renderer:
 
         If the same vocabulary counted the chunk before, its own token count is used.
         """
-        if (cached := self._cache.get(chunk.id)) is not None:
+        # A corpus may change a document while its agent runs, and its chunks keep their ids.
+        key = (chunk.id, chunk.title, chunk.text)
+        if (cached := self._cache.get(key)) is not None:
             return cached
         body = escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
         title = escaped_line(chunk.title) if self.profile.title and chunk.title else ""
@@ -87,7 +89,7 @@ class Renderer:
         rendered = Rendered(header, body, self.counter.count(header) + tokens + self._label_tokens + 1)
         if len(self._cache) >= _CACHED_CHUNKS:
             self._cache.clear()
-        self._cache[chunk.id] = rendered
+        self._cache[key] = rendered
         return rendered
 
     def fit(self, chunk: Chunk, room: int) -> Rendered | None:
