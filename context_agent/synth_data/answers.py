@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 from context_agent.synth_data.quotes import normalize
@@ -52,6 +53,8 @@ _WORDS = {
 _NAMES = {value: word for word, value in _WORDS.items()}
 _MOST_DIGITS = 6
 """Numbers with more digits have no name. Python refuses to read numbers of more than 4,300 digits."""
+_LONGEST_SCALED = 100
+"""The length of the longest number that is multiplied by its scale, in characters."""
 
 
 _ARTICLES = ("the ", "a ", "an ")
@@ -128,8 +131,10 @@ def _canonical(text: str) -> str:
 
 
 def _scaled(number: str, scale: str) -> str:
-    value = float(number) * SCALES[scale.lower()]
-    return str(int(value)) if value.is_integer() else f"{number} {scale}"
+    if len(number) > _LONGEST_SCALED:
+        return f"{number} {scale}"
+    value = Fraction(number) * SCALES[scale.lower()]  # exact: a float of 8.2 million is not a whole number
+    return str(value) if value.denominator == 1 else f"{number} {scale}"
 
 
 def _without_article(form: str) -> Iterator[str]:

@@ -110,6 +110,8 @@ SAME = [
     ("1,500", "some 1500 people"),
     ("1500", "some 1,500 people"),
     ("1.5 million", "1,500,000 copies"),
+    ("8.2 million", "8,200,000 copies"),
+    ("1,001,000", "1.001 million copies"),
     ("twelve", "It has 12 bells."),
     ("12 bells", "It has twelve bells."),
     ("twenty-one years", "after 21 years"),
