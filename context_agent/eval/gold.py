@@ -5,7 +5,7 @@ chunk 1 of document `a` in one corpus, a document in another, and both in a thir
 
 A text contains an answer if it has the same words in the same order. Both are normalized first:
 
-- Letters are casefolded and decomposed (Unicode NFKD), and combining marks are dropped.
+- Letters are decomposed (Unicode NFKD) and casefolded, and combining marks are dropped.
 - Apostrophes, and commas between digits, are dropped. Every other character that is neither a letter nor a digit
   separates words.
 - The articles a, an and the are dropped, unless the answer has no other word.
@@ -133,7 +133,7 @@ def _fact_numbers(facts: Iterable[Iterable[str]], ids: frozenset[str]) -> dict[s
 
 def words(text: str) -> list[str]:
     """Return the normalized words of a text, including articles."""
-    letters = (letter for letter in normal_form("NFKD", text.casefold()) if not unicodedata.combining(letter))
+    letters = (letter for letter in normal_form("NFKD", text).casefold() if not unicodedata.combining(letter))
     spaced = _UNSPACED.sub(r" \g<0> ", _DROPPED.sub("", "".join(letters)))
     return re.findall(r"[^\W_]+", spaced)
 

@@ -60,6 +60,9 @@ def test_without_a_corpus_gold_are_documents_and_facts_are_chunks() -> None:
     ("answer", "text"),
     [
         ("Free Guy", "It stars in free  guy, a film."),
+        ("No 5", "it is № 5 of them"),
+        ("acme tm", "made by Acme ™"),
+        ("Paris", "in \U0001d40f\U0001d41a\U0001d42b\U0001d422\U0001d42c"),
         ("The Beatles", "A song by Beatles members"),
         ("Beyoncé", "sung by BEYONCE."),
         ("1,000", "about 1000 men"),
