@@ -90,7 +90,14 @@ class AnthropicPolicy(ChatPolicy):
             conversation[end]["cache"] = True
         return conversation
 
-    def _body(self, conversation: Sequence[Message], profile: Profile | None, room: int, seed: int) -> dict[str, Any]:
+    def _body(
+        self,
+        conversation: Sequence[Message],
+        profile: Profile | None,
+        room: int,
+        seed: int,
+        omitted: frozenset[str] = frozenset(),
+    ) -> dict[str, Any]:
         return {
             "model": self.model,
             **prompt_fields(conversation, profile),

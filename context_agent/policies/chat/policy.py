@@ -220,22 +220,31 @@ class ChatPolicy:
             PolicyError: If the server gives no valid reply.
         """
         while True:
-            body = self._body(conversation, profile, room, seed)
+            # Another episode may omit a field while this request is on its way.
+            omitted = self._omitted
+            conversation = [{key: value for key, value in item.items() if key not in omitted} for item in conversation]
+            body = self._body(conversation, profile, room, seed, omitted)
             try:
                 read = partial(self._read, request=body)
                 reply = await self.endpoint.post(self.path, body, read, until=until, show=show)
             except Refusal as refusal:
-                refused = field_to_omit(refusal, self._omitted)
+                refused = field_to_omit(refusal, omitted)
                 if refused is None:
                     raise await self._explained(refusal, window, until) from None
                 self._omitted |= {refused}
-                conversation = [{key: value for key, value in item.items() if key != refused} for item in conversation]
             except ServerError as error:
                 raise PolicyError(str(error)) from None
             else:
-                return reply, tuple(sorted(self._omitted))
+                return reply, tuple(sorted(omitted))
 
-    def _body(self, conversation: Sequence[Message], profile: Profile | None, room: int, seed: int) -> dict[str, Any]:
+    def _body(
+        self,
+        conversation: Sequence[Message],
+        profile: Profile | None,
+        room: int,
+        seed: int,
+        omitted: frozenset[str] = frozenset(),
+    ) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "messages": list(conversation), **self.sampling.body(room)}
         if profile is not None and self.tool_format == "native":
             body["tools"] = [{"type": "function", "function": tool} for tool in schemas(profile)]
@@ -243,9 +252,9 @@ class ChatPolicy:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self._seeded:
             body.setdefault("seed", seed)
-        if "max_tokens" in self._omitted:
+        if "max_tokens" in omitted:
             body[MAX_COMPLETION_TOKENS] = body.pop("max_tokens")
-        return {key: value for key, value in body.items() if key not in self._omitted}
+        return {key: value for key, value in body.items() if key not in omitted}
 
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
         """Return the reply in a response to the request.

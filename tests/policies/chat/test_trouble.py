@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -264,6 +265,24 @@ def test_a_field_that_the_server_refuses_is_left_out(message: str, field: str) -
     assert actions_of(result)[-1].action.extra["left_out"] == [field]
     if field == "max_tokens":
         assert server.chat_bodies()[-1]["max_completion_tokens"] > 0
+
+
+def test_a_refused_field_is_left_out_by_all_requests_that_were_on_their_way() -> None:
+    both_sent = threading.Barrier(2, timeout=20)
+
+    def refuses(body: Mapping[str, Any]) -> ScriptedAnswer:
+        if "seed" not in body:
+            return says("ready")
+        both_sent.wait()
+        return fails(400, "Extra inputs are not permitted: seed")
+
+    async def both(chat: ChatPolicy) -> list[Any]:
+        asked = [chat.ask([{"role": "user", "content": "?"}], room=100, seed=0) for _ in range(2)]
+        return await asyncio.gather(*asked)
+
+    with serving(*[refuses] * 4) as server:
+        replies = asyncio.run(both(policy(server)))
+    assert [(reply.text, omitted) for reply, omitted in replies] == [("ready", ("seed",))] * 2
 
 
 def test_what_the_user_asked_for_is_not_left_out() -> None:
