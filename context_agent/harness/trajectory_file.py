@@ -108,13 +108,14 @@ def read(path: str | Path) -> Trajectory:
             before the last one is not an event, or if a replay would take too long.
     """
     try:
-        lines = read_bytes(path, MAX_FILE_BYTES).decode("utf-8").splitlines()
+        text = read_bytes(path, MAX_FILE_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
         raise TrajectoryError(
             f"cannot read the trajectory {path} ({error}). Pass a trajectory file, such as one of `ctx1 search --save "
             "FOLDER`."
         ) from error
-    return from_lines(path, lines)
+    # Other programs write the line separators of Unicode into a line of JSON.
+    return from_lines(path, text.removesuffix("\n").split("\n") if text else [])
 
 
 def to_lines(trajectory: Trajectory) -> list[str]:

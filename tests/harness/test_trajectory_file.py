@@ -45,6 +45,17 @@ def test_other_files_are_counted_and_no_problem(folder):
     assert (len(result.loaded), result.ignored, result.problems) == (1, 4, ())
 
 
+def test_a_file_that_another_program_wrote_again_has_the_same_lines(folder):
+    path = folder / "good.jsonl"
+    header, *events = map(json.loads, lines(folder))
+    rows = [{**header, "question_id": "one\u2028two\x85three"}, *events]
+    path.write_bytes("\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode())
+    (item,) = read_all([path]).loaded
+    assert item.trajectory.header.question_id == "one\u2028two\x85three"
+    assert len(item.trajectory.events) == len(events)
+    assert item.problem is None
+
+
 def test_a_cut_file_is_read_up_to_the_cut(folder):
     result = "".join(lines(folder))
     for size in (len(lines(folder)[0]), len(result) // 2, len(result) - 3):

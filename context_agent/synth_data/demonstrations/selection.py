@@ -66,7 +66,7 @@ def write_selection(
 def _indexed_names(index: Path) -> set[str]:
     """Return the file names in the list of an earlier call. That call copied only these files."""
     names = set()
-    for line in index.read_text(encoding="utf-8").splitlines() if index.exists() else ():
+    for line in index.read_text(encoding="utf-8").split("\n") if index.exists() else ():
         with suppress(ValueError, TypeError, KeyError):
             names.add(str(parse_json(line)["file"]))
     return {name for name in names if Path(name).name == name}
