@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from context_agent._support.small_files import parse_json
+from context_agent._support.small_files import parse_json, read_bytes
 from context_agent.errors import DataError
 from context_agent.synth_data.task import Task
 
 RejectionRule = Literal["any", "majority"]
 REVIEW_LABEL = "review"
+MAX_JUDGMENTS_BYTES = 64_000_000
+"""The largest file of judgments that is read."""
 VERDICTS = {"accept": True, "reject": False}
 
 
@@ -111,11 +113,14 @@ def _review_label(verdicts: Mapping[str, bool], comments: Mapping[str, str]) -> 
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
+        text = read_bytes(path, MAX_JUDGMENTS_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}). Pass an existing file of judgments.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}). Convert the file to UTF-8.") from error
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read ({error}). Pass a file of judgments.") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _add_judgment(judgments: Judgments, line: str, location: str, signed: str, task_ids: Collection[str]) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from context_agent.errors import DataError
+from context_agent.synth_data import judgments as judgments_module
 from context_agent.synth_data.judgments import Judgments, apply_judgments, load_judgments
 from tests.support.tasks import task
 
@@ -64,6 +65,20 @@ def test_a_comment_alone_decides_nothing(tmp_path):
     assert not rejected
     assert a.labels["review"] == {"accepted": [], "rejected": [], "comments": {"ann": "hm"}}
     assert b.labels["review"] == {"accepted": ["ann"], "rejected": [], "comments": {"ann": "fine"}}
+
+
+def test_the_size_of_a_file_is_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(judgments_module, "MAX_JUDGMENTS_BYTES", 1_000)
+    file = write_rows(tmp_path / "ann.jsonl", verdict_row("a", comment="x" * 1_000))
+    with pytest.raises(DataError, match=r"ann\.jsonl cannot be read .*1,000 bytes"):
+        load_judgments([file], {"a"})
+
+
+def test_a_file_may_have_the_line_ends_of_any_system(tmp_path):
+    for end in ("\n", "\r\n", "\r"):
+        file = tmp_path / "ann.jsonl"
+        file.write_bytes(end.join(json.dumps(verdict_row(name)) for name in "ab").encode("utf-8-sig"))
+        assert load_judgments([file], {"a", "b"}).verdicts == {"ann": {"a": True, "b": True}}
 
 
 def test_files_without_a_judgment_on_these_tasks_are_refused(tmp_path):
