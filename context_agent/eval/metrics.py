@@ -146,11 +146,12 @@ def metric_table(depths: Iterable[int] = DEPTHS, betas: Iterable[float] = BETAS)
         betas: The betas of the F-measures. F1 is always included.
 
     Raises:
-        ConfigError: If a depth or a beta is not positive.
+        ConfigError: If a depth or a beta is not positive, or is not finite.
     """
+    depths, betas = list(depths), list(betas)
+    if any(k < 1 for k in depths) or not all(0 < beta < math.inf for beta in betas):
+        raise ConfigError(f"depths and betas must be positive and finite; got {depths} and {betas}")
     depths, betas = sorted(set(depths)), sorted(set(betas) - {1.0})
-    if any(k < 1 for k in depths) or any(beta <= 0 for beta in betas):
-        raise ConfigError(f"depths and betas must be positive; got {depths} and {betas}")
     f_betas = [_quality(f"f{beta:g}", _F_BETA.format(weight=beta * beta)) for beta in betas]
     at_depth = [
         _quality(f"{name}@{k}", what.format(k=k), headline=headline and k == depths[0])

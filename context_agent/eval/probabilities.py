@@ -107,10 +107,12 @@ def roc_auc(scores: ArrayLike, outcomes: ArrayLike) -> float:
         outcomes: Outcomes, 0 or 1, shape (m,).
 
     Raises:
-        DataError: If there are no positives or no negatives.
+        DataError: If there are no positives or no negatives, the shapes differ, or a score is NaN.
     """
     values, positive = np.asarray(scores, dtype=np.float64), np.asarray(outcomes, dtype=np.float64) > 0
     count = int(positive.sum())
+    if np.isnan(values).any():
+        raise DataError("a score is NaN, so the predictions have no order. Leave out the predictions without a score.")
     if values.shape != positive.shape or not 0 < count < len(positive):
         raise DataError(f"the area under the ROC curve needs both outcomes; got {count} of {len(positive)} positive")
     return float((shared_ranks(values)[positive].sum() - count * (count + 1) / 2) / (count * (len(positive) - count)))
@@ -140,6 +142,8 @@ def measure_interval(measure: Measure, probabilities: ArrayLike, outcomes: Array
     """
     predicted, happened = _checked(probabilities, outcomes)
     whole = measure(predicted, happened)
+    if len(groups) != len(predicted):
+        raise DataError(f"each prediction needs one group; got {len(predicted)} predictions and {len(groups)} groups")
     rows_of: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
         rows_of.setdefault(group, []).append(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from functools import partial
@@ -227,7 +228,7 @@ def test_names_are_ordered_as_the_table_is() -> None:
     assert [metric.name for metric in in_table_order(reversed(names))] == names
 
 
-@pytest.mark.parametrize(("depths", "betas"), [([0], [2]), ([5], [-1])])
+@pytest.mark.parametrize(("depths", "betas"), [([0], [2]), ([5], [-1]), ([5], [math.nan]), ([5], [math.inf])])
 def test_depths_and_betas_must_be_positive(depths: list[int], betas: list[float]) -> None:
     with pytest.raises(ConfigError, match="must be positive"):
         metric_table(depths, betas)

@@ -84,6 +84,17 @@ def test_what_are_no_probabilities_is_refused(probabilities: list[float], outcom
         expected_calibration_error(probabilities, outcomes)
 
 
+@pytest.mark.parametrize("groups", [["a"], list("abcd")])
+def test_each_prediction_needs_a_group(groups: list[str]) -> None:
+    with pytest.raises(DataError, match=f"got 3 predictions and {len(groups)} groups"):
+        measure_interval(roc_auc, [0.9, 0.1, 0.2], [1, 0, 0], groups)
+
+
+def test_a_score_that_is_no_number_has_no_area() -> None:
+    with pytest.raises(DataError, match="NaN"):
+        roc_auc([float("nan"), 0.2, 0.3], [1, 0, 0])
+
+
 def test_one_outcome_alone_has_no_area() -> None:
     with pytest.raises(DataError, match="both outcomes; got 2 of 2 positive"):
         roc_auc([0.1, 0.2], [1, 1])
