@@ -59,7 +59,10 @@ def _cards(lines: Iterable[ContentLine]) -> Iterator[list[ContentLine]]:
 
 def _entry(card: Sequence[ContentLine]) -> Entry:
     first = {line.name: line for line in reversed(card)}
-    name = first["FN"].text if "FN" in first else _parts(first["N"]) if "N" in first else ""
+    name = first["FN"].text if "FN" in first else ""
+    # Some programs write an empty FN.
+    if not name and "N" in first:
+        name = _parts(first["N"])
     rows = [
         f"{_FIELDS[line.name]}: {text}"
         for line in card

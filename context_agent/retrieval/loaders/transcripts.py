@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, pairwise
-from operator import itemgetter
 from pathlib import PurePath
 
 from context_agent.errors import DataError
@@ -120,9 +119,15 @@ def _alpha_cues(text: str) -> Iterator[_Cue]:
             cue = dict(zip(fields, rest.split(",", len(fields) - 1), strict=False))
             if not _DRAWING.search(cue.get("text", "")):
                 cues.append((cue.get("start", "").strip(), cue.get("name", "").strip(), cue.get("text", "")))
-    for time, speaker, words in sorted(cues, key=itemgetter(0)):
+    for time, speaker, words in sorted(cues, key=lambda cue: _padded(cue[0])):
         for line in words.replace("\\h", " ").replace("\\n", "\\N").split("\\N"):
             yield from _cue(speaker, time, _TAG.sub("", line))
+
+
+def _padded(time: str) -> str:
+    """Return a time with zeros before its hours, so that texts of times have the order of the times."""
+    hours, colon, rest = time.partition(":")
+    return f"{hours:0>9}{colon}{rest}"
 
 
 def _lyrics_cues(text: str) -> Iterator[_Cue]:

@@ -68,6 +68,12 @@ def test_quoted_printable_values_are_in_the_charset_that_they_name(tmp_path: Pat
     assert card.text.split() == ["Jürgen", "Note:", "Müller"]
 
 
+def test_a_card_with_an_empty_formatted_name_has_the_name_in_parts(tmp_path: Path) -> None:
+    card = read(tmp_path, "a.vcf", "BEGIN:VCARD\nVERSION:3.0\nFN:\nN:Doe;Jane;;;\nTEL:123\nEND:VCARD\n")
+    assert card.text == "Doe, Jane\nPhone: 123\n\n"
+    assert [section.title for section in card.sections] == ["a: Doe, Jane"]
+
+
 def read(folder: Path, name: str, text: str, newline: str = "\n") -> Document:
     (folder / name).write_text(text, encoding="utf-8", newline=newline)
     (document,) = load(folder)

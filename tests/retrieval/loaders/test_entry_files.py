@@ -171,3 +171,10 @@ def test_the_cues_of_subtitles_and_lyrics_are_turns(
     (tmp_path / name).write_text(text)
     found = sections(only(tmp_path / name))
     assert [(title, said.partition(":\n")[2]) for title, said in found] == expected
+
+
+def test_the_cues_of_a_long_film_are_in_the_order_of_their_times(tmp_path: Path) -> None:
+    cues = "Dialogue: 10:00:01.00,Bo,Since May.\nDialogue: 9:59:59.00,Ann,Why does it stop?\n"
+    (tmp_path / "a.ass").write_text(f"[Events]\nFormat: Start, Name, Text\n{cues}")
+    text = only(tmp_path / "a.ass").text
+    assert text == "Ann (9:59:59.00):\nWhy does it stop?\n\nBo (10:00:01.00):\nSince May.\n\n"
