@@ -229,14 +229,15 @@ class _Reader:
     def _leaves(self, part: _Part, levels: int) -> Iterator[tuple[_Part, int]]:
         """Yield the parts with content, and the levels that may be inside each.
 
-        Of alternatives, only the plain text is yielded, or else the last one.
+        Of alternatives, only the plain text is yielded, or else the last one. An invitation's calendar is no text.
         """
         if (inner := self._inner(part, levels)) is None:
             yield part, levels
             return
         if part.fields.get_content_subtype() == "alternative" and inner:
             plain = (leaf for leaf in inner if leaf.fields.get_content_type() == "text/plain")
-            chosen = next((leaf for leaf in plain if self._text(leaf).strip()), inner[-1])
+            readable = [leaf for leaf in inner if leaf.fields.get_content_type() != "text/calendar"] or inner
+            chosen = next((leaf for leaf in plain if self._text(leaf).strip()), readable[-1])
             inner = [chosen]
         for leaf in inner:
             yield from self._leaves(leaf, levels - 1)

@@ -13,8 +13,11 @@ _ATTRIBUTION = re.compile(
     re.M | re.S | re.I,
 )
 _ORIGINAL = re.compile(
-    r"^[ \t]*(?:-{2,}\s*(?:Original Message|Original-Nachricht|Ursprüngliche Nachricht|Message d'origine)\s*-{2,}"
-    r"|_{10,})[ \t]*$|^From:[^\n]*\n(?:Sent|Date):[^\n]*\n(?:To|Cc|Subject):",
+    r"^[ \t]*-{2,}\s*(?:Original Message|Original-Nachricht|Ursprüngliche Nachricht|Message d'origine)\s*-{2,}[ \t]*$"
+    r"|^From:[^\n]*\n(?:Sent|Date):[^\n]*\n(?:To|Cc|Subject):"
+    # Below a line, Outlook writes two fields of a header, and a mailing list its name. Other lines divide a text.
+    r"|^[ \t]*+_{10,}+[ \t]*+\n{1,2}(?:[^\W\d_][^\n:]{0,20}:[^\n]++\n{1,2}[^\W\d_][^\n:]{0,20}:"
+    r"|[^\n]{1,100} mailing list[ \t]*+$)",
     re.M | re.I,
 )
 _QUOTED = re.compile(r"^[ \t]*>.*$\n?", re.M)

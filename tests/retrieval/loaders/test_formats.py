@@ -551,6 +551,15 @@ def test_rich_text_and_gaps_of_a_workbook_are_kept(tmp_path: Path) -> None:
     assert only(tmp_path / "a.xlsx").text == "## Sheet\n\n |  | a bold word\n |  |  |  | far"
 
 
+def test_the_text_of_an_invitation_is_its_page_and_not_its_calendar(tmp_path: Path) -> None:
+    message = EmailMessage()
+    message["From"] = "ann@example.org"
+    message.set_content("<p>Please bring the report.</p>", subtype="html")
+    message.add_alternative("BEGIN:VCALENDAR\nEND:VCALENDAR\n", subtype="calendar")
+    (tmp_path / "a.eml").write_bytes(bytes(message))
+    assert only(tmp_path / "a.eml").text == "From: ann@example.org\n\nPlease bring the report."
+
+
 def test_a_message_with_a_damaged_encoded_word_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.eml").write_text("From: ann@example.org\nSubject: =?utf-8?b?A?= mill\n\nThe mill is closed.\n")
     (message,) = load(tmp_path)
