@@ -95,6 +95,8 @@ class _Calls(list[_Call]):
         """Return the call that a piece belongs to, possibly a new one."""
         if isinstance(index, int):
             call = self._by_index.get(index)
+            if call is not None and name and call_id and call.id and call_id != call.id:
+                call = None  # Some servers give all calls of a stream the index 0.
         elif call_id:
             call = self._by_id.get(call_id)
         else:

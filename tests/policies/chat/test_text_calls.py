@@ -188,6 +188,16 @@ def test_messages_of_odd_shapes_are_read(message: dict[str, Any]) -> None:
         assert reply.usage == {}
 
 
+def test_streamed_calls_with_the_same_index_are_told_apart_by_their_ids() -> None:
+    def event(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+        piece = {"index": 0, "id": call_id, "function": {"name": name, "arguments": arguments}}
+        return {"choices": [{"delta": {"tool_calls": [piece]}}]}
+
+    events = [event("a", "x", '{"n":'), event("z", "", "1}"), event("b", "x", '{"n":'), event("", "", "2}")]
+    reply = read_reply([*events, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}])
+    assert [(call.id, call.arguments) for call in reply.calls] == [("a", {"n": 1}), ("b", {"n": 2})]
+
+
 def test_streamed_calls_without_an_index_are_told_apart() -> None:
     """Some servers number no calls, and some send each call whole."""
     pieces = [
