@@ -228,7 +228,7 @@ class ChatPolicy:
                 read = partial(self._read, request=body)
                 reply = await self.endpoint.post(self.path, body, read, until=until, show=show)
             except Refusal as refusal:
-                refused = field_to_omit(refusal, omitted)
+                refused = field_to_omit(refusal, omitted | (self.sampling.extra.keys() - {"max_tokens"}))
                 if refused is None:
                     raise await self._explained(refusal, window, until) from None
                 self._omitted |= {refused}
@@ -253,7 +253,7 @@ class ChatPolicy:
         if self._seeded:
             body.setdefault("seed", seed)
         if "max_tokens" in omitted:
-            body[MAX_COMPLETION_TOKENS] = body.pop("max_tokens")
+            body.setdefault(MAX_COMPLETION_TOKENS, body.pop("max_tokens"))
         return {key: value for key, value in body.items() if key not in omitted}
 
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:

@@ -288,6 +288,16 @@ def test_a_refused_field_is_left_out_by_all_requests_that_were_on_their_way() ->
 def test_what_the_user_asked_for_is_not_left_out() -> None:
     with serving(fails(400, "temperature is not supported")) as server, pytest.raises(PolicyError, match="temperature"):
         ask(server, temperature=0.3)
+    with serving(fails(400, "seed is not supported")) as server, pytest.raises(PolicyError, match="seed"):
+        ask(server, extra_body={"seed": 7})
+
+
+def test_the_users_own_limit_of_a_reply_stays_if_max_tokens_is_refused() -> None:
+    refused = fails(400, "Use 'max_completion_tokens' instead of 'max_tokens'.")
+    with serving(refused, search("comets"), DONE) as server:
+        ask(server, extra_body={"max_completion_tokens": 99})
+    assert {body["max_completion_tokens"] for body in server.chat_bodies()} == {99}
+    assert "max_tokens" not in server.chat_bodies()[-1]
 
 
 def test_a_server_without_tools_is_told_at_once() -> None:
