@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.arguments import items_of, whole_number
+from context_agent._support.arguments import items_of, require_type, whole_number
 from context_agent._support.journal import encode_line
 from context_agent._support.locks import file_lock
 from context_agent._support.private_files import open_private
@@ -101,20 +101,31 @@ def judgment(
 
     Raises:
         ConfigError: If the judgment is empty, if `relevant` or `irrelevant` is not a list of ids, if an id is in both,
-            or if the rating is not a whole number from 1 to 5.
+            if the rating is not a whole number from 1 to 5, or if another field is not text.
     """
-    for name, ids in (("relevant", relevant), ("irrelevant", irrelevant)):
-        items_of(ids, name, "a list of ids")
+    for name, text in (("trajectory", trajectory), ("comment", comment), ("user", user)):
+        require_type(text, name, str, "text")
+    for name, stated in (("id", id), ("time", time)):
+        require_type(stated, name, (str, type(None)), "text")
+    relevant, irrelevant = _ids(relevant, "relevant"), _ids(irrelevant, "irrelevant")
     both = sorted(set(relevant) & set(irrelevant))
     if both:
         raise ConfigError(f"{both[0]!r} is both in relevant and in irrelevant. Remove it from one of them.")
     if not (relevant or irrelevant or comment or rating is not None):
         raise ConfigError("the judgment is empty. Pass relevant or irrelevant ids, a rating or a comment.")
-    if rating is not None and whole_number(rating, "rating") not in VALID_RATINGS:
+    if rating is not None and (rating := whole_number(rating, "rating")) not in VALID_RATINGS:
         raise ConfigError(f"a rating must be a whole number from 1 to 5; got {rating}")
-    content = Judgment("", trajectory, tuple(relevant), tuple(irrelevant), rating, comment, user)
+    content = Judgment("", trajectory, relevant, irrelevant, rating, comment, user)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return replace(content, id=id or _digest(content), time=now if time is None else time)
+
+
+def _ids(ids: Iterable[str], name: str) -> tuple[str, ...]:
+    """Return the ids, which may be any iterable of texts. If they are something else, raise `ConfigError`."""
+    stated = tuple(items_of(ids, name, "a list of ids"))
+    for identifier in stated:
+        require_type(identifier, name, str, "a list of ids, which are texts")
+    return stated
 
 
 def load_judgments(source: Source, *, problems: list[str] | None = None) -> list[Judgment]:
@@ -291,7 +302,7 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
         texts["trajectory"]
         and all(isinstance(text, str) for text in texts.values())
         and all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in ids.values())
-        and (rating is None or rating in VALID_RATINGS)
+        and (rating is None or (type(rating) is int and rating in VALID_RATINGS))
     ):
         raise DataError(
             f'{location}: the line must be a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}'

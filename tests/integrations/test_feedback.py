@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
@@ -64,11 +65,20 @@ def test_an_unknown_trajectory_is_refused(kept: tuple[FeedbackLog, str], name: s
         ({"rating": True}, "`rating` must be a whole number; got True"),
         ({"relevant": "d7"}, "`relevant` must be a list of ids; got 'd7'"),
         ({"irrelevant": "d7"}, "`irrelevant` must be a list of ids; got 'd7'"),
+        ({"relevant": ["d7", 8]}, "`relevant` must be a list of ids, which are texts; got 8"),
+        ({"comment": 3}, "`comment` must be text; got 3"),
+        ({"rating": 3, "user": None}, "`user` must be text; got None"),
+        ({"rating": 3, "id": 5}, "`id` must be text; got 5"),
     ],
 )
 def test_what_is_no_judgment(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         judgment(trajectory="t", **wrong)  # type: ignore[arg-type]
+
+
+def test_a_judgment_from_any_numbers_and_any_iterable_of_ids() -> None:
+    stated = judgment(trajectory="t", relevant=iter(["a"]), rating=np.int64(4), time="")  # type: ignore[arg-type]
+    assert stated == judgment(trajectory="t", relevant=["a"], rating=4, time="")
 
 
 def test_a_request_leads_to_its_trajectory(kept: tuple[FeedbackLog, str]) -> None:
@@ -100,7 +110,15 @@ def test_a_line_that_a_crash_cut_hurts_no_other(kept: tuple[FeedbackLog, str]) -
 
 @pytest.mark.parametrize(
     "row",
-    ["[]", "{}", '{"trajectory": 3}', '{"trajectory": "t", "relevant": "a"}', '{"trajectory": "t", "rating": 9}'],
+    [
+        "[]",
+        "{}",
+        '{"trajectory": 3}',
+        '{"trajectory": "t", "relevant": "a"}',
+        '{"trajectory": "t", "rating": 9}',
+        '{"trajectory": "t", "rating": true}',
+        '{"trajectory": "t", "rating": 4.0}',
+    ],
 )
 def test_rows_that_are_no_judgments(tmp_path: Path, row: str) -> None:
     log = tmp_path / "log.jsonl"
