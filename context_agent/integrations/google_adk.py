@@ -53,8 +53,8 @@ def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, int, list[int]
 
     The parts are the calls of the message, or the response.
 
-    The kit removes the ids of calls that it made itself from a request. A response without an id answers the first open
-    call of its function.
+    The kit removes the ids of calls that it made itself from a request. A response without the id of an open call
+    answers the first open call of its function.
     """
     open_calls: dict[str, deque[str]] = {}
     for row, content in enumerate(contents):
@@ -64,7 +64,7 @@ def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, int, list[int]
         texts = [part.text for part in parts if part.text]
         for number, part in enumerate(parts):
             if (call := part.function_call) is not None:
-                call_id = f"{row}.{number}"
+                call_id = call.id or f"{row}.{number}"
                 open_calls.setdefault(call.name or "", deque()).append(call_id)
                 arguments = _json(call.args)
                 if part.thought_signature:
@@ -75,8 +75,12 @@ def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, int, list[int]
                 calls.append({"id": call_id, "type": "function", "function": function})
                 numbers.append(number)
             elif (response := part.function_response) is not None:
-                waiting = open_calls.get(response.name or "")
-                call_id = waiting.popleft() if waiting else f"{row}.{number}"
+                waiting = open_calls.get(response.name or "", deque())
+                call_id = response.id or ""
+                if call_id in waiting:
+                    waiting.remove(call_id)
+                else:
+                    call_id = waiting.popleft() if waiting else f"{row}.{number}"
                 yield {"role": "tool", "tool_call_id": call_id, "content": _text_of(response)}, row, [number]
         if texts or calls:
             role = "assistant" if content.role == "model" else "user"

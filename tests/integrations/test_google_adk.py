@@ -15,7 +15,7 @@ from google.adk.plugins.context_filter_plugin import ContextFilterPlugin
 from google.adk.runners import InMemoryRunner
 from google.genai.types import Content, FunctionCall, FunctionResponse, Part
 
-from context_agent.integrations.google_adk import ContentPruningFilter
+from context_agent.integrations.google_adk import ContentPruningFilter, _chat
 from tests.support import tool_results
 
 
@@ -66,6 +66,22 @@ def test_a_response_without_a_call_passes_with_everything_else() -> None:
         Content(role="model", parts=None),
     ]
     assert ContentPruningFilter(1)(contents) == contents
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_response_answers_the_call_with_its_id(has_ids: bool) -> None:
+    names = ["a", "b"]
+    ids = {name: name if has_ids else None for name in names}
+    calls = [Part(function_call=FunctionCall(id=ids[it], name="search", args={"topic": it})) for it in names]
+    answers = [
+        Part(function_response=FunctionResponse(id=ids[it], name="search", response={"result": it})) for it in "ba"
+    ]
+    chat = [
+        message for message, _, _ in _chat([Content(role="model", parts=calls), Content(role="user", parts=answers)])
+    ]
+    called = [call["id"] for call in chat[0]["tool_calls"]]
+    assert len(set(called)) == 2
+    assert [message["tool_call_id"] for message in chat[1:]] == (called[::-1] if has_ids else called)
 
 
 @pytest.mark.parametrize("signature", [None, b"signed"])
