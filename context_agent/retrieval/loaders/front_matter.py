@@ -46,7 +46,10 @@ def split_front_matter(reading: Reading, text: str) -> tuple[str, dict[str, Meta
         return "", {}, text
     key = next((key for key in values if key.lower() == "title"), "")
     stated = values.pop(key, None)
-    title = stated if isinstance(stated, str) and isinstance(fields[key], str) else _written_title(matched[1])
+    if key and fields.get(key, "") is None:
+        title = ""
+    else:
+        title = stated if isinstance(stated, str) and isinstance(fields[key], str) else _written_title(matched[1])
     return title, {key: value for key, value in values.items() if value is not None}, text[matched.end() :].lstrip("\n")
 
 

@@ -110,6 +110,8 @@ def test_a_value_that_yaml_takes_for_another_type_stays_as_it_is_written(tmp_pat
         ("title: The Weir: a history", "The Weir: a history"),
         ("title: [The, Weir]", "Heading"),
         ("title:", "Heading"),
+        ("title: null", "Heading"),
+        ("title: ~", "Heading"),
         ("titles: The Weir", "Heading"),
     ],
 )
