@@ -140,7 +140,7 @@ def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
             clues=str(row.get("clues") or ""),
             truth_type=str(row.get("truth_type") or ""),
             supporting=tuple(_support(item) for item in row.get("supporting") or ()),
-            distractors=tuple(str(item) for item in row.get("distractors") or ()),
+            distractors=_texts(row, "distractors"),
             bridge=str(row.get("bridge") or ""),
             domain=str(row.get("domain") or ""),
             origin=str(row.get("origin") or ""),
@@ -152,8 +152,20 @@ def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
 
 
 def _support(item: Mapping[str, Any]) -> Support:
-    lists = {key: tuple(item.get(key) or ()) for key in ("chunks", "clue_quotes", "item_quotes", "truth_quotes")}
+    lists = {key: _texts(item, key) for key in ("chunks", "clue_quotes", "item_quotes", "truth_quotes")}
     return Support(id=str(item["id"]), contains_truth=bool(item.get("contains_truth")), **lists)
+
+
+def _texts(row: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return the texts of a field, which may be missing.
+
+    Raises:
+        TypeError: If the field is not a list.
+    """
+    value = row.get(name) or ()
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"field {name} must be a list of texts; got {brief(value)}")
+    return tuple(map(str, value))
 
 
 def check_set_name(name: str) -> None:

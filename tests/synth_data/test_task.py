@@ -64,6 +64,8 @@ BAD = {
     '{"id": "x", "question": "q", "supporting": ["d1"]}': "not a task",
     '{"id": "x", "question": "q", "supporting": [{"chunks": []}]}': "not a task",
     '{"id": "x", "question": "q", "labels": 3}': "not a task",
+    '{"id": "x", "question": "q", "distractors": "d1"}': "field distractors must be a list",
+    '{"id": "x", "question": "q", "supporting": [{"id": "d1", "item_quotes": "a quote"}]}': "field item_quotes must",
     '{"id": "x", "question": "q", "gold": "d1"}': "field gold",
 }
 
