@@ -363,6 +363,8 @@ async def test_a_deadline_ends_a_search_with_what_it_has(corpus: MemoryCorpus) -
         trajectory.verify()
     late = await agent.asearch("comets?", deadline=Deadline(0))
     assert (late.stop_reason, late.documents) == ("time", ())
+    with pytest.raises(ConfigError, match="`seconds` must be a number"):
+        Deadline(float("nan"))
 
 
 async def test_a_deadline_can_be_brought_forward_for_all_that_it_holds_for(corpus: MemoryCorpus) -> None:

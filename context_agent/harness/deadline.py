@@ -7,6 +7,8 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from context_agent._support.arguments import real_number
+
 
 class Deadline:
     """A deadline for searches, in addition to their agent's own limit.
@@ -19,11 +21,14 @@ class Deadline:
     Args:
         seconds: Seconds from the creation of the deadline. If it is None, the deadline comes when
             `expire` is called.
+
+    Raises:
+        ConfigError: If `seconds` is not a number.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
         self._clock = asyncio.get_running_loop().time
-        self._ends = math.inf if seconds is None else self._clock() + seconds
+        self._ends = math.inf if seconds is None else self._clock() + real_number(seconds, "seconds")
         self._running: set[asyncio.Timeout] = set()
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from context_agent.errors import ConfigError
 from context_agent.train.rewards import RewardConfig, annealed
@@ -46,8 +47,8 @@ class Curriculum:
         bounds = [stage.until for stage in self.stages]
         if bounds != sorted(set(bounds)) or any(not 0 < bound <= 1 for bound in bounds):
             raise ConfigError(f"curriculum.stages must end at rising shares in (0, 1]; got {bounds}")
-        if self.beta is not None and min(self.beta) <= 0:
-            raise ConfigError(f"curriculum.beta must be positive; got {self.beta}")
+        if self.beta is not None and not all(0 < beta < inf for beta in self.beta):
+            raise ConfigError(f"curriculum.beta must be positive and finite; got {self.beta}")
 
     def admitted(self, questions: Sequence[Question], progress: float) -> list[Question]:
         """Return the questions that may be drawn at a point of training.

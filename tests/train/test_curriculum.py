@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from context_agent.errors import ConfigError
@@ -45,3 +47,9 @@ def test_a_run_without_questions_is_refused_by_that_reason() -> None:
 def test_stages_rise_to_one(stages: tuple[CurriculumStage, ...]) -> None:
     with pytest.raises(ConfigError, match="rising shares"):
         Curriculum(stages)
+
+
+@pytest.mark.parametrize("beta", [(0.0, 1.0), (math.nan, 1.0), (4.0, math.inf)])
+def test_beta_is_positive_and_finite(beta: tuple[float, float]) -> None:
+    with pytest.raises(ConfigError, match=r"curriculum\.beta must be positive and finite"):
+        Curriculum(beta=beta)

@@ -67,8 +67,8 @@ class Sampling:
         if self.max_tokens is not None:
             whole_number(self.max_tokens, "max_tokens", least=1)
         for name in ("temperature", "top_p"):
-            if (value := getattr(self, name)) is not None:
-                real_number(value, name)
+            if (value := getattr(self, name)) is not None and not math.isfinite(real_number(value, name)):
+                raise ConfigError(f"{name} must be finite; got {value}")
         require_type(self.reasoning_effort, "reasoning_effort", (str, type(None)), "text, such as 'low'")
         if refused := RESERVED_FIELDS & set(self.extra):
             raise ConfigError(

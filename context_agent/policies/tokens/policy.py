@@ -16,8 +16,10 @@ except for chunks. A chunk counts as the sum of its parts, which may be a few to
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+from context_agent._support.arguments import whole_number
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.policy import Instructions
 from context_agent.harness.profile import Profile
@@ -85,10 +87,11 @@ class TokenPolicy:
         max_tokens: int = MAX_TOKENS,
         record_experts: bool = False,
     ) -> None:
-        if temperature < 0 or not 0 < top_p <= 1 or max_tokens < 1:
+        max_tokens = whole_number(max_tokens, "max_tokens")
+        if not 0 <= temperature < math.inf or not 0 < top_p <= 1 or max_tokens < 1:
             raise ConfigError(
-                "temperature must be at least 0, top_p must be in (0, 1], and max_tokens must be positive; got "
-                f"temperature = {temperature}, top_p = {top_p}, max_tokens = {max_tokens}"
+                "temperature must be finite and at least 0, top_p must be in (0, 1], and max_tokens must be positive; "
+                f"got temperature = {temperature}, top_p = {top_p}, max_tokens = {max_tokens}"
             )
         self.engine = engine
         self.renderer = renderer or HarmonyRenderer()

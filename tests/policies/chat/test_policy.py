@@ -511,3 +511,9 @@ def test_an_episode_opened_by_hand_needs_only_the_instructions() -> None:
     with serving(search("comets"), rank_seen) as server:
         episode = asyncio.run(play(policy(server)))
     assert episode.ranking.documents
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p"])
+def test_sampling_settings_must_be_finite(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be finite; got inf"):
+        ChatPolicy("m", **{name: float("inf")})

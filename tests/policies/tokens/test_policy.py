@@ -319,7 +319,17 @@ def test_an_episode_without_the_policy_s_instructions_is_told_so(corpus: MemoryC
         asyncio.run(policy.open(QUESTION, corpus, profile=default()).act(episode.open()))
 
 
-@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.1}, {"max_tokens": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"max_tokens": 0},
+        {"max_tokens": 1.5},
+    ],
+)
 def test_settings_that_no_sampler_takes_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         TokenPolicy(FakeEngine([]), **options)  # type: ignore[arg-type]
