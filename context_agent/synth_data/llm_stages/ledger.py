@@ -50,9 +50,12 @@ class CapReached(StageHalted):
     """The error for a call that could exceed the spending cap."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SpendingClaim:
-    """The tokens that are reserved for a call. `settle` replaces the upper bound with the actual numbers."""
+    """The tokens that are reserved for a call. `settle` replaces the upper bound with the actual numbers.
+
+    Two claims of equal size are different claims, because a ledger finds the one that ends by identity.
+    """
 
     prompt: int
     completion: int

@@ -213,6 +213,18 @@ async def test_a_call_that_fails_gives_its_room_back():
     assert ledger.calls == ledger.prompt == 0
 
 
+async def test_calls_of_equal_size_are_told_apart_if_one_fails():
+    ledger = CostLedger(cap=SpendingCap(tokens=1000))
+    async with ledger.reserve(300, 100) as first:
+        with pytest.raises(ZeroDivisionError):
+            async with ledger.reserve(300, 100):
+                raise ZeroDivisionError
+        first.settle(100, 20)
+    assert (ledger.calls, ledger.prompt, ledger.completion) == (1, 100, 20)
+    async with asyncio.timeout(5), ledger.reserve(800, 80):
+        pass
+
+
 def test_a_cap_on_cost_needs_prices():
     with pytest.raises(ConfigError, match="needs prices"):
         CostLedger(cap=SpendingCap(cost=1.0))
