@@ -128,6 +128,11 @@ def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: M
     return row
 
 
+def split_of(file_name: str) -> str:
+    """Return the split in the name of a question file, such as `dev` for `queries.dev.jsonl`."""
+    return file_name.removeprefix("queries.").removesuffix(".gz").removesuffix(".jsonl")
+
+
 def read_rows(source: Source) -> Iterator[JsonRow]:
     """Yield the lines of a JSONL source with their values, leaving out blank lines.
 

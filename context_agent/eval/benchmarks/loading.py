@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from context_agent._support.question_files import load_questions
+from context_agent._support.question_files import load_questions, split_of
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import formats
@@ -78,7 +78,8 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
         ConfigError: If the name or the split is unknown.
         DataError: If files are missing, or if no question can be scored.
     """
-    name, has_folder, folder = request.partition("=")
+    # The path of a folder may have an equals sign, too.
+    name, has_folder, folder = (request, "", "") if Path(request).is_dir() else request.partition("=")
     entry = find_benchmark(name)
     if isinstance(entry, PublicBenchmark) and has_folder and _is_native(Path(folder)):
         local = LocalBenchmark(entry.name, entry.about, entry.license, entry.source)
@@ -140,7 +141,7 @@ def load_native(name: str, folder: Path, split: str | None = None, entry: LocalB
 def _native_splits(folder: Path) -> dict[str, Path]:
     """Return the files of questions in the native format by their splits. They may be packed with gzip."""
     patterns = (QUERIES_FILE.format(split="*") + packing for packing in (".gz", ""))
-    return {path.name.split(".")[1]: path for pattern in patterns for path in sorted(folder.glob(pattern))}
+    return {split_of(path.name): path for pattern in patterns for path in sorted(folder.glob(pattern))}
 
 
 def load_own(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.atomic_files import replacing
+from context_agent._support.question_files import split_of
 from context_agent.errors import DataError
 from context_agent.eval.data_checks import leaks
 from context_agent.synth_data.json_files import encode_row, write_json, write_rows
@@ -46,7 +47,7 @@ def load_splits(folder: Path) -> dict[str, list[Task]]:
     Raises:
         DataError: If the folder has no split.
     """
-    paths = {path.name.split(".")[1]: path for path in sorted(folder.glob("queries.*.jsonl"))}
+    paths = {split_of(path.name): path for path in sorted(folder.glob("queries.*.jsonl"))}
     if not paths:
         raise DataError(f"{folder} has no queries.<split>.jsonl. Pass a folder that `ctx1 synth split` wrote.")
     usual = [name for name in ("train", "dev", "test") if name in paths]
@@ -70,7 +71,7 @@ def write_folder(
     Raises:
         DataError: If the folder has a split of an earlier run that this run does not replace, or if a check fails.
     """
-    stale = [path.name for path in folder.glob("queries.*.jsonl") if path.name.split(".")[1] not in parts.splits]
+    stale = [path.name for path in folder.glob("queries.*.jsonl") if split_of(path.name) not in parts.splits]
     if stale:
         raise DataError(
             f"{folder} contains {', '.join(sorted(stale))} of another split. Delete it, or use another folder."

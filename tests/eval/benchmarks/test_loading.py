@@ -315,6 +315,19 @@ def test_questions_in_the_native_format_may_be_packed_and_have_another_split(tmp
     assert (benchmark.split, len(benchmark.questions), len(benchmark.train)) == ("validation", 4, 4)
 
 
+def test_a_copy_of_a_question_file_is_a_split_of_its_own(tmp_path: Path) -> None:
+    folder = native_folder(tmp_path)
+    (folder / "queries.dev.old.jsonl").write_text('{"id": "old", "question": "Who?", "gold": ["ada quill"]}\n')
+    assert len(load_benchmark(str(folder), data=NOWHERE).questions) == 4
+    assert [row.id for row in load_benchmark(str(folder), split="dev.old", data=NOWHERE).questions] == ["old"]
+
+
+def test_the_path_of_a_folder_may_have_an_equals_sign(tmp_path: Path) -> None:
+    folder = native_folder(tmp_path).rename(tmp_path / "date=2024")
+    assert load_benchmark(str(folder), data=NOWHERE).name == "date=2024"
+    assert load_benchmark(f"own={folder}", data=NOWHERE).name == "own"
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "s")
     (folder / "corpus.jsonl").unlink()

@@ -52,6 +52,14 @@ def test_a_folder_holds_what_was_split(tmp_path):
     ] == [(document.id, document.text, {"year": 1}) for document in DOCUMENTS]
 
 
+def test_a_copy_of_a_split_does_not_replace_it(tmp_path):
+    write_folder(tmp_path, split_tasks(chained(), "set"), SETTINGS)
+    (tmp_path / "queries.dev.old.jsonl").write_bytes((tmp_path / "queries.test.jsonl").read_bytes())
+    splits = load_splits(tmp_path)
+    assert list(splits) == ["train", "dev", "test", "dev.old"]
+    assert {row.split for row in splits["dev"]} == {"dev"}
+
+
 def test_equal_sets_are_equal_bytes(tmp_path):
     for name in ("one", "two"):
         write_folder(tmp_path / name, split_tasks(tangled(300, 400), "set"), SETTINGS, documents=DOCUMENTS)
