@@ -5,6 +5,7 @@ Colors and progress bars appear only on terminals.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import sys
@@ -49,9 +50,11 @@ def _console(*, stderr: bool) -> Console:
 def print_json(value: Any) -> None:
     """Print a value on stdout as one line of JSON, at once.
 
-    Characters that could steer a terminal are escaped. A number that is not finite is null.
+    Characters that could steer a terminal are escaped. If the encoding of stdout is not UTF-8, all characters beyond
+    ASCII are escaped. A number that is not finite is null.
     """
-    _write(_BEYOND_ASCII.sub(_escaped, strict_json(value, ensure_ascii=False)) + "\n", sys.stdout)
+    ascii_only = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"
+    _write(_BEYOND_ASCII.sub(_escaped, strict_json(value, ensure_ascii=ascii_only)) + "\n", sys.stdout)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -142,7 +142,9 @@ def _write(page: str, out: Path, contents: str, open_browser: bool) -> None:
     from context_agent._support.atomic_files import replace_file
 
     if str(out) == "-":
-        sys.stdout.write(page)
+        # A page is always UTF-8, whatever the encoding of the terminal.
+        sys.stdout.buffer.write(page.encode())
+        sys.stdout.flush()
         return
     replace_file(out, page)
     output.echo(f"{out}: {contents}, {len(page) / 1e6:.1f} MB", err=True)

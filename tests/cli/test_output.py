@@ -1,6 +1,8 @@
 """How JSON, control characters and unreadable input are shown."""
 
 import errno
+import io
+import json
 import sys
 
 from context_agent.cli.output import LISTED, note_problems, print_json, printable
@@ -15,6 +17,13 @@ def test_control_characters_are_left_out():
 def test_a_number_that_is_not_finite_is_printed_as_null(capsys):
     print_json({"score": float("nan"), "text": "é"})
     assert capsys.readouterr().out == '{"score": null, "text": "é"}\n'
+
+
+def test_json_can_be_read_whatever_the_encoding_of_stdout(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252", errors="backslashreplace"))
+    print_json({"text": "é \U0001f600 中 \u202e"})
+    assert json.loads(written.getvalue().decode("ascii")) == {"text": "é \U0001f600 中 \u202e"}
 
 
 def test_a_notice_about_a_file_cannot_forge_another_line(capsys):

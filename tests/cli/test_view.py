@@ -3,12 +3,17 @@
 `ctx1 feedback` and `ctx1 synth from-feedback`.
 """
 
+import io
 import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
+from rich.text import Text
 
-from context_agent.cli.turns import window_bar
+from context_agent.cli.turns import MAX_EMPTY_CALLS, NOTHING, _shortened, window_bar
+from context_agent.cli.view import _write
 from context_agent.pruning import Budget
 from tests.support import episodes
 from tests.support.conversations import rendered
@@ -61,6 +66,20 @@ def test_the_page_can_go_to_stdout(inside, runs):
     process = inside("view", "runs", "--out", "-")
     assert process.stdout.startswith("<!DOCTYPE html>")
     assert process.stdout.endswith("</html>\n")
+
+
+def test_a_page_on_stdout_is_utf_8_whatever_the_encoding_of_stdout(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252", errors="backslashreplace"))
+    _write("<p>é 中</p>\n", Path("-"), "1 trajectory", open_browser=False)
+    assert written.getvalue().decode() == "<p>é 中</p>\n"
+
+
+def test_the_turn_log_counts_calls_only_that_it_does_not_list():
+    lines = [Text(f"search  the mill  {NOTHING}") for _ in range(MAX_EMPTY_CALLS + 1)]
+    shown = [line.plain for line in _shortened([Text("prune"), *lines])]
+    assert shown[:-1] == ["prune", *(line.plain for line in lines[:MAX_EMPTY_CALLS])]
+    assert shown[-1].strip() == "and 1 more call that brought nothing new"
 
 
 def test_the_page_is_opened_in_the_browser_where_that_is_asked_for(ctx1, runs, tmp_path):
