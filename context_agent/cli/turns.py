@@ -199,11 +199,12 @@ def _shortened(lines: list[Text]) -> list[Text]:
 
     Of the calls that found nothing new, only the first few have a line. One more line counts the others.
     """
-    empty = [line for line in lines if line.plain.endswith(NOTHING)][MAX_EMPTY_CALLS:]
+    # By number, because the lines of repeated calls are equal.
+    empty = [number for number, line in enumerate(lines) if line.plain.endswith(NOTHING)][MAX_EMPTY_CALLS:]
     if not empty:
         return lines
     more = Text.assemble((f"        and {counted(len(empty), 'more call')} that brought nothing new", "dim"))
-    return [*(line for line in lines if line not in empty), more]
+    return [*(line for number, line in enumerate(lines) if number not in empty), more]
 
 
 def _call(event: ToolResult) -> Text:
