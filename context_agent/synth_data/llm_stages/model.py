@@ -138,7 +138,7 @@ class StructuredModel:
             policy.endpoint = CachedEndpoint(url, ledger=self.ledger, replies=self._replies, **rules)
         else:
             policy.endpoint = RemoteEndpoint(url, call=replies, **rules)
-        self._renamed = self._unseeded = False
+        self._omitted: frozenset[str] = frozenset()
 
     def __enter__(self) -> Self:
         return self
@@ -207,35 +207,31 @@ class StructuredModel:
         If the server refuses a field that the user did not set, omit that field from then on.
         """
         while True:
+            # Another row may omit a field while this request is on its way.
+            omitted = self._omitted
             try:
                 reply: Reply = await self.policy.endpoint.post(
-                    "/chat/completions", self._body(messages, number), read_reply
+                    "/chat/completions", self._body(messages, number, omitted), read_reply
                 )
             except Refusal as refusal:
-                if not self._omit_refused(refusal):
+                refused = field_to_omit(refusal, omitted)
+                if refused not in ("max_tokens", "seed"):
                     raise PolicyError(str(refusal)) from None
+                self._omitted |= {refused}
             except ServerError as error:
                 raise PolicyError(str(error)) from None
             else:
                 return reply
 
-    def _body(self, messages: Sequence[Message], number: int) -> dict[str, Any]:
+    def _body(self, messages: Sequence[Message], number: int, omitted: frozenset[str]) -> dict[str, Any]:
         sampling = self.policy.sampling
         room = sampling.max_tokens or REPLY_TOKENS
         body = {"model": self.policy.model, "messages": list(messages), **sampling.body(room)}
-        if not self._unseeded:
+        if "seed" not in omitted:
             body.setdefault("seed", self.seed + number)
-        if self._renamed:
+        if "max_tokens" in omitted:
             body[MAX_COMPLETION_TOKENS] = body.pop("max_tokens")
         return body
-
-    def _omit_refused(self, refusal: Refusal) -> bool:
-        """Omit or rename the field that the server refused. If the refusal has another cause, return False."""
-        left_out = {name for name, out in (("max_tokens", self._renamed), ("seed", self._unseeded)) if out}
-        unwanted = field_to_omit(refusal, frozenset(left_out))
-        self._renamed |= unwanted == "max_tokens"
-        self._unseeded |= unwanted == "seed"
-        return unwanted in ("max_tokens", "seed")
 
 
 def _parse_reply(reply: Reply, form: type[FormT], check: Check[FormT] | None) -> FormT:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -169,6 +170,27 @@ def test_fields_that_a_server_refuses_and_nobody_asked_for_are_left_out(tmp_path
     assert last_body["max_completion_tokens"] == 300
     assert "seed" not in last_body
     assert "max_tokens" not in last_body
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [("seed", "seed: extra inputs are not permitted"), ("max_tokens", "use 'max_completion_tokens' instead")],
+)
+def test_a_refused_field_fails_no_request_that_was_on_its_way(tmp_path, field, message):
+    both_sent = threading.Barrier(2, timeout=20)
+
+    def refuses(body):
+        if field not in body:
+            return says('{"size": 4}')
+        both_sent.wait()
+        return fails(400, message)
+
+    async def both(model):
+        parts = [[PromptPart("DOCUMENT", text)] for text in ("one", "two")]
+        return await asyncio.gather(*(model.ask("verify", part, Box, hint="") for part in parts))
+
+    with ScriptedServer([refuses] * 4) as server, asking(server, tmp_path) as model:
+        assert [box.size for box in asyncio.run(both(model))] == [4, 4]
 
 
 def test_no_model_is_told():
