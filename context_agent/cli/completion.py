@@ -69,7 +69,7 @@ def _install(shell: str, script: str, home: Path) -> tuple[Path, Path | None]:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(script, encoding="utf-8")
     if startup is not None:
-        present = startup.read_text(encoding="utf-8") if startup.exists() else ""
+        present = startup.read_text(encoding="utf-8", errors="replace") if startup.exists() else ""
         if line not in present.splitlines():
             gap = "" if present.endswith("\n") or not present else "\n"
             with startup.open("a", encoding="utf-8") as lines:

@@ -42,6 +42,13 @@ def test_one_command_installs_completion_for_bash(inside, home, monkeypatch):
     assert completion.stdout.strip() == "search"
 
 
+def test_a_start_up_file_of_another_encoding_gets_the_line_once(inside, home):
+    (home / ".bashrc").write_bytes(b"# caf\xe9\n")
+    for _ in range(2):
+        assert inside("completion", "install", "--shell", "bash").returncode == 0
+    assert (home / ".bashrc").read_bytes() == b"# caf\xe9\n" + f'. "{home}/.ctx1-complete.bash"\n'.encode()
+
+
 def test_completion_for_zsh_and_fish_goes_where_they_look(inside, home):
     assert inside("completion", "install", "--shell", "zsh").returncode == 0
     assert (home / ".zshrc").read_text(encoding="utf-8").endswith(f'. "{home}/.ctx1-complete.zsh"\n')
