@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -33,6 +34,8 @@ _HEADER_NAMES = frozenset(["_id", "answer", "content", "id", "prompt", "query", 
 """Names of columns that show that the first line of a table is its header."""
 BATCH_ROWS = 64
 """The number of rows of a parquet file in memory at a time."""
+QUOTE = '"'
+_QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*+"')
 MAX_FIELD_SIZE = 2**28
 """The most characters in a field of a CSV or TSV file."""
 
@@ -237,13 +240,36 @@ def _tabbed(
     first = next(lines, "")
     cells = [cell.strip().strip('"').lower() for cell in first.split(delimiter)]
     header = names.get(len(cells)) if _HEADER_NAMES.isdisjoint(cells) else None
-    table = csv.reader(chain([first], lines), delimiter=delimiter)
+    rows = chain([first], lines)
+    table = csv.reader(rows if delimiter == "," else _quoted(rows, len(cells)), delimiter=delimiter)
     columns: Sequence[str] = next(table, ()) if header is None else header
     for fields in table:
         if len(fields) > len(columns):
             problems.append(f"{path}:{table.line_num}: the row has more fields than the header")
         elif fields:
             yield f"{path}:{table.line_num}", dict(zip(columns, fields, strict=False))
+
+
+def _quoted(lines: Iterable[str], columns: int) -> Iterator[str]:
+    """Yield the lines of a table with tabs, as `csv` expects them.
+
+    Most such tables do not quote. There, a field may begin with a quotation mark that closes in the middle of the
+    field, or not at all. Such a field gets quotation marks around it. A field that continues on the next line, which
+    then has fewer columns, stays as it is.
+    """
+    is_open = False
+    for line, following in pairwise(chain(lines, [""])):
+        text = line.rstrip("\r\n")
+        fields = text.split("\t")
+        literal = {field for field in fields if field.startswith('"') and not _QUOTED_FIELD.fullmatch(field)}
+        is_odd = text.count('"') % 2 == 1
+        continues = is_odd and bool(following) and following.count("\t") + 1 < columns
+        if is_open or not literal or len(fields) != columns or continues:
+            is_open ^= is_odd
+            yield line
+            continue
+        cells = (f'"{field.replace(QUOTE, QUOTE * 2)}"' if field in literal else field for field in fields)
+        yield "\t".join(cells) + line[len(text) :]
 
 
 def _parquet(path: Path, limit: int) -> Iterator[LocatedRow]:

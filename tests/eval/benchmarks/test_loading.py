@@ -13,7 +13,7 @@ import pytest
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import loading, registry
 from context_agent.eval.benchmarks.loading import load_benchmark
-from context_agent.eval.benchmarks.source_tables import HubTable
+from context_agent.eval.benchmarks.source_tables import HubTable, read_rows
 from tests.support.sample_benchmarks import PEOPLE, QUESTION, hotpot_row, musique_row, native_folder, write
 
 NOWHERE = Path("nowhere")
@@ -304,6 +304,17 @@ def test_tables_of_documents_and_questions_need_no_header(tmp_path: Path, header
         ("Weir", "It broke."),
     ]
     assert benchmark.problems == ()
+
+
+def test_a_table_with_tabs_may_have_quotation_marks_that_quote_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "queries.tsv"
+    texts = ['"what is a mill', '"Weir" is what', 'is "it" so', '"a ""b"" c"', '"two\nlines"', "plain", '"last']
+    file.write_text("".join(f"{number}\t{text}\n" for number, text in enumerate(texts)), encoding="utf-8")
+    problems: list[str] = []
+    rows = {row["_id"]: row["text"] for _, row in read_rows(file, problems, "queries")}
+    assert list(rows) == [str(number) for number in range(len(texts))]
+    assert list(rows.values()) == [*texts[:3], 'a "b" c', "two\nlines", "plain", '"last']
+    assert problems == []
 
 
 def test_questions_in_the_native_format_may_be_packed_and_have_another_split(tmp_path: Path) -> None:
