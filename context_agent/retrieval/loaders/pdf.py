@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import re
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import DataError, MissingExtraError
@@ -47,7 +47,7 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
     packed = reading.stream.seek(0, io.SEEK_END)
     if packed > LARGEST_FILE:
         raise DataError(f"the file is larger than {LARGEST_FILE // 2**20} MB. Split it.")
-    with _without_warnings("pypdf"):
+    with _SILENT_PYPDF:
         reader, count = _opened_pdf(reading)
         if count > MOST_PAGES:
             raise DataError(f"the file has {count:,} pages, more than {MOST_PAGES:,}. Split it.")
@@ -89,16 +89,34 @@ def _without_hyphens(pages: list[str]) -> list[str]:
     return [_DIVIDED.sub(joined, page) for page in pages]
 
 
-@contextmanager
-def _without_warnings(name: str) -> Iterator[None]:
-    """Silence a library's logger while the block runs. A hostile file makes it log a line for every few bytes."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+class _Silence:
+    """A switch that silences the logger of a library while any thread is in its block.
+
+    A hostile file makes the library log a line for every few bytes.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+        self._lock = threading.Lock()
+        self._users = 0
+        self._level = logging.NOTSET
+        """The logger's level before the first thread entered."""
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._level = self._logger.level
+                self._logger.setLevel(logging.CRITICAL + 1)
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._logger.setLevel(self._level)
+
+
+_SILENT_PYPDF = _Silence("pypdf")
 
 
 def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:

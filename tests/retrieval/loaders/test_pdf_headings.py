@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -252,3 +254,16 @@ def test_many_equal_headings_take_linear_time(tmp_path: Path) -> None:
         return pdf(tmp_path / f"{size}.pdf", lines, bookmarks=[("Limits", 0, [])] * (size // 4))
 
     assert growth(only, write, 400) < MOST_GROWTH
+
+
+def test_the_warnings_of_pypdf_are_silent_while_any_thread_reads_and_come_back() -> None:
+    logger = logging.getLogger("test_of_silence")
+    silent = pdf_reader._Silence(logger.name)
+    logger.setLevel(logging.INFO)
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(silent)
+    second.enter_context(silent)
+    first.close()
+    assert not logger.isEnabledFor(logging.CRITICAL)
+    second.close()
+    assert logger.level == logging.INFO
