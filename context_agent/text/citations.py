@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from context_agent.text.passages import NumberedPassage
+from context_agent.text.sentences import BOUNDARY, ends_sentence
 from context_agent.text.words import words
 
 MIN_QUOTED_WORDS = 4
@@ -81,12 +82,18 @@ def check_citations(text: str, passages: Sequence[NumberedPassage]) -> tuple[str
 
 
 def _cited_after(text: str, position: int) -> tuple[int, ...]:
-    """Return the passage numbers of the first citation after a position, if no other quotation begins before it.
+    """Return the passage numbers of the first citation after a position, before the end of its sentence or line.
 
-    If there is no such citation, return an empty tuple.
+    A citation may follow directly after the end. If another quotation begins before it, or there is no such citation,
+    return an empty tuple.
     """
     following = QUOTATION.search(text, position)
     end = following.start() if following else len(text)
+    for boundary in BOUNDARY.finditer(text, position, end):
+        is_end = "\n" in boundary[0] or ends_sentence(text, 0, boundary.start(), boundary.end())
+        if is_end and not _CITATION.match(text, boundary.end()):
+            end = boundary.start()
+            break
     return next((citation.numbers for citation in citations(text, position, end)), ())
 
 
