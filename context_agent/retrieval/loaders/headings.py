@@ -20,12 +20,17 @@ LONGEST_HEADING = 120
 UNDERLINE_SLACK = 2
 """The most characters by which the underline of a title is shorter than the title. AsciiDoc allows as many."""
 _MARKDOWN = re.compile(
-    r"^ {0,3}(?:(?P<fence>`{3,}+|~{3,}+)|(?P<marks>#{1,6})[ \t]++(?P<words>[^\n]++)"
+    r"^ {0,3}(?:(?P<fence>`{3,}+(?![^`\n]*+`)|~{3,}+)(?P<info>[^\n]*+)|(?P<marks>#{1,6})[ \t]++(?P<words>[^\n]++)"
     r"|<h(?P<depth>[1-6])\b[^>\n]{0,300}>(?P<tagged>[^\n]{1,400}?)</h(?P=depth)>"
     r"|(?P<title>[^\s#>|`~*+-][^\n]{0,199})\n {0,3}(?P<rule>={2,}+|-{2,}+)[ \t]*+$)",
     re.MULTILINE | re.IGNORECASE,
 )
-"""A fence around code, or a heading of Markdown: with marks, with tags, or with a rule below it."""
+"""A fence around code, or a heading of Markdown: with marks, with tags, or with a rule below it.
+
+A line with backticks on both sides of code is no fence.
+"""
+FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}+(?![^`\n]*+`)|~{3,}+)(?P<info>[^\n]*+)", re.MULTILINE)
+"""A line of marks above or below code. The line above the code may say more, such as its language."""
 _PAGE = re.compile(r"^(?P<marks>#{1,6}) (?P<words>[^\n]++)", re.MULTILINE)
 """A heading as the readers of pages and of Office files write it."""
 _MANUAL = re.compile(r"^(?P<marks>#{2,3}) (?P<words>[^\n]++)", re.MULTILINE)
@@ -131,7 +136,7 @@ def marked_headings(text: str, markup: str, *, known: Collection[str] | None = N
             mark = parts["fence"]
             if not fence:
                 fence = mark
-            elif mark[0] == fence[0] and len(mark) >= len(fence):
+            elif closes_fence(fence, mark, parts.get("info") or ""):
                 fence = ""
         elif fence or (known is not None and found[0] not in known):
             continue
@@ -143,6 +148,24 @@ def marked_headings(text: str, markup: str, *, known: Collection[str] | None = N
             start = found.start() + len(found[0]) - len(found[0].lstrip())
             level = int(parts.get("depth") or 0) or len(parts["marks"])
             yield Heading(start, level, plain_words((parts.get("tagged") or parts["words"]).strip().rstrip("#")))
+
+
+def closes_fence(fence: str, mark: str, info: str) -> bool:
+    """Return True if a line of marks ends the code below a fence: the marks are as many, and no words follow them."""
+    return mark.startswith(fence) and not info.strip()
+
+
+def without_fenced(text: str) -> str:
+    """Return a text in Markdown without the code between fences. Code that is not closed goes to the end."""
+    kept: list[str] = []
+    fence, position = "", 0
+    for found in FENCE.finditer(text):
+        if not fence:
+            kept.append(text[position : found.start()])
+            fence = found["mark"]
+        elif closes_fence(fence, found["mark"], found["info"]):
+            fence, position = "", found.end()
+    return "".join([*kept, "" if fence else text[position:]])
 
 
 def underlined_headings(text: str) -> Iterator[Heading]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ CELL_VALUES = 16
 
 A parsed value takes about 100 bytes.
 """
+_BACKTICKS = re.compile("`{3,}+")
+"""Backticks that would end the code of a cell."""
 
 
 def read_notebook(reading: Reading) -> Iterator[Document]:
@@ -58,4 +61,7 @@ def _cell_text(cell: dict[str, Any], language: str) -> str:
     text = "".join(map(str, source)) if isinstance(source, list) else str(source)
     if not text.strip():
         return ""
-    return f"```{language}\n{text.strip()}\n```" if cell.get("cell_type") == "code" else text.strip()
+    if cell.get("cell_type") != "code":
+        return text.strip()
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    return f"{fence}{language}\n{text.strip()}\n{fence}"

@@ -10,7 +10,15 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import chain, islice
 
-from context_agent.retrieval.loaders.headings import MOST_CAPTIONS, Heading, heading_captions, plain_words, shortened
+from context_agent.retrieval.loaders.headings import (
+    FENCE,
+    MOST_CAPTIONS,
+    Heading,
+    closes_fence,
+    heading_captions,
+    plain_words,
+    shortened,
+)
 from context_agent.types import Caption
 
 LONGEST_PARENT = 80
@@ -52,7 +60,6 @@ LONGEST_READ = 400
 """The most characters of a line that are read for its name."""
 _ENDS = " \t\r:={([,-*+•|>\"'"
 """The characters that the name of a parent loses at its ends."""
-_FENCES = ("```", "~~~")
 _LETTER = re.compile(r"[^\W\d_]")
 _NAMED = re.compile(
     r"^(?P<key>name|title|subject|package|service|host|job|pod|node|id|path|file)[ \t]*+:[ \t]++(?P<words>\S[^\n]*)",
@@ -125,8 +132,9 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
     for line in islice(_LINE.finditer(text), MOST_LINES):
         indent, words, start = len(line["indent"].expandtabs(TAB)), line["words"], line.start("words")
         is_apart = line.start() == 0 or text.startswith("\n\n", line.start() - 2)
-        if lines is not Lines.CODE and words.startswith(fence or _FENCES):
-            fence = "" if fence else words[:3]
+        mark = FENCE.match(words) if lines is not Lines.CODE else None
+        if mark and (not fence or closes_fence(fence, mark["mark"], mark["info"])):
+            fence = "" if fence else mark["mark"]
             continue
         if fence:
             continue
@@ -138,8 +146,8 @@ def _indented(text: str, lines: Lines) -> Iterator[Caption]:
             end = line.end()
             continue
         if own < indent and count < MOST_CAPTIONS and _is_parent(said, lines, is_apart=was_apart and is_apart):
-            mark = _ITEM.match(said)
-            name = plain_words(_REMARK.sub("", said[mark.end() if mark else 0 : LONGEST_READ]))
+            item = _ITEM.match(said)
+            name = plain_words(_REMARK.sub("", said[item.end() if item else 0 : LONGEST_READ]))
             name = shortened(name.strip(_ENDS), LONGEST_PARENT)
             if name:
                 opened.append((own, begin, name))

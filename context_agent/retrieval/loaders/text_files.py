@@ -14,6 +14,7 @@ from context_agent.retrieval.loaders.headings import (
     marked_headings,
     plain_headings,
     underlined_headings,
+    without_fenced,
 )
 from context_agent.retrieval.loaders.markup import declared_charset, page_text, read_page
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
@@ -42,7 +43,6 @@ _SEARCH_PAGE = re.compile(r"""<script[^>]{0,99}\ssrc=["'][^"'>]{0,99}searchtools
 """A mark of the page on which Sphinx shows what a browser's search finds."""
 LONGEST_REDIRECT = 300
 """The most characters of the text of a page that only leads to another page."""
-_FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _WIKI_LINK = re.compile(r"(?<![`\[])\[\[[^\s\[\]|#^][^\[\]\n]{0,199}\]\](?![`(])")
 """A link to another note by its name, as in Obsidian and Logseq."""
 _RST_HEADING = re.compile(
@@ -105,7 +105,7 @@ def read_markdown(reading: Reading) -> Iterator[Document]:
     if not title:
         title, name = markdown_title(text[:TITLE_SEARCH_CHARACTERS]), PurePath(reading.path).stem
         is_named = name.lower() in title.lower()
-        if title and not is_named and _WIKI_LINK.search(_FENCED.sub("", text[:TITLE_SEARCH_CHARACTERS])):
+        if title and not is_named and _WIKI_LINK.search(without_fenced(text[:TITLE_SEARCH_CHARACTERS])):
             title = f"{name}: {title}"
     captions = text_captions(text, Lines.LIST, headings=marked_headings(text, "markdown"), title=title)
     yield document(reading, text, placed_title(reading, title), front, captions=captions)
@@ -142,7 +142,7 @@ def read_html(reading: Reading) -> Iterator[Document]:
 
 def markdown_title(text: str) -> str:
     """Return the first heading outside of fenced code, in Markdown or HTML. If there is none, return ""."""
-    text = _FENCED.sub("", text)
+    text = without_fenced(text)
     heading, page = _HEADING.search(text), _PAGE_HEADING.search(text)
     if page and (heading is None or page.start() < heading.start()) and (title := page_text(text[page.start() :])[0]):
         return title

@@ -187,6 +187,17 @@ def test_a_notebook_gives_its_cells_without_outputs(tmp_path: Path) -> None:
     )
 
 
+def test_backticks_in_the_code_of_a_notebook_do_not_end_it(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "code", "source": "text = '''\n```sh\nmake\n```\n````\n'''\n# comment\nrun()"},
+        {"cell_type": "markdown", "source": "# Tides"},
+    ]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    document = read(tmp_path / "a.ipynb")[0]
+    assert (document.title, document.captions) == ("Tides", ())
+    assert document.text.startswith("`````\ntext")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -17,6 +17,7 @@ from context_agent.retrieval.loaders.headings import (
     shortened,
     underlined_headings,
 )
+from context_agent.retrieval.loaders.text_files import markdown_title
 from context_agent.types import Caption
 
 
@@ -86,10 +87,13 @@ def test_a_rule_below_several_lines_underlines_no_title() -> None:
         ("```\n# code\n~~~\n# code\n```\n# one\n", ["one"]),
         ("```\nName\n====\n```\n# one\n", ["one"]),
         ("# one\n```\n# code\n", ["one"]),
+        ("```\n```python\n# code\n```\n# one\n", ["one"]),
+        ("```code``` of a paragraph\n\n# one\n", ["one"]),
     ],
 )
 def test_lines_in_a_fence_are_no_headings(text: str, found: list[str]) -> None:
     assert [words for _, words in marked(text)] == found
+    assert markdown_title(text) == found[0]
 
 
 def test_only_known_lines_are_headings() -> None:

@@ -81,6 +81,12 @@ def test_lines_of_code_in_a_fence_name_nothing_and_the_lines_below_it_do(fence: 
     assert names(text, Lines.PROSE) == ["SOUTH"]
 
 
+def test_a_fence_ends_with_as_many_marks_and_no_words_and_code_between_marks_is_no_fence() -> None:
+    assert names("````md\n```\n- NORTH\n  - gate\n```\n````\n- SOUTH\n  - gate\n", Lines.LIST) == ["SOUTH"]
+    assert names("```\n```sh\n- NORTH\n  - gate\n```\n- SOUTH\n  - gate\n", Lines.LIST) == ["SOUTH"]
+    assert names("```code``` of a line\n\n- NORTH\n  - gate\n", Lines.LIST) == ["NORTH"]
+
+
 def test_a_short_line_names_the_indented_lines_and_a_long_one_only_in_code() -> None:
     long = "word " * 21 + "end:"
     assert names(f"{long}\n  gate\n", Lines.PROSE) == []
