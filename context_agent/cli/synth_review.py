@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from context_agent._support.atomic_files import replacing
-from context_agent._support.small_files import parse_json
+from context_agent._support.question_files import read_rows
 from context_agent.cli import output
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import (
@@ -117,18 +117,17 @@ def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[
 
     tasks: dict[str, Task] = {}
     for file in files:
-        # Not `splitlines`, which also splits at separators that texts may contain.
-        for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
-            if not line:
+        for row in read_rows(file):
+            if row.problem:
+                problems.append(row.problem)
                 continue
-            location = f"{file}:{number}"
             try:
-                task = task_of(parse_json(line)["input"], location)
+                task = task_of(row.value["input"], row.location)
             except (DataError, ValueError, KeyError, TypeError) as error:
-                problems.append(f"{location}: not a dropped task ({error})")
+                problems.append(f"{row.location}: not a dropped task ({error})")
                 continue
             if task.id in known_ids or task.id in tasks:
-                problems.append(f"{location}: id {task.id!r} is also the id of another task")
+                problems.append(f"{row.location}: id {task.id!r} is also the id of another task")
                 continue
             tasks[task.id] = task
     return list(tasks.values())

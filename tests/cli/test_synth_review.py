@@ -52,6 +52,16 @@ def test_dropped_tasks_can_be_reviewed_too(inside, tmp_path, six, index, dropped
     assert "dropped.jsonl:2: not a dropped task" in review_run.stderr
 
 
+def test_a_dropped_task_that_is_not_utf_8_is_told_and_a_byte_order_mark_is_not_part_of_it(
+    inside, tmp_path, six, index, dropped
+):
+    task_line = dropped.read_bytes().split(b"\n")[0]
+    dropped.write_bytes(b"\xef\xbb\xbf" + task_line + b"\n" + b'{"input": "caf\xe9"}\n')
+    review_run = inside("synth", "review", six, "--path", index, "--dropped", dropped, "--out", "p.html", "--json")
+    assert json.loads(review_run.stdout)["tasks"] == 7
+    assert "dropped.jsonl:2: the line is not UTF-8" in review_run.stderr
+
+
 def test_judgments_are_applied_and_compared(inside, tmp_path, six, dropped):
     write_judgments(tmp_path / "ann.jsonl", t0="accept", t1="reject", t2="accept", lost="reject")
     write_judgments(tmp_path / "ben.jsonl", t0="accept", t1="accept", t2="accept", lost="reject")
