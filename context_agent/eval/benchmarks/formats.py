@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,10 +147,13 @@ def beir(tables: SourceTables) -> BenchmarkContent:
 
     The gold documents are those with a judgment above 0, the highest first.
     """
-    judgments: dict[str, dict[str, int]] = {}
+    judgments: dict[str, dict[str, float]] = {}
 
     def judgment(row: SourceRow) -> None:
-        if (score := int(float(row["score"]))) > 0:
+        score = float(row["score"])
+        if not math.isfinite(score):
+            raise ValueError(f"a score must be a finite number; got {score}")
+        if score > 0:
             judgments.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = score
 
     for _ in converted(tables, "qrels", judgment):

@@ -262,6 +262,14 @@ def test_beir_takes_the_questions_of_the_split_and_judgments_above_zero(tmp_path
     assert benchmark.name == "beir/scifact"
 
 
+def test_a_judgment_of_beir_may_be_a_fraction_but_not_infinite(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path / "s")
+    (folder / "qrels" / "test.tsv").write_text("q1\t0\t0.5\nq1\t1\t0.9\nq1\t2\tinf\nq1\t3\tnan\n")
+    benchmark = load_benchmark(f"beir/scifact={folder}", data=NOWHERE)
+    assert [row.gold for row in benchmark.questions] == [("1", "0")]
+    assert len(benchmark.problems) == 2
+
+
 JUDGED = [
     ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\t0\t1\nq1\t1\t2\n"),
     ("qrels/test.tsv", "q1\t0\t1\nq1\t1\t2\n"),
