@@ -100,8 +100,9 @@ def save_trajectories(folder: Path, episodes: Iterable[ScoredEpisode]) -> dict[s
 def episode_file(episode: str) -> str:
     """Return the name of an episode's file. The id may contain the id of a question, which may be any text."""
     safe = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in episode)
-    digest = "" if safe == episode else f"-{crc32(episode.encode(errors='surrogatepass')):08x}"
-    return f"{safe[:LONGEST_NAME]}{digest}.jsonl"
+    name = safe[:LONGEST_NAME]
+    digest = "" if name == episode else f"-{crc32(episode.encode(errors='surrogatepass')):08x}"
+    return f"{name}{digest}.jsonl"
 
 
 def write_page(out: Path) -> Path:

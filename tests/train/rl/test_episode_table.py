@@ -14,7 +14,14 @@ from context_agent.train.metrics_log import MetricsLog, read_metrics
 from context_agent.train.outcome import Ending, EpisodeOutcome
 from context_agent.train.rewards import GAINS, PENALTIES, compute_reward
 from context_agent.train.rl import episode_table
-from context_agent.train.rl.episode_table import save_trajectories, table_path, table_row, write_page
+from context_agent.train.rl.episode_table import (
+    LONGEST_NAME,
+    episode_file,
+    save_trajectories,
+    table_path,
+    table_row,
+    write_page,
+)
 from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.types import Question
 from tests.support.browser import Browser
@@ -109,3 +116,9 @@ def test_the_page_has_the_newest_episodes(tmp_path: Path, monkeypatch: pytest.Mo
     write_page(tmp_path)
     assert captured["all"] == 9
     assert [row[0] for row in json.loads(json.dumps(captured["rows"]))] == [1, 2, 2, 2]
+
+
+def test_long_ids_that_begin_alike_have_files_of_their_own() -> None:
+    names = {episode_file("x" * 2 * LONGEST_NAME + end) for end in ("a", "b")}
+    assert len(names) == 2
+    assert all(len(name) < LONGEST_NAME + 20 for name in names)
