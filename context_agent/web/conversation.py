@@ -121,8 +121,10 @@ def _messages(messages: Sequence[Any], calls: Sequence[ModelCall]) -> Iterator[s
     The passages appear in the order of their removal.
     """
     removed: dict[int, list[tuple[int, RemovedPassage]]] = {}
-    back = {name: number for number, call in enumerate(calls, 1) for name in call.report.restored}
+    back: dict[str, list[int]] = {}
     for number, call in enumerate(calls, 1):
+        for name in call.report.restored:
+            back.setdefault(name, []).append(number)
         for passage in call.report.removed:
             removed.setdefault(passage.message, []).append((number, passage))
     for index, contents in enumerate(Transcript(messages).by_message):
@@ -140,8 +142,10 @@ def _messages(messages: Sequence[Any], calls: Sequence[ModelCall]) -> Iterator[s
         yield f"{body}{'</details>' if passages else ''}</article>"
 
 
-def _passages(passages: Iterable[tuple[int, RemovedPassage]], back: dict[str, int]) -> Iterator[str]:
+def _passages(passages: Iterable[tuple[int, RemovedPassage]], back: dict[str, list[int]]) -> Iterator[str]:
     for number, passage in passages:
-        until = f", restored before call {back[passage.id]}" if passage.id in back else ""
+        # A passage can be removed again after it was restored.
+        later = next((restored for restored in back.get(passage.id, ()) if restored > number), None)
+        until = f", restored before call {later}" if later is not None else ""
         facts = f"{passage.id} before call {number}{until}: {passage.tokens:,} tokens, score {passage.score:g}"
         yield f'<li data-id="{passage.id}">{facts}, {escape(passage.reason)}<br><q>{escape(passage.preview)}</q></li>'

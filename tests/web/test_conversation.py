@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from context_agent.web.conversation import conversation_page, model_calls
+from context_agent.pruning.report import PruneReport, RemovedPassage
+from context_agent.web.conversation import ModelCall, conversation_page, model_calls
 from tests.support.conversations import Call, Turn, rendered
 from tests.support.long_conversation import LONG, TASK, noises, pruner, search
 from tests.support.text_agents import react_prompt
@@ -32,6 +33,19 @@ def test_the_page_shows_each_call_and_what_went_before_it(browser, tmp_path):
     assert passage.preview in passage_text
     assert "restored before call" in passage_text
     assert browser.complaints() == []
+
+
+def test_a_passage_that_is_removed_again_is_not_restored_before_that():
+    messages = [{"role": "user", "content": "What is it?"}]
+    passage = RemovedPassage("p1", 0, "c1", 10, 0.1, "less relevant than what stays", "It is a mill.")
+    reports = [
+        PruneReport("pruned", "openai", "bm25", removed=(passage,)),
+        PruneReport("within budget", "openai", "bm25", restored=("p1",)),
+        PruneReport("pruned", "openai", "bm25", removed=(passage,)),
+    ]
+    page = conversation_page(messages, [ModelCall(1, report) for report in reports], "t")
+    assert "p1 before call 1, restored before call 2: " in page
+    assert "p1 before call 3: " in page
 
 
 def test_a_conversation_without_calls_or_with_problems_has_a_page():
