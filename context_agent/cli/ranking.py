@@ -78,13 +78,14 @@ def _show_document(console: Console, rank: int, document: RankedDocument, senten
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return the text in rows of at most `width` columns.
+    """Return the text in rows of at most `width` columns, but at least two.
 
     A wide character (Chinese, Japanese, Korean) takes two columns.
     """
     from rich.console import Console
     from rich.text import Text
 
+    width = max(2, width)
     return [row.plain.rstrip() for row in Text(text).wrap(Console(width=width), width)]
 
 

@@ -74,3 +74,9 @@ def test_an_id_that_begins_the_title_is_printed_once(title, line):
 
 def test_no_documents_are_nothing_relevant():
     assert ranking_text(None).startswith("Nothing relevant found.\n")
+
+
+@pytest.mark.parametrize("width", [-1, 0, 1, 2])
+def test_a_very_narrow_terminal_loses_no_text(width):
+    assert "".join(wrapped("water", width)) == "water"
+    assert "".join(wrapped("水車", width)) == "水車"
