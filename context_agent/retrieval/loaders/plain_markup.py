@@ -97,12 +97,14 @@ _LETTERS = {
     "L": "Ł",
 }
 _ACCENT = re.compile(
-    r"(?P<outer>\{)?\\(?:(?P<sign>[`'^~\"=.])|(?P<name>[uvHcdbrk])(?:(?=\{)|(?(outer)(?= )|(?!))))"
+    r"(?<!\\)(?P<outer>\{)?\\(?:(?P<sign>[`'^~\"=.])|(?P<name>[uvHcdbrk])(?:(?=\{)|(?(outer)(?= )|(?!))))"
     r"[ ]?(?P<inner>\{)?\\?(?P<letter>[a-zA-Z])(?(inner)\})(?(outer)\})"
 )
-_LETTER = re.compile(r"\{\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])\}|\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])(?:\{\}|[ ](?=[a-z]))")
+_LETTER = re.compile(
+    r"\{\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])\}|(?<!\\)\\(ss|[oO]|aa|AA|ae|AE|oe|OE|[lL])(?:\{\}|[ ](?=[a-z]))"
+)
 _CAPITAL = re.compile(r"(?<![\\a-zA-Z\]}])\{([A-Z]{1,20})\}(?=[a-z])")
-_UNICODE = re.compile(r"(?:\\u[0-9a-fA-F]{4})++")
+_UNICODE = re.compile(r"(?<!\\)(?:\\u[0-9a-fA-F]{4})++")
 
 
 def readable_text(path: str, text: str) -> str:

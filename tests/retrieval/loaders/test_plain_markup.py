@@ -88,6 +88,8 @@ def test_a_title_in_markup_is_the_title(tmp_path: Path, name: str, text: str, ti
         ("a.bib", "{\\c c}a \\v{s} \\'{\\i} stra{\\ss}e S\\o{}ren stra\\ss e", "ça š í straße Søren straße"),
         ("a.bib", "title={W}eirs of the {N}orth, {DNA}", "title=Weirs of the North, {DNA}"),
         ("a.tex", 'x_{N}y \\d x \\textbf{N}ame G\\"odel', "x_{N}y \\d x \\textbf{N}ame Gödel"),
+        ("a.tex", "one \\\\\"Apple\" two \\\\'echo' \\\\o n", "one \\\\\"Apple\" two \\\\'echo' \\\\o n"),
+        ("a.properties", "folder=C:\\\\u00e4", "folder=C:\\\\u00e4"),
         ("a.properties", "gate=G\\u00e4te \\ud83d\\ude00 \\ud83d \\\\n", "gate=Gäte 😀 \ufffd \\\\n"),
         ("a.conf", 'G\\"odel \\u00e4', 'G\\"odel \\u00e4'),
     ],
