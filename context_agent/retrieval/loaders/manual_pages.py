@@ -7,6 +7,7 @@ left out. The arguments of unknown macros stay, because most of them are text.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +25,12 @@ _ESCAPES = {
     "-": "-", "oq": "‘", "cq": "’", "lq": "“", "rq": "”", "aq": "'", "Aq": "'", "dq": '"', "em": "—", "en": "–",
     "bu": "•", "co": "©", "ha": "^", "ti": "~", "rs": "\\", "ga": "`", "<=": "≤", ">=": "≥", "->": "→",
     "&": "", ":": "", "|": "", "^": "", " ": " ", "~": " ", "0": " ", "e": "\\", "--": "—", 'L"': '"', 'R"': '"',
-    "C`": "", "C'": "", "C+": "C++",
+    "C`": "", "C'": "", "C+": "C++", "ss": "ß", "AE": "Æ", "ae": "æ", "OE": "Œ", "oe": "œ", "/O": "Ø", "/o": "ø",
+    "/L": "Ł", "/l": "ł", "Fo": "«", "Fc": "»", "Eu": "€", "eu": "€", "sc": "§", "de": "°", "r!": "¡", "r?": "¿",
 }  # fmt: skip
-"""The characters of the escapes, by their names. The last ones are strings that pod2man defines."""
+"""The characters of the escapes, by their names. `C` begins those of the strings that pod2man defines."""
+_ACCENTS = dict(zip("`'^~:,ov", "\u0300\u0301\u0302\u0303\u0308\u0327\u030a\u030c", strict=True))
+"""The combining character of each accent, which precedes its letter in the name of an escape."""
 _ESCAPE = re.compile(r"\\(?:\*?\(([^\n]{2})|\*?\[([^\]\n]{1,20})\]|([-&:|^ ~e0]))")
 _SECTION = re.compile(r"^\.S[Hh][ \t][^\n]*\n", re.MULTILINE)
 _NAME = re.compile(
@@ -113,7 +117,8 @@ def manual_text(text: str) -> str:
             if line or not raw.strip():
                 printer.print_line(line)
         elif request[1] in _DEFINITIONS:
-            last = f".{([*request[2].split(), '.', '.'])[1]}"
+            names = request[2].split()[0 if request[1] == "ig" else 1 :]
+            last = f".{names[0] if names else '.'}"
             is_closed = is_closed and _drop_until(lines, partial(_is_end, last))
         elif request[1] == "TS":  # the columns are described up to a line that ends with a dot
             is_closed = is_closed and _drop_until(lines, methodcaller("endswith", "."))
@@ -259,4 +264,7 @@ def _character(escape: re.Match[str]) -> str:
             return chr(int(name[1:], 16))
         except (ValueError, OverflowError):
             return escape[0]
+    if name not in _ESCAPES and len(name) == 2 and name[0] in _ACCENTS and name[1].isalpha():
+        letter = unicodedata.normalize("NFC", name[1] + _ACCENTS[name[0]])
+        return letter if len(letter) == 1 else escape[0]
     return _ESCAPES.get(name, escape[0])

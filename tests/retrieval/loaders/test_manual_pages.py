@@ -154,3 +154,14 @@ def test_a_text_about_manual_pages_stays_as_it_is(tmp_path: Path) -> None:
 )
 def test_hostile_manual_pages_take_linear_time(piece: str) -> None:
     assert seconds(manual_text, f".TH A 1\n.Op {piece * (500_000 // len(piece))}") < 10
+
+
+def test_letters_with_accents_are_read() -> None:
+    text = manual_text(".TH GATE 1\nCaf\\['e] \\(:uber \\(,c \\[vS] \\(oa stra\\(sse \\(/o \\(oe \\(oq \\('1 \\(~~\n")
+    assert text.endswith("Caf\u00e9 \u00fcber \u00e7 \u0160 \u00e5 stra\u00dfe \u00f8 \u0153 \u2018 \\('1 \\(~~\n")
+
+
+def test_a_comment_ends_at_the_macro_that_it_names() -> None:
+    text = manual_text(".TH GATE 1\n.SH A\n.ig END\nhidden\n.END\nshown\n.ig\nhidden\n..\n.de X END\nhidden\n.END\n")
+    assert "hidden" not in text
+    assert text.endswith("shown\n")
