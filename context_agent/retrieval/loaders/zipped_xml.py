@@ -56,13 +56,17 @@ class Relationship(NamedTuple):
 
 
 class Package:
-    """An archive whose directory has been checked."""
+    """An archive whose directory has been checked.
+
+    The names of parts differ in more than letter case (ECMA-376 part 2). Some programs for Windows write backslashes.
+    """
 
     def __init__(self, archive: zipfile.ZipFile, reading: Reading) -> None:
         self._archive = archive
         self._reading = reading
         self._options = reading.options
         self._packed = sum(member.compress_size for member in archive.infolist())
+        self._members = {_folded(name): name for name in archive.NameToInfo}
         self._read: set[str] = set()
         self._unpacked = 0
         """Bytes of the parts that were read. Each part is counted once."""
@@ -70,22 +74,26 @@ class Package:
     def events(self, part: str, elements: Grammar | None) -> Iterator[Event]:
         """Yield the XML events of a part. Raise `KeyError` if the part is missing."""
         self._count(part)
-        with self._archive.open(part) as stream:
+        with self._archive.open(self._member(part)) as stream:
             yield from xml_events(stream, elements)
 
     def __contains__(self, part: str) -> bool:
-        return part in self._archive.NameToInfo
+        return self._member(part) in self._archive.NameToInfo
+
+    def _member(self, part: str) -> str:
+        """Return the name of a part as the archive spells it. If the part is missing, return the name as it is."""
+        return part if part in self._archive.NameToInfo else self._members.get(_folded(part), part)
 
     def data(self, part: str) -> bytes:
         """Return the bytes of a part. Raise `KeyError` if the part is missing."""
         self._count(part)
-        return self._archive.read(part)
+        return self._archive.read(self._member(part))
 
     def _count(self, part: str) -> None:
         """Raise `DataError` if the parts that are read are too large. A part of any name may contain XML."""
         if part not in self._read:
             self._read.add(part)
-            self._unpacked += self._archive.getinfo(part).file_size
+            self._unpacked += self._archive.getinfo(self._member(part)).file_size
         if self._unpacked > self._options.max_size:
             raise DataError(self._options.too_large("the unpacked XML of the file"))
 
@@ -164,6 +172,10 @@ class Package:
         if characters > self._options.max_size:
             raise DataError(self._options.too_large("the text of the file"))
         check_unpacked(characters, self._packed)
+
+
+def _folded(name: str) -> str:
+    return name.replace("\\", "/").casefold()
 
 
 def _shown(part: str) -> str:

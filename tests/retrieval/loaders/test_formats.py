@@ -539,6 +539,17 @@ def test_a_cell_with_a_negative_string_number_is_refused(tmp_path: Path) -> None
     assert reasons[0].startswith("the xlsx file cannot be read")
 
 
+@pytest.mark.parametrize(
+    ("written", "other"), [("workbook", "WorkBook"), ("sharedStrings", "SharedStrings"), ("/", "\\")]
+)
+def test_parts_are_found_in_any_letter_case_and_with_backslashes(tmp_path: Path, written: str, other: str) -> None:
+    source = _workbook_with(tmp_path / "source.xlsx", '<c t="s"><v>0</v></c>', shared="north")
+    with zipfile.ZipFile(source) as before, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as after:
+        for name in before.namelist():
+            after.writestr(name.replace(written, other), before.read(name))
+    assert only(tmp_path / "a.xlsx").text == only(source).text == "## Sheet\n\nnorth"
+
+
 def test_rich_text_and_gaps_of_a_workbook_are_kept(tmp_path: Path) -> None:
     from openpyxl import Workbook
     from openpyxl.cell.rich_text import CellRichText, TextBlock
