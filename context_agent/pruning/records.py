@@ -274,7 +274,8 @@ def _literal_end(text: str, start: int) -> tuple[int | None, int]:
             stack.append(_PAIRS[token[0]])
             after_value = False
         elif kind == "close":
-            if stack.pop() != token[0]:
+            # A string that is the whole text has no bracket to close.
+            if not stack or stack.pop() != token[0]:
                 break
             if not stack:
                 return position, position - start

@@ -176,6 +176,13 @@ def test_a_record_of_many_small_members_is_cut_too() -> None:
     assert len(json.loads(without(text, passages, range(0, len(passages), 2), stub))) < 300
 
 
+@pytest.mark.parametrize("closer", "]})")
+@pytest.mark.parametrize("quoted", ['"C:\\xampp"', '"a\tb"', '"\\q", 1'])
+def test_a_bracket_that_closes_nothing_after_a_quoted_text_is_text(quoted: str, closer: str) -> None:
+    text = f"{quoted} {closer}\n" + "The ferry to the island leaves at nine.\n" * 60
+    assert "".join(passage.text for passage in cut(text)).startswith(quoted)
+
+
 @pytest.mark.parametrize(
     "text",
     [
