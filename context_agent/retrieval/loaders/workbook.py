@@ -182,8 +182,10 @@ def _value(text: str, cell: Attributes, formats: Formats) -> str:
     """Return the text that a cell shows, by its type and style."""
     kind = attribute(cell, "t") or "n"
     if kind == "s":
-        if text and not text.isdecimal():
-            raise ValueError(f"the number of a shared string must be a whole number of at least 0; got {text[:20]!r}")
+        if text and not (text.isdecimal() and int(text) < len(formats.strings)):
+            raise ValueError(
+                f"the number of a shared string must be from 0 to {len(formats.strings) - 1}; got {text[:20]!r}"
+            )
         return formats.strings[int(text)] if text else ""
     if kind == "b":
         return {"1": "True", "0": "False"}.get(text, text)

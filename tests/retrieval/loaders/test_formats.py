@@ -539,6 +539,16 @@ def test_a_cell_with_a_negative_string_number_is_refused(tmp_path: Path) -> None
     assert reasons[0].startswith("the xlsx file cannot be read")
 
 
+def test_a_sheet_with_an_unknown_string_costs_no_other_sheet(tmp_path: Path) -> None:
+    def damaged(name: str, data: bytes) -> bytes:
+        cell = b'<row r="9"><c t="s"><v>99</v></c></row></sheetData>'
+        return data.replace(b"</sheetData>", cell) if name == "xl/worksheets/sheet2.xml" else data
+
+    (document,), reasons = read(rewritten(workbook(tmp_path / "source.xlsx"), tmp_path / "a.xlsx", damaged))
+    assert document.text.startswith("## ")
+    assert reasons[0].startswith("the sheet xl/worksheets/sheet2.xml cannot be read (ValueError: the number of a")
+
+
 @pytest.mark.parametrize(
     ("written", "other"), [("workbook", "WorkBook"), ("sharedStrings", "SharedStrings"), ("/", "\\")]
 )
