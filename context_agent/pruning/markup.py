@@ -13,7 +13,7 @@ _TOKEN = re.compile(
     re.S,
 )
 _START = re.compile(r"^[ \t]*+<(?:\?xml|[A-Za-z_])", re.M)
-_ATTRIBUTE = re.compile(r"\b([a-z]++)\s*+=\s*+(\"[^\"<]*+\"|'[^'<]*+')")
+_ATTRIBUTE = re.compile(r"(?<![\w.-])([a-z]++)\s*+=\s*+(\"[^\"<]*+\"|'[^'<]*+')")
 _ROWSPAN = re.compile(r"\browspan\s{0,9}=\s{0,9}[\"'](\d{1,4})[\"']", re.I)
 _PAGES = ("html", "body", "main", "article", "section", "div")
 """The roots of pages of HTML. Their headings say more than their elements."""

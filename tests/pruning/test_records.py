@@ -16,6 +16,7 @@ import pytest
 
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.blocks import UNSCALED, Passage
+from context_agent.pruning.markup import document, name
 from context_agent.pruning.passages import cut, without
 from context_agent.pruning.relevance import Goal, by_words
 
@@ -349,3 +350,10 @@ def test_a_row_of_an_html_table_is_labeled_with_its_columns_and_its_group(is_spa
     assert [("north" in said[row], "south" in said[row]) for row in rows] == [
         (False, False), (True, False), (True, False), (False, False), (False, True), (False, True),
     ]  # fmt: skip
+
+
+def test_an_element_is_named_by_its_own_attribute_and_not_by_one_whose_name_ends_like_it() -> None:
+    text = '<list><ship data-name="row-7" name="Aurora"/><ship data-name="row-8"/><ship name="Borealis"/></list>'
+    root = document(text, 0, len(text))
+    assert root is not None
+    assert [name(ship, ("name",), text) for ship in root.children] == ["Aurora", "", "Borealis"]
