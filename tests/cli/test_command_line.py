@@ -68,7 +68,7 @@ def test_a_folder_before_the_question_is_taken_for_the_index(inside, tmp_path):
         ("search x --max-turns=2.0", 'unable to convert "2.0" into int'),
         ("--json search x", "--json must come after the name of a command"),
         ("search --founder", "unknown option --founder"),
-        ("prune - --turns inf", "--turns. Must be < inf"),
+        ("prune - --turns inf", "--turns. Must be <= 1000000000000"),
         ("search who --questions q.jsonl", "QUESTION and --questions both name what to search"),
         ("feedback a --trajectories . --file q.jsonl", "TRAJECTORY and --file both name what to judge"),
         ("search who --ray", "--ray is for many questions. Remove it"),

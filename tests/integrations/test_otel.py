@@ -314,7 +314,7 @@ def raises(error: Exception) -> Callable[[View], Action]:
 
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [(PolicyError("the server is down"), "policy_error"), (EmbedderError("no vectors"), "cancelled")],
+    [(PolicyError("the server is down"), "policy_error"), (EmbedderError("no vectors"), "corpus_error")],
 )
 def test_a_failure_is_recorded_where_it_happened_and_on_the_episode(
     error: Exception,
