@@ -35,6 +35,8 @@ A checkpoint of Gemini CLI has what it sent to the model in `clientHistory`, and
 
 MOST_SEARCHED = 200_000
 """The most values that are searched for a conversation at another path."""
+MOST_FOUND = 100
+"""The number of different conversations at which the search ends. Each further one is compared with all of them."""
 _SAMPLED_ENTRIES = 8
 """The number of entries at the beginning of a list that must be messages."""
 _ROLE_CHARACTERS = 1_000
@@ -107,15 +109,25 @@ def conversations(value: Any) -> list[Bundle]:
         is_text = isinstance(item, str)
         messages = _decoded(item) if is_text and item.startswith("[{") and '"role"' in item[:_ROLE_CHARACTERS] else item
         if isinstance(messages, list) and _has_messages(messages):
-            found.append(Bundle(value, path, messages, is_text))
+            _add_longest(found, Bundle(value, path, messages, is_text))
+            if len(found) >= MOST_FOUND:
+                break
         elif isinstance(item, Mapping | list) and len(path) < MOST_LEVELS:
             inner = item.items() if isinstance(item, Mapping) else enumerate(item)
             waiting += [(entry, (*path, key)) for key, entry in reversed([*inner])]
-    longest: list[Bundle] = []
-    for bundle in sorted(found, key=lambda it: -len(it.messages)):
-        if not any(other.messages[: len(bundle.messages)] == bundle.messages for other in longest):
-            longest.append(bundle)
-    return [bundle for bundle in found if any(bundle is other for other in longest)]
+    return found
+
+
+def _add_longest(found: list[Bundle], bundle: Bundle) -> None:
+    """Add a conversation. Of two conversations of which one begins with the other, only the longer one stays."""
+    length = len(bundle.messages)
+    for place, other in enumerate(found):
+        shorter = min(length, len(other.messages))
+        if other.messages[:shorter] == bundle.messages[:shorter]:
+            if length > shorter:
+                found[place] = bundle
+            return
+    found.append(bundle)
 
 
 def _only(found: list[Bundle]) -> Bundle | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.pruning.bundles import conversations, find_conversation
+from context_agent.pruning.bundles import MOST_FOUND, conversations, find_conversation
 from context_agent.pruning.messages import Transcript
 from tests.support.conversations import rendered
 from tests.support.framework_conversations import FRAMEWORKS
@@ -123,3 +123,17 @@ def test_what_a_conversation_contains_is_no_conversation() -> None:
         assert bundle.messages == inner
     assert conversations([{"type": "text", "text": "a"}] * 3) == []
     assert find_conversation({"a": [1, 2], "b": "[{"}) is None
+
+
+def test_the_search_ends_at_so_many_different_conversations() -> None:
+    def conversation(number: int) -> list[dict[str, str]]:
+        return [{"role": "user", "content": f"task {number}"}, {"role": "assistant", "content": "done"}]
+
+    assert len(conversations({"runs": [conversation(number) for number in range(3 * MOST_FOUND)]})) == MOST_FOUND
+
+
+def test_a_trace_of_many_requests_is_its_last_one() -> None:
+    turns = [{"role": role, "content": f"{role} {number}"} for number in range(150) for role in ("user", "assistant")]
+    trace = {"spans": [{"input": turns[: 2 * count]} for count in range(1, 151)]}
+    (found,) = conversations(trace)
+    assert found.path == ("spans", 149, "input")
