@@ -27,7 +27,14 @@ from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import EpisodeRequest, Limits, Listener, Observer
-from context_agent.harness.episode_run import EpisodeExtension, EpisodeFactory, EpisodeRun, EpisodeStarter
+from context_agent.harness.episode_run import (
+    EpisodeExtension,
+    EpisodeFactory,
+    EpisodeRun,
+    EpisodeStarter,
+    begin_all,
+    drive_all,
+)
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import Profile, default
 from context_agent.harness.profile import profile as named_profile
@@ -316,8 +323,8 @@ class SearchAgent:
             ContextAgentError: As `search` does.
         """
         requests = [replace(request, on_unrecorded=on_unrecorded) for request in self._requests(question, options)]
-        runs = [self._starter.begin(request) for request in requests]
-        return _result(runs, await asyncio.gather(*(run.drive(deadline) for run in runs)), requests[0].k)
+        runs = begin_all(self._starter, requests)
+        return _result(runs, await drive_all(runs, deadline), requests[0].k)
 
     async def stream(
         self,
@@ -348,8 +355,8 @@ class SearchAgent:
             replace(request, listeners=[_progress_listener(queue, rollout)], on_unrecorded=on_unrecorded)
             for rollout, request in enumerate(self._requests(question, options))
         ]
-        runs = [self._starter.begin(request) for request in requests]
-        driven = asyncio.gather(*(run.drive(deadline) for run in runs))
+        runs = begin_all(self._starter, requests)
+        driven = asyncio.create_task(drive_all(runs, deadline))
         driven.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (progress := await queue.get()) is not None:

@@ -139,7 +139,7 @@ class Orchestrator:
         limits = replace(self._factory.limits, turns=self._swarm.turns or turns, seconds=self._swarm.seconds)
         budget = request.budget_in(main.profile) or self._factory.budget
         sub = replace(self._factory, policy=searcher, budget=budget, limits=limits)
-        request = replace(request, id=uuid.uuid4().hex)
+        request = replace(request, id=request.id or uuid.uuid4().hex)
         sub_agents = SwarmSubAgents(self._swarm, sub, request, self._swarm.fresh or fresh)
         run = main.begin(replace(request, sub_agents=sub_agents))
         return replace(run, delegated=sub_agents.runs)
@@ -283,7 +283,7 @@ class _SubAgent:
         try:
             failure = await self.run.drive()
         except Exception as error:  # noqa: BLE001 - the other sub-agents go on
-            self.error = f"unexpected {type(error).__name__}: {error}"
+            self.error = _unexpected(error)
         else:
             self.error = None if failure is None else str(failure)
         finally:
@@ -313,6 +313,10 @@ class _SubAgent:
             return f"failed ({reason[:REASON_LENGTH]}{'…' if len(reason) > REASON_LENGTH else ''}), {documents}"
         timed_out = self.run is not None and self.run.episode.stop_reason is StopReason.TIME
         return f"out of time, {documents}" if timed_out else documents
+
+
+def _unexpected(error: Exception) -> str:
+    return f"unexpected {type(error).__name__}: {error}"
 
 
 @dataclass(slots=True)
@@ -403,6 +407,8 @@ class SwarmSubAgents:
             run = factory.begin(request)
         except ContextAgentError as error:
             return _SubAgent(task, error=str(error))
+        except Exception as error:  # noqa: BLE001 - the other sub-agents go on
+            return _SubAgent(task, error=_unexpected(error))
         position = order.join()
         if self.fresh is Fresh.OTHERS:
             run = replace(run, actor=OrderedActor(run.actor, order, position))

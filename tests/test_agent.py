@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import signal
 import threading
@@ -34,11 +35,12 @@ from context_agent.harness.policy import Actor, Assessment
 from context_agent.harness.profile import Profile
 from context_agent.harness.ranking import pool
 from context_agent.harness.trajectory import Header
-from context_agent.harness.trajectory_file import read
+from context_agent.harness.trajectory_file import TrajectoryWriter, read
 from context_agent.pruning.view import ActionTaken, Block, EpisodeEnded, ToolResult
 from context_agent.retrieval.corpus import Corpus
 from context_agent.testing.actions import prune, rank, rank_all, search
 from context_agent.types import Hit, RankedChunk, RankedDocument
+from tests.support.descriptors import open_files
 
 
 def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpus) -> None:
@@ -283,6 +285,61 @@ def test_a_timeout_of_the_corpus_is_not_taken_for_the_limit_of_the_search(
 
     with pytest.raises(TimeoutError, match="the index is gone"):
         asyncio.run(search_once())
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+async def test_a_rollout_that_fails_unexpectedly_ends_the_others(
+    corpus: MemoryCorpus, tmp_path: Path, *, as_stream: bool
+) -> None:
+    policy = ScriptedPolicy([search("comets")] * 50, delay=0.01)
+    agent = SearchAgent(Failing(corpus, 4, ValueError), policy, rollouts=3, trajectories=tmp_path)  # type: ignore[arg-type]
+
+    async def search_once() -> None:
+        if not as_stream:
+            await agent.asearch("comets?")
+        async for _ in agent.stream("comets?"):
+            pass
+
+    with pytest.raises(ValueError, match="the index is gone"):
+        await search_once()
+    assert len(asyncio.all_tasks()) == 1
+    ends = [read(file).end for file in tmp_path.iterdir()]  # noqa: ASYNC240 (nothing else runs)
+    assert [end and end.stop_reason for end in ends] == ["cancelled"] * 3
+
+
+def test_an_observer_that_fails_leaves_no_file_open(corpus: MemoryCorpus, tmp_path: Path) -> None:
+    seen: list[Header] = []
+
+    def observe(header: Header) -> Listener:
+        seen.append(header)
+        if len(seen) == 2:
+            raise LookupError("no tracer")
+        return lambda event, view: None
+
+    policy = ScriptedPolicy([search("comets"), rank_all])
+    agent = SearchAgent(corpus, policy, rollouts=3, trajectories=tmp_path, observers=[observe])
+    with pytest.raises(LookupError, match="no tracer") as caught:
+        agent.search("comets?")
+    assert [file.stem for file in tmp_path.iterdir()] == [seen[0].id], "the second episode never began"
+    end = read(tmp_path / f"{seen[0].id}.jsonl").end
+    assert end is not None
+    assert end.stop_reason == "cancelled"
+    assert open_files(tmp_path) == []
+    del caught
+
+
+def test_a_full_disk_leaves_no_file_open(corpus: MemoryCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_line(self: TrajectoryWriter, data: dict[str, Any]) -> None:
+        if data["kind"] in {"result", "end"}:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._file.write(json.dumps(data) + "\n")
+
+    monkeypatch.setattr(TrajectoryWriter, "_line", write_line)
+    agent = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all]), trajectories=tmp_path)
+    with pytest.raises(OSError, match="No space left") as caught:
+        agent.search("comets?")
+    assert open_files(tmp_path) == []
+    del caught
 
 
 def test_a_corpus_that_fails_at_once_raises(corpus: MemoryCorpus) -> None:

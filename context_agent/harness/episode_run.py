@@ -7,8 +7,9 @@ the corpus, or the caller ends it. Sub-agents of a swarm run their episodes in t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -109,13 +110,20 @@ class EpisodeRecord:
         except OSError as error:
             self._fail(error)
 
-    def _fail(self, error: OSError) -> None:
-        """Give up the record. If nobody wants to hear of the failure, raise it."""
-        if self._on_unrecorded is None:
-            raise error
+    def discard(self) -> None:
+        """Delete the file, as far as the disk allows. Later events are not written."""
         if self._writer is not None:
             self._writer.discard()
         self._writer = self.path = None
+
+    def _fail(self, error: OSError) -> None:
+        """Give up the record. If nobody wants to hear of the failure, keep what was written, and raise the error."""
+        if self._on_unrecorded is None:
+            if self._writer is not None:
+                self._writer.close()
+            self._writer = None
+            raise error
+        self.discard()
         self._on_unrecorded(error)
 
 
@@ -169,18 +177,52 @@ class EpisodeFactory:
             policy = policy.with_ranking(request.k)
         actor = policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed or 0)
         record = None if self.trajectories is None else EpisodeRecord(self.trajectories, request.on_unrecorded)
-        episode = Episode(
-            request,
-            self.corpus,
-            profile=self.profile,
-            budget=self.budget,
-            limits=self.limits,
-            renderer=self.renderer,
-            instructions=policy.instructions(self.profile),
-            executor=self.executor,
-            observers=self.observers if record is None else [record.begin, *self.observers],
-            partial=actor.partial if isinstance(actor, PartialRanker) else None,
-            assess=actor.assess if isinstance(actor, EvidenceAssessor) else None,
-            policy=policy.name,
-        )
+        try:
+            episode = Episode(
+                request,
+                self.corpus,
+                profile=self.profile,
+                budget=self.budget,
+                limits=self.limits,
+                renderer=self.renderer,
+                instructions=policy.instructions(self.profile),
+                executor=self.executor,
+                observers=self.observers if record is None else [record.begin, *self.observers],
+                partial=actor.partial if isinstance(actor, PartialRanker) else None,
+                assess=actor.assess if isinstance(actor, EvidenceAssessor) else None,
+                policy=policy.name,
+            )
+        except BaseException:  # An observer failed after the record had begun its file.
+            if record is not None:
+                record.discard()
+            raise
         return EpisodeRun(episode, actor, record)
+
+
+def begin_all(starter: EpisodeStarter, requests: Iterable[EpisodeRequest]) -> list[EpisodeRun]:
+    """Return the runs of new episodes. If one of them cannot begin, end those that have begun."""
+    runs: list[EpisodeRun] = []
+    try:
+        for request in requests:
+            runs.append(starter.begin(request))  # noqa: PERF401 (those that have begun are ended after an error)
+    except BaseException:
+        for run in runs:
+            with suppress(Exception):  # of a listener. The first error is raised.
+                run.episode.stop(StopReason.CANCELLED)
+        raise
+    return runs
+
+
+async def drive_all(runs: Iterable[EpisodeRun], deadline: Deadline | None = None) -> list[ContextAgentError | None]:
+    """Run the episodes to their ends, at the same time. Return what `drive` returns for each of them.
+
+    If one of them raises an error, cancel the others, and raise the error when they have ended.
+    """
+    tasks = [asyncio.create_task(run.drive(deadline)) for run in runs]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

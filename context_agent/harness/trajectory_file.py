@@ -80,10 +80,14 @@ class TrajectoryWriter:
         if isinstance(event, EpisodeEnded):
             self._file.close()
 
-    def discard(self) -> None:
-        """Close the file and delete it, as far as the disk allows."""
+    def close(self) -> None:
+        """Close the file before the episode has ended. An error of the disk is not raised."""
         with suppress(OSError):
             self._file.close()
+
+    def discard(self) -> None:
+        """Close the file and delete it, as far as the disk allows."""
+        self.close()
         with suppress(OSError):
             self.path.unlink()
 

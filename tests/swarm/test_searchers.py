@@ -13,7 +13,10 @@ import pytest
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.deadline import Deadline
+from context_agent.harness.episode import EpisodeRequest
+from context_agent.harness.episode_run import EpisodeFactory
 from context_agent.harness.ranking import fuse
+from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.budget import Tier
@@ -21,6 +24,7 @@ from context_agent.pruning.view import Block, PromptShown, Source, SubAgentRecor
 from context_agent.swarm import Fresh, Swarm, TurnOrder
 from context_agent.testing.actions import prune, rank, rank_all, restore, search
 from context_agent.testing.documents import linked_documents
+from context_agent.tokens import HarmonyCounter
 from context_agent.types import Hit
 from tests.support.sub_agents import QUESTION, Searching, run, spawn
 
@@ -281,6 +285,31 @@ def test_observers_are_told_of_sub_agents_too(corpus: MemoryCorpus) -> None:
 
     run(corpus, spawn(*TASKS), rank_all, observers=[observe])
     assert [item.parent for item in headers] == [None, *[headers[0].id] * 3]
+
+
+def test_a_sub_agent_whose_observer_fails_is_reported(corpus: MemoryCorpus) -> None:
+    def observe(header: Header):  # type: ignore[no-untyped-def]
+        if header.question == TASKS[1]:
+            raise LookupError("no tracer")
+        return lambda event, view: None
+
+    result = run(corpus, spawn(*TASKS), rank_all, observers=[observe])
+    assert reasons(spawn_result(result)) == ["finished", "not_started", "finished"]
+    assert spawn_result(result).delegated[1].error == "unexpected LookupError: no tracer"
+
+
+def test_an_episode_keeps_the_id_that_its_request_states(corpus: MemoryCorpus) -> None:
+    agent = SearchAgent(corpus, ScriptedPolicy([rank_all]))
+    factory = EpisodeFactory(
+        corpus,
+        agent.policy,
+        profile=agent.profile,
+        budget=agent.budget,
+        limits=agent.limits,
+        renderer=Renderer(agent.profile, HarmonyCounter()),
+    )
+    for starter in (factory, Swarm().over(factory)):
+        assert starter.begin(EpisodeRequest(QUESTION, id="e1")).episode.header.id == "e1"
 
 
 async def test_a_deadline_ends_the_sub_agents_with_the_orchestrator(corpus: MemoryCorpus) -> None:
