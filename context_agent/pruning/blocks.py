@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -53,8 +52,6 @@ _LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interr
 """The start of a line that belongs to the indented lines before it: a bracket, an exception, or the cause of one."""
 _PROMPT = re.compile(r"(?:>>>|\$|#|In \[\d{1,5}\]:|(?:PS )?[\w.@~:/\\()-]{1,80}[$#>]) \S")
 """The start of a line with the prompt of a shell or of an interpreter. What it printed follows."""
-_FENCE = re.compile(r"^(```|(?<![^\n]\n)~~~).*?(?:^\1|\Z)", re.M | re.S)
-"""A fenced block. Tildes below a line of text are the rule of a title."""
 _HTML = re.compile(r"^[ \t]*+<(?:!doctype html|html|table|tr)\b", re.M | re.I)
 HTML_START = 2_000
 """The first characters of a text, in which HTML shows itself."""
@@ -176,7 +173,7 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
     it follows, up to the target size.
     """
     captions = Captions(text)
-    blocks = [*_joined_blocks(text, sizes, captions.heads())]
+    blocks = [*_joined_blocks(text, sizes, captions)]
     is_html = _HTML.search(text, 0, HTML_START) is not None
     for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
         titled = captions.begin(start, following)
@@ -189,13 +186,13 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
             yield start, end, captions.caption(start, titled=titled)
 
 
-def _joined_blocks(text: str, sizes: Sizes, heads: AbstractSet[int]) -> Iterator[tuple[int, int]]:
+def _joined_blocks(text: str, sizes: Sizes, captions: Captions) -> Iterator[tuple[int, int]]:
     records = [match.start() for match in RECORD.finditer(text)]
-    first_lines = heads | {*records}
+    first_lines = captions.heads() | {*records}
     starts = first_lines | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
-    if fences := _fences(text):
-        starts = {start for start in starts if not inside(fences, start)}
-        records = [start for start in records if not inside(fences, start)]
+    if captions.fences:
+        starts = {start for start in starts if not inside(captions.fences, start)}
+        records = [start for start in records if not inside(captions.fences, start)]
     # A record of several blocks stays whole if it is not too long.
     wholes = [span for span in pairwise([*records, len(text)]) if span[1] - span[0] <= sizes.largest]
     bounds = [bound for start, end in wholes for bound in (start, end)]
@@ -227,11 +224,6 @@ def _indent(text: str, start: int) -> int:
     """Return the number of spaces and tabs before the text of a line that starts here."""
     line = text[start : start + WIDEST_INDENT]
     return len(line) - len(line.lstrip(" \t"))
-
-
-def _fences(text: str) -> list[int]:
-    """Return the bounds of the fenced code blocks, ascending."""
-    return [bound for match in _FENCE.finditer(text) for bound in match.span()]
 
 
 def inside(bounds: Sequence[int], position: int) -> bool:

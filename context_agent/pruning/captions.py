@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+
+from context_agent.text.fences import fenced_spans
 
 LONGEST_LABEL = 120
 LONGEST_LINE = 60
@@ -69,7 +71,7 @@ _TITLE = re.compile(
     r"|(?:<(?!title>)[a-z][^>\n]*+>\s*+)*+<title>(?P<element>[^\n<]++)</title>"
     r"|\[\d{1,4}\][ \t]++(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
     r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}+\W*+)[ \t]*+"
-    r"(?P<numbered>[^\n]*[^\s.!?;,])[ \t\r]*\n[ \t\r]*$)",
+    r"(?P<numbered>[^\n]*[^\s.!?;,:])[ \t\r]*\n[ \t\r]*$)",
     re.M | re.I,
 )
 """A title: a heading, the title of a tagged hit, a line after a number in brackets, or a numbered line before a blank
@@ -107,14 +109,19 @@ class Captions:
 
     A caption has the titles, the section of settings, the names of the record and the less indented lines that a
     position belongs to. The innermost ones come last. If there is too little room, the outermost ones are left out.
+
+    Attributes:
+        fences: The bounds of the fenced code, ascending.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._titles: list[tuple[int, str]] = []
         self._titled = 0
-        self._has_comments = _has_comments(text)
         self._underlined = {match.start(): match for match in _underlined(text)}
+        rules = {match.start("rule") for match in self._underlined.values()}
+        self.fences = [bound for span in fenced_spans(text, rules) for bound in span]
+        self._has_comments = _has_comments(_outside(text, self.fences))
         self._marks: list[str] = []
         self._sections = [(match.start(), match["name"]) for match in _SECTION.finditer(text)]
         self._has_nodes = NODE_HEADING.search(text) is not None
@@ -252,7 +259,7 @@ def _first_fields(record: str) -> str:
 def _has_comments(text: str) -> bool:
     """Return True if a line with a number sign is a comment, as in programs and settings. In Markdown it is a heading.
 
-    Most lines of a program or of settings, outside of fences, show what they are.
+    Most lines of a program or of settings show what they are. The text has no fenced code.
     """
     if _COMMENT.search(text) is None:
         return False
@@ -261,20 +268,23 @@ def _has_comments(text: str) -> bool:
     if 2 * len(_LOWER_HEADING.findall(text)) > len(_COMMENT.findall(text)):
         return False
     lines = code = 0
-    is_fenced = False
     before = ""
     for line in text.split("\n"):
-        if line.startswith(("```", "~~~")):
-            is_fenced = not is_fenced
-        elif not is_fenced and line[:1] not in {"", " ", "\t", "\r", "#"}:
+        if line[:1] not in {"", " ", "\t", "\r", "#"}:
             lines += 1
             code += _CODE_LINE.match(line) is not None
-        elif not is_fenced and before[:2] in _COMMENTED and line[:2] in _COMMENTED:
+        elif before[:2] in _COMMENTED and line[:2] in _COMMENTED:
             # Two headings of the first level do not follow each other.
             lines += 1
             code += 1
         before = line
     return 2 * code > lines
+
+
+def _outside(text: str, bounds: Sequence[int]) -> str:
+    """Return the text outside of spans, whose bounds ascend."""
+    ends = [0, *bounds[1::2]]
+    return "".join(text[end:start] for end, start in zip(ends, [*bounds[::2], len(text)], strict=True))
 
 
 def _underlined(text: str) -> Iterator[re.Match[str]]:

@@ -83,6 +83,24 @@ def test_a_heading_above_fenced_code_or_fields_is_a_title() -> None:
     assert {"Ports", "Rain", "Rain North"} <= {*captions.values()}
 
 
+CODE_LINES = "# install\npip install quay\n\n# open it\nquay open"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"````md\n```sh\n{CODE_LINES}\n```\n````",
+        f"```md\n```sh\n{CODE_LINES}\n```",
+        f"1. Install it:\n\n   ```sh\n{CODE_LINES}\n   ```",
+        f"Open it so:\n~~~sh\n{CODE_LINES}\n~~~",
+        "```quay open``` opens it. " + BODY,
+    ],
+)
+def test_a_heading_below_fenced_code_is_one_and_a_comment_in_it_is_none(code: str) -> None:
+    captions = captions_of(f"# Ports\n\n{BODY}\n\n{code}\n\n## Rain\n\n{BODY}\n\n{BODY}\n\n## Snow\n\n{BODY}")
+    assert {*captions.values()} == {"", "Ports", "Ports Rain"}
+
+
 @pytest.mark.parametrize("line", ["<title></title>", "<head><title></title></head>", "<title>\n</title>"])
 def test_an_empty_title_is_no_title(line: str) -> None:
     captions = captions_of(f"# Ports\n\n{BODY}\n\n{line}\n\n{BODY}\n\n{BODY}")

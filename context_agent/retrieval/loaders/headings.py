@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from context_agent.retrieval.loaders.reading import one_line, storable
+from context_agent.text.fences import closes_fence
 from context_agent.types import Caption
 
 MOST_CAPTIONS = 20_000
@@ -29,8 +30,6 @@ _MARKDOWN = re.compile(
 
 A line with backticks on both sides of code is no fence.
 """
-FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}+(?![^`\n]*+`)|~{3,}+)(?P<info>[^\n]*+)", re.MULTILINE)
-"""A line of marks above or below code. The line above the code may say more, such as its language."""
 _PAGE = re.compile(r"^(?P<marks>#{1,6}) (?P<words>[^\n]++)", re.MULTILINE)
 """A heading as the readers of pages and of Office files write it."""
 _MANUAL = re.compile(r"^(?P<marks>#{2,3}) (?P<words>[^\n]++)", re.MULTILINE)
@@ -148,24 +147,6 @@ def marked_headings(text: str, markup: str, *, known: Collection[str] | None = N
             start = found.start() + len(found[0]) - len(found[0].lstrip())
             level = int(parts.get("depth") or 0) or len(parts["marks"])
             yield Heading(start, level, plain_words((parts.get("tagged") or parts["words"]).strip().rstrip("#")))
-
-
-def closes_fence(fence: str, mark: str, info: str) -> bool:
-    """Return True if a line of marks ends the code below a fence: the marks are as many, and no words follow them."""
-    return mark.startswith(fence) and not info.strip()
-
-
-def without_fenced(text: str) -> str:
-    """Return a text in Markdown without the code between fences. Code that is not closed goes to the end."""
-    kept: list[str] = []
-    fence, position = "", 0
-    for found in FENCE.finditer(text):
-        if not fence:
-            kept.append(text[position : found.start()])
-            fence = found["mark"]
-        elif closes_fence(fence, found["mark"], found["info"]):
-            fence, position = "", found.end()
-    return "".join([*kept, "" if fence else text[position:]])
 
 
 def underlined_headings(text: str) -> Iterator[Heading]:

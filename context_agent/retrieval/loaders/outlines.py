@@ -10,15 +10,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import chain, islice
 
-from context_agent.retrieval.loaders.headings import (
-    FENCE,
-    MOST_CAPTIONS,
-    Heading,
-    closes_fence,
-    heading_captions,
-    plain_words,
-    shortened,
-)
+from context_agent.retrieval.loaders.headings import MOST_CAPTIONS, Heading, heading_captions, plain_words, shortened
+from context_agent.text.fences import FENCE, closes_fence
 from context_agent.types import Caption
 
 LONGEST_PARENT = 80

@@ -14,7 +14,6 @@ from context_agent.retrieval.loaders.headings import (
     marked_headings,
     plain_headings,
     underlined_headings,
-    without_fenced,
 )
 from context_agent.retrieval.loaders.markup import declared_charset, page_text, read_page
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
@@ -29,6 +28,7 @@ from context_agent.retrieval.loaders.reading import (
 )
 from context_agent.retrieval.loaders.turns import conversation
 from context_agent.retrieval.loaders.whatsapp import read_turns
+from context_agent.text.fences import without_fenced
 from context_agent.types import Document
 
 _HEADING = re.compile(r"^ {0,3}(?:#{1,6}[ \t]+([^\n]*)|([^\s#>|][^\n]*)\n {0,3}=+[ \t]*$)", re.MULTILINE)
