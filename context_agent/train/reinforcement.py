@@ -12,6 +12,7 @@ from context_agent.agent import SearchAgent
 from context_agent.policies.tokens.engines import Engine, ScoringEngine
 from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.agents import build_agent, episode_profile
+from context_agent.train.batches import StepRows
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import open_data
 from context_agent.train.lessons import check_trajectories
@@ -126,6 +127,7 @@ def train(
             bound=config.mismatch_bound,
             timeout=config.engine.timeout,
         )
+        pending = StepRows() if run.newest is None else StepRows.load(run.newest.path, run.rank, run.ranks)
         loop = ReinforcementLoop(
             rollouts,
             scorer,
@@ -139,11 +141,10 @@ def train(
             evaluator=evaluator,
             evaluate_every=config.evaluation.every * config.rollouts.substeps,
             folder=run.out / "trajectories",
-            table=stack.enter_context(open_table(run)),
+            table=stack.enter_context(open_table(run, pending.step)),
             rank=run.rank,
+            pending=pending,
         )
-        if run.newest is not None:
-            loop.restore(run.newest.path, run.ranks)
         driver = LoopDriver(loop)
         trainer = driver.trainer = RowTrainer(
             loaded.model,

@@ -26,6 +26,8 @@ from context_agent.web.page import page
 if TYPE_CHECKING:
     from context_agent.train.training_run import TrainingRun
 
+TABLES = "episodes*.jsonl"
+"""The pattern of the names of all ranks' tables."""
 PAGE_EPISODES = 20_000
 """Number of episodes on the page. They are the newest ones. The file has all of them."""
 ROUNDED_DIGITS = 6
@@ -42,10 +44,24 @@ def table_path(out: Path, rank: int = 0) -> Path:
 
 
 @contextmanager
-def open_table(run: TrainingRun) -> Iterator[MetricsLog]:
-    """Open the table of this rank's episodes. When the block ends, also by an error, write the page of episodes."""
-    first = -(-run.first_update // run.config.rollouts.substeps)
+def open_table(run: TrainingRun, restored_step: int = -1) -> Iterator[MetricsLog]:
+    """Open the table of this rank's episodes. When the block ends, also by an error, write the page of episodes.
+
+    Remove the lines of the steps that this run samples again, also from the tables of ranks that it no longer has.
+
+    Args:
+        run: The run.
+        restored_step: The step whose rows come from the checkpoint. -1 if there is none.
+
+    Yields:
+        The table.
+    """
+    first = max(run.first_update // run.config.rollouts.substeps, restored_step + 1)
     table = MetricsLog(table_path(run.out, run.rank), first=first)
+    if run.main:
+        own = {table_path(run.out, rank) for rank in range(run.ranks)}
+        for path in sorted(set(run.out.glob(TABLES)) - own):
+            MetricsLog(path, first=first).close(run.note)
     try:
         yield table
     finally:
@@ -119,7 +135,7 @@ def write_page(out: Path) -> Path:
     """
     kept: list[dict[str, Any]] = []
     count = 0
-    for path in sorted(out.glob("episodes*.jsonl")):
+    for path in sorted(out.glob(TABLES)):
         newest: deque[dict[str, Any]] = deque(maxlen=PAGE_EPISODES)
         for row in read_metrics(path):
             newest.append(row)

@@ -83,6 +83,8 @@ class ReinforcementLoop:
         table: The log that gets a line for each episode.
         rank: The number of this rank.
         step: The step that was collected last.
+        pending: The rows of the current step. A resumed run starts with those of its checkpoint, so that a half-trained
+            step is not sampled again with newer weights.
     """
 
     rollouts: RolloutSource
@@ -100,7 +102,7 @@ class ReinforcementLoop:
     table: MetricsLog | None = None
     rank: int = 0
     step: RolloutStep | None = None
-    _pending: StepRows = field(default_factory=StepRows)
+    pending: StepRows = field(default_factory=StepRows)
 
     @property
     def updates(self) -> int:
@@ -193,9 +195,9 @@ class ReinforcementLoop:
     def rows(self, update: int) -> Sequence[WeightedRow]:
         """Return the rows of an update. The first update of a step collects the step's rollouts."""
         step, substep = divmod(update, self.config.substeps)
-        if self._pending.step != step:
-            self._pending = StepRows(step, minibatches(self.collect(step).rows, self.config.substeps))
-        return self._pending.substeps[substep]
+        if self.pending.step != step:
+            self.pending = StepRows(step, minibatches(self.collect(step).rows, self.config.substeps))
+        return self.pending.substeps[substep]
 
     def update_rows(self, trainer: RowTrainer, update: int) -> Sequence[WeightedRow]:
         """Return the rows of an update that are fresh enough to train on, and report the metrics so far."""
@@ -226,16 +228,9 @@ class ReinforcementLoop:
     def save(self, folder: Path, update: int) -> None:
         """Write the rows of the current step to a checkpoint, if updates from `update` on still need them."""
         step, substep = divmod(update, self.config.substeps)
-        if substep and self._pending.step == step:
-            self._pending.save(folder, self.rank)
+        if substep and self.pending.step == step:
+            self.pending.save(folder, self.rank)
         self.rollouts.checkpointed()
-
-    def restore(self, folder: Path, ranks: int = 1) -> None:
-        """Load the rows that `save` wrote. A half-trained step is then not sampled again with newer weights.
-
-        If another number of ranks wrote them, the step is sampled again.
-        """
-        self._pending = StepRows.load(folder, self.rank, ranks)
 
     def _push(self, trainer: RowTrainer, update: int) -> None:
         trainer.report(self.weights.push(trainer, update).metrics)

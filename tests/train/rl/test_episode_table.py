@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -73,6 +75,27 @@ def test_a_resumed_run_repeats_no_line(tmp_path: Path) -> None:
     write_table(tmp_path, first=1, step=1)
     write_table(tmp_path, first=1, step=1)
     assert [line["step"] for line in read_metrics(table_path(tmp_path))] == [0] * 3 + [1] * 3
+
+
+@pytest.mark.parametrize(
+    ("update", "restored", "kept"),
+    [(4, -1, [0, 1]), (5, 2, [0, 1, 2]), (5, -1, [0, 1])],
+    ids=["between steps", "rows in the checkpoint", "a step that is sampled again"],
+)
+def test_a_run_resumed_by_fewer_processes_repeats_no_line(
+    tmp_path: Path, update: int, restored: int, kept: list[int]
+) -> None:
+    for rank in (0, 1):
+        for step in range(4):
+            write_table(tmp_path, rank=rank, first=step, step=step)
+    run: Any = SimpleNamespace(
+        config=SimpleNamespace(rollouts=SimpleNamespace(substeps=2)),
+        **{"out": tmp_path, "rank": 0, "ranks": 1, "main": True, "first_update": update, "note": print},
+    )
+    with episode_table.open_table(run, restored):
+        pass
+    for rank in (0, 1):
+        assert [line["step"] for line in read_metrics(table_path(tmp_path, rank))] == sorted(kept * len(EPISODES))
 
 
 def test_the_page_opens_from_disk_sorts_and_filters(browser: Browser, tmp_path: Path) -> None:
