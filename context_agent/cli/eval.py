@@ -218,8 +218,13 @@ def _run(
 def _benchmarks(data: DataOptions) -> list[Benchmark]:
     from context_agent.eval.benchmarks import loading
 
-    if (data.questions is not None) == bool(data.benchmarks):
+    if data.questions is not None and data.benchmarks:
         raise ConfigError("--benchmarks and --questions cannot be combined. Pass --questions alone for your own set.")
+    if data.questions is None and not data.benchmarks:
+        raise ConfigError(
+            "there are no questions. Pass --benchmarks NAME (names from --list), or --questions FILE.jsonl for your "
+            "own set."
+        )
     if data.questions is None:
         if data.corpus:
             raise ConfigError("--corpus needs questions about these documents. Pass --questions FILE.jsonl.")

@@ -151,7 +151,11 @@ def test_a_failed_question_makes_the_exit_code_one_and_counts_as_zero(evaluate, 
 def test_wrong_calls_are_told_in_a_line(evaluate, world):
     cases = {
         "Pass --out FOLDER": ("--benchmark", world),
-        "--benchmarks and --questions cannot be combined": ("--out", "run"),
+        "Pass --benchmarks NAME (names from --list), or --questions": ("--out", "run"),
+        "--benchmarks and --questions cannot be combined": (
+            *("--benchmark", world, "--questions", world / "queries.dev.jsonl"),
+            *("--out", "run"),
+        ),
         "Did you mean 'musique'": ("--benchmark", "musiqe", "--out", "run"),
         "Did you mean 'agent'": ("--benchmark", world, "--systems", "agnet", "--out", "run"),
         "must be integers": ("--benchmark", world, "--windows", "1k", "--out", "run"),

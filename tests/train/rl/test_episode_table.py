@@ -90,7 +90,12 @@ def test_a_run_resumed_by_fewer_processes_repeats_no_line(
             write_table(tmp_path, rank=rank, first=step, step=step)
     run: Any = SimpleNamespace(
         config=SimpleNamespace(rollouts=SimpleNamespace(substeps=2)),
-        **{"out": tmp_path, "rank": 0, "ranks": 1, "main": True, "first_update": update, "note": print},
+        out=tmp_path,
+        rank=0,
+        ranks=1,
+        main=True,
+        first_update=update,
+        note=print,
     )
     with episode_table.open_table(run, restored):
         pass
