@@ -783,6 +783,96 @@ def _trajectory(turns: Sequence[Turn]) -> list[Any]:
     return [{"step_id": number, **step} for number, step in enumerate(steps, start=1)]
 
 
+_codex_exec = _turns(
+    lambda text: {"type": "item.completed", "item": {"id": "u", "type": "user_message", "text": text}},
+    lambda text, _: [
+        {"type": "turn.started"},
+        *_said(text, {"type": "item.completed", "item": {"id": "a", "type": "agent_message", "text": text}}),
+    ],
+    lambda calls: [
+        {"type": event, "item": {"id": c.id, "type": "mcp_tool_call", "server": "web", "tool": "search", **item}}
+        for c in calls
+        for event, item in (
+            ("item.started", {"arguments": {}, "status": "in_progress"}),
+            (
+                "item.completed",
+                {
+                    "arguments": c.arguments,
+                    "result": {"content": [{"type": "text", "text": text} for text in c.texts]},
+                    "error": None,
+                    "status": "failed" if c.is_error else "completed",
+                },
+            ),
+        )
+    ],
+)
+
+
+def _kiro(turns: Sequence[Turn]) -> list[Any]:
+    """Each entry has an input and the response. The results of the last calls are the input of the next entry."""
+    entries: list[Any] = []
+    inputs: list[Any] = []
+    for turn in turns:
+        inputs += [{"Prompt": {"prompt": turn.user}}] if turn.user else []
+        uses = [{"id": c.id, "name": "search", "args": c.arguments} for c in turn.calls]
+        said = {"message_id": "m", "content": turn.agent}
+        response = {"ToolUse": {**said, "tool_uses": uses}} if uses else {"Response": said}
+        entries += [{"user": {"content": held}, "assistant": None} for held in inputs[:-1]]
+        held = inputs[-1] if inputs else {"ToolUseResults": {"tool_use_results": []}}
+        entries.append({"user": {"content": held}, "assistant": response})
+        results = [
+            {
+                "tool_use_id": c.id,
+                "content": [{"Text": text} for text in c.texts] if c.is_plain else [{"Json": _value(c)}],
+                "status": "Error" if c.is_error else "Success",
+            }
+            for c in turn.calls
+        ]
+        inputs = [{"ToolUseResults": {"tool_use_results": results}}] if results else []
+    return [*entries, *({"user": {"content": held}, "assistant": None} for held in inputs)]
+
+
+_kiro_session = _turns(
+    lambda text: {"version": "v1", "kind": "Prompt", "data": {"content": [{"kind": "text", "data": text}]}},
+    lambda text, calls: [
+        {
+            "version": "v1",
+            "kind": "AssistantMessage",
+            "data": {
+                "content": [
+                    {"kind": "text", "data": text},
+                    *(
+                        {"kind": "toolUse", "data": {"toolUseId": c.id, "name": "search", "input": c.arguments}}
+                        for c in calls
+                    ),
+                ]
+            },
+        }
+    ],
+    lambda calls: [
+        {
+            "version": "v1",
+            "kind": "ToolResults",
+            "data": {
+                "content": [
+                    {
+                        "kind": "toolResult",
+                        "data": {
+                            "toolUseId": c.id,
+                            "content": [{"kind": "text", "data": text} for text in c.texts]
+                            if c.is_plain
+                            else [{"kind": "json", "data": _value(c)}],
+                            "status": "error" if c.is_error else "success",
+                        },
+                    }
+                    for c in calls
+                ]
+            },
+        }
+    ],
+)
+
+
 FRAMEWORKS: dict[str, Renderer] = {
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
     "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
@@ -817,5 +907,9 @@ FRAMEWORKS: dict[str, Renderer] = {
     "pi": _pi,
     "gemini live": _gemini_live,
     "trajectory": _trajectory,
+    "codex exec": _codex_exec,
+    "kiro": _kiro,
+    "kiro session": _kiro_session,
+    "amazon q": lambda turns: [[entry["user"], entry["assistant"]] for entry in _kiro(turns)],
 }
 """The formats of frameworks, and of agents whose results are text between marks."""

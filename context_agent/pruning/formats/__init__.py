@@ -20,6 +20,7 @@ from context_agent.pruning.formats.chat import (
     read_harmony_call,
     read_tool_message,
 )
+from context_agent.pruning.formats.codex_exec import is_codex_exec, read_codex_exec
 from context_agent.pruning.formats.cohere import is_cohere_entry, read_cohere
 from context_agent.pruning.formats.copilot_cli import is_copilot_cli, read_copilot_cli
 from context_agent.pruning.formats.fields import get_field, text_field
@@ -34,6 +35,7 @@ from context_agent.pruning.formats.interactions import (
     read_interaction_step,
     read_interaction_turn,
 )
+from context_agent.pruning.formats.kiro import is_kiro_entry, is_kiro_line, read_kiro_entry, read_kiro_line
 from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamaindex
 from context_agent.pruning.formats.mistral import MISTRAL_ENTRIES, MISTRAL_MESSAGES, read_mistral
 from context_agent.pruning.formats.opencode import is_opencode, read_opencode
@@ -66,6 +68,9 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_openhands, read_openhands),
     (is_copilot_cli, read_copilot_cli),
     (is_gemini_live, read_gemini_live),
+    (is_codex_exec, read_codex_exec),
+    (is_kiro_entry, read_kiro_entry),
+    (is_kiro_line, read_kiro_line),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {

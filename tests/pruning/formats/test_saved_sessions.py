@@ -1,0 +1,108 @@
+"""Saved sessions of coding agents: what the events of each have beside calls and results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from context_agent.pruning import ContextPruner
+from context_agent.pruning.bundles import find_conversation
+from context_agent.pruning.messages import Transcript
+from context_agent.tokens import CharCounter
+from tests.support.long_conversation import FILM, TASK, noises
+from tests.support.provider_cases import ALWAYS
+
+
+def codex_events(*outputs: str) -> list[dict[str, Any]]:
+    """The events of a run of `codex exec --json`, each command with its start and its end."""
+    events: list[dict[str, Any]] = [{"type": "thread.started", "thread_id": "t"}, {"type": "turn.started"}]
+    for number, output in enumerate(outputs):
+        item = {"id": f"item_{number}", "type": "command_execution", "command": f"cat notes{number}.txt"}
+        started = {**item, "aggregated_output": "", "exit_code": None, "status": "in_progress"}
+        ended = {**item, "aggregated_output": output, "exit_code": 0, "status": "completed"}
+        events += [{"type": "item.started", "item": started}, {"type": "item.completed", "item": ended}]
+    said = {"id": "last", "type": "agent_message", "text": "I look further."}
+    return [*events, {"type": "item.completed", "item": said}, {"type": "turn.completed", "usage": {"input_tokens": 9}}]
+
+
+def test_the_output_of_a_command_of_codex_exec_is_pruned_and_comes_back() -> None:
+    outputs = (noises(0, 6), f"{noises(10, 3)}\n\n{FILM}\n\n{noises(20, 3)}", noises(30, 6), "done")
+    events = codex_events(*outputs)
+    keeper = ContextPruner(300, effort="fast", prices=ALWAYS, counter=CharCounter())
+    pruned = keeper.prune(events, task=TASK)
+    texts = [event["item"].get("aggregated_output") for event in pruned.messages if event["type"] == "item.completed"]
+    assert pruned.report.warnings == ()
+    assert "Ana Berg" in texts[1]
+    assert "pruned" in texts[0]
+    assert [event["type"] for event in pruned.messages] == [event["type"] for event in events]
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == events
+
+
+def test_a_failed_command_of_codex_exec_is_an_error_and_tells_what_was_asked() -> None:
+    item = {"id": "a", "type": "command_execution", "command": "make docs", "aggregated_output": "no rule"}
+    (result,) = Transcript([{"type": "item.completed", "item": {**item, "status": "failed"}}]).results
+    assert result.is_error
+    assert "make docs" in result.asked
+    call = {"id": "b", "type": "mcp_tool_call", "tool": "find", "arguments": {"q": "x"}, "result": None}
+    event = {"type": "item.completed", "item": {**call, "error": {"message": "timed out"}, "status": "failed"}}
+    (result,) = Transcript([event]).results
+    assert (result.text, result.is_error) == ("timed out", True)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {},
+        {"type": "command_execution"},
+        {"type": "command_execution", "command": ["a"], "aggregated_output": {"code": 1}},
+        {"type": "mcp_tool_call", "result": "text", "error": "text", "arguments": None},
+        {"type": "todo_list", "items": "x"},
+        {"type": "file_change", "changes": [None, {"path": "a.py"}]},
+        {"type": "error", "message": "lost"},
+        {"type": "new_kind", "payload": [1]},
+    ],
+)
+def test_an_odd_item_of_codex_exec_passes_unchanged(item: dict[str, Any]) -> None:
+    events = [{"type": "item.completed", "item": item}, *codex_events(noises(0, 8), noises(9, 8), "done")]
+    pruned = ContextPruner(300, effort="fast", prices=ALWAYS, counter=CharCounter()).prune(events, task=TASK)
+    assert pruned.messages[0] == events[0]
+    assert pruned.report.outcome == "pruned"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [{"content": {"Prompt": {"prompt": 3}}}, {"Response": "x"}],
+        {"user": {"content": {"ToolUseResults": {"tool_use_results": [None, {"content": "x"}]}}}, "assistant": 4},
+        {"user": {"content": {"CancelledToolUses": {}}}, "assistant": {"ToolUse": {"tool_uses": {"id": "a"}}}},
+        {"kind": "ToolResults", "data": {"content": [{"kind": "toolResult", "data": []}, None]}},
+        {"kind": "AssistantMessage", "data": {"content": [{"kind": "thinking", "data": {"text": "hm"}}]}},
+    ],
+)
+def test_an_odd_entry_of_kiro_passes_unchanged(entry: Any) -> None:
+    assert ContextPruner(10, effort="fast").prune([entry]).messages == [entry]
+
+
+def test_a_saved_conversation_of_kiro_keeps_its_other_fields() -> None:
+    outputs = [noises(0, 6), f"{noises(10, 3)}\n\n{FILM}\n\n{noises(20, 3)}", noises(30, 6), "done"]
+    entries: list[Any] = []
+    held: dict[str, Any] = {"Prompt": {"prompt": TASK}}
+    for number, output in enumerate(outputs):
+        use = {"id": f"t{number}", "name": "fs_read", "args": {"path": f"{number}.txt"}}
+        entries.append([{"content": held}, {"ToolUse": {"content": "", "tool_uses": [use]}}])
+        result = {"tool_use_id": f"t{number}", "content": [{"Text": output}], "status": "Success"}
+        held = {"ToolUseResults": {"tool_use_results": [result]}}
+    entries.append([{"content": held}, {"Response": {"content": "I look further."}}])
+    saved = {"conversation_id": "c", "history": entries, "transcript": ["> text"], "valid_history_range": [0, 5]}
+    bundle = find_conversation(saved)
+    assert bundle is not None
+    pruned = ContextPruner(300, effort="fast", prices=ALWAYS, counter=CharCounter()).prune(bundle.messages)
+    changed = bundle.with_messages(pruned.messages)
+    assert pruned.report.warnings == ()
+    assert "Ana Berg" in json.dumps(changed)
+    assert pruned.report.tokens_after <= 300 < pruned.report.tokens_before
+    assert {name: value for name, value in changed.items() if name != "history"} == {
+        name: value for name, value in saved.items() if name != "history"
+    }
