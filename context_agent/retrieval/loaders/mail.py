@@ -25,7 +25,7 @@ from pathlib import PurePath
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import decode, decoded_as, unix_lines
 from context_agent.retrieval.loaders.markup import page_text
-from context_agent.retrieval.loaders.quoted_replies import without_blockquotes, without_quoted_replies
+from context_agent.retrieval.loaders.quoted_replies import is_forward, without_blockquotes, without_quoted_replies
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, document, storable
 from context_agent.types import Document
 
@@ -52,6 +52,11 @@ _LIMITS = {
 _AFTER_BOUNDARY = re.compile(rb"(--)?[ \t]*+(?:\n|\Z)")
 _APPLE_SIZE = re.compile(rb"(\d{1,12})[ \t]{0,20}\r?\n")
 _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
+_UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]{0,254})\n(?:[ -`]{0,90}+\n)*+end[ \t]*+$", re.M)
+"""A file inside a text, as mail programs attached it before MIME."""
+LONGEST_STUB, LEAST_FULLER = 200, 4
+"""The most characters of a plain text that may only say that the message is a page, and how many times as many
+characters the page then has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,8 @@ class _Reader:
     def message(self, whole: _Part, levels: int) -> MailMessage:
         """Return a message, with the messages that it contains at the end of its text."""
         fields = whole.fields
+        subject = _decode_header(next(iter(_field_values(fields, "Subject")), ""))
+        forwards = is_forward(subject)
         texts: list[str] = []
         contained: list[str] = []
         attached: list[str] = []
@@ -188,17 +195,19 @@ class _Reader:
             if kind == "message/rfc822" and depth and not _is_encoded(part.fields):
                 inner = self.message(self._part(part.start, part.end), depth - 1)
                 contained.append(f"Attached message:\n{inner.text_with_header}")
-            elif part.fields.get_content_disposition() == "attachment" or not kind.startswith("text/"):
+            elif part.fields.get_content_disposition() == "attachment" or not kind.startswith(("text/", "multipart/")):
                 if kind.startswith("message/") or name:
                     attached.append(name or f"a message ({kind})")
-            elif (text := self._text(part)).strip():
-                texts.append(without_quoted_replies(text))
+            elif (text := self._text(part, with_quotes=forwards)).strip():
+                attached += (found[1].strip() for found in _UUENCODED.finditer(text))
+                text = _UUENCODED.sub("", text)
+                texts.append(text.strip() if forwards else without_quoted_replies(text))
         sender = _people(fields, "From")
         references = _identifiers(fields, "References") + _identifiers(fields, "In-Reply-To")
         return MailMessage(
             id=next(iter(_identifiers(fields, "Message-ID")), ""),
             references=tuple(dict.fromkeys(references)),
-            subject=_decode_header(next(iter(_field_values(fields, "Subject")), "")),
+            subject=subject,
             sender=next(iter(sender), ""),
             people=tuple(dict.fromkeys((*sender, *_people(fields, "To"), *_people(fields, "Cc")))),
             date=_sent_at(fields),
@@ -229,23 +238,37 @@ class _Reader:
     def _leaves(self, part: _Part, levels: int) -> Iterator[tuple[_Part, int]]:
         """Yield the parts with content, and the levels that may be inside each.
 
-        Of alternatives, only the plain text is yielded, or else the last one. An invitation's calendar is no text.
+        Of alternatives, only one is yielded. A multipart whose parts cannot be found is yielded as a text.
         """
         if (inner := self._inner(part, levels)) is None:
             yield part, levels
             return
         if part.fields.get_content_subtype() == "alternative" and inner:
-            plain = (leaf for leaf in inner if leaf.fields.get_content_type() == "text/plain")
-            readable = [leaf for leaf in inner if leaf.fields.get_content_type() != "text/calendar"] or inner
-            chosen = next((leaf for leaf in plain if self._text(leaf).strip()), readable[-1])
-            inner = [chosen]
+            inner = [self._alternative(inner)]
         for leaf in inner:
             yield from self._leaves(leaf, levels - 1)
+
+    def _alternative(self, parts: list[_Part]) -> _Part:
+        """Return the plain text, or else the last part. An invitation's calendar is no text.
+
+        A plain text that only says that the message is a page is no text either.
+        """
+        plain = (part for part in parts if part.fields.get_content_type() == "text/plain")
+        words, chosen = next(((text, part) for part in plain if (text := self._text(part).strip())), ("", None))
+        readable = [part for part in parts if part.fields.get_content_type() != "text/calendar"] or parts
+        if chosen is None:
+            return readable[-1]
+        if len(words) <= LONGEST_STUB:
+            pages = (part for part in parts if part.fields.get_content_type() == "text/html")
+            least = max(LONGEST_STUB, LEAST_FULLER * len(words))
+            return next((page for page in pages if len(self._text(page)) > least), chosen)
+        return chosen
 
     def _inner(self, part: _Part, levels: int) -> list[_Part] | None:
         """Return the parts of a multipart.
 
-        If the part has no inner parts, return None. A contained message counts as one part.
+        If the part has no inner parts, or its boundary does not occur, return None. A contained message counts as one
+        part.
         """
         boundary = part.fields.get_boundary() if part.fields.get_content_maintype() == "multipart" else None
         if not boundary:
@@ -258,9 +281,9 @@ class _Reader:
             self._count += 1
             if self._count > MOST_PARTS:
                 self._note(f"the message has more than {MOST_PARTS:,} parts, so the others are left out")
-                break
+                return inner
             inner.append(self._part(start, end))
-        return inner
+        return inner or None
 
     def _sections(self, part: _Part, delimiter: bytes) -> Iterator[tuple[int, int]]:
         """Yield the start and the end of each section between boundaries."""
@@ -278,13 +301,16 @@ class _Reader:
         if start is not None and start < part.end:
             yield start, part.end
 
-    def _text(self, part: _Part) -> str:
+    def _text(self, part: _Part, *, with_quotes: bool = False) -> str:
+        """Return the text of a part. The quotes in a page are left out, unless nothing else remains."""
         fields = part.fields
         data = _transfer_decoded(self.data[part.start : part.end], str(fields.get("Content-Transfer-Encoding", "")))
         text = unix_lines(_decode_bytes(data, fields.get_content_charset()))
         if text.count("\ufffd") > data.count("\ufffd".encode()):
             self._note("characters of a message were replaced, because it does not declare the encoding that it has")
-        return page_text(without_blockquotes(text))[1] if fields.get_content_subtype() == "html" else text
+        if fields.get_content_subtype() != "html":
+            return text
+        return ("" if with_quotes else page_text(without_blockquotes(text))[1]) or page_text(text)[1]
 
     def _note(self, notice: str) -> None:
         if notice not in self.notices:

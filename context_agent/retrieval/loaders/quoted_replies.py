@@ -14,13 +14,25 @@ _ATTRIBUTION = re.compile(
 )
 _ORIGINAL = re.compile(
     r"^[ \t]*-{2,}\s*(?:Original Message|Original-Nachricht|Ursprüngliche Nachricht|Message d'origine)\s*-{2,}[ \t]*$"
-    r"|^From:[^\n]*\n(?:Sent|Date):[^\n]*\n(?:To|Cc|Subject):"
+    r"|^\*?(?:From|Von|De|Da|Van|Från|Fra|Od)[ \xa0]?:[^\n]*\n"
+    r"\*?(?:Sent|Date|Gesendet|Datum|Envoyé|Enviado(?: el)?|Fecha|Data|Inviato|Verzonden|Skickat|Sendt|Wysłano)"
+    r"[ \xa0]?:[^\n]*\n"
+    r"\*?(?:To|Cc|Subject|An|Betreff|À|Objet|Para|Asunto|Assunto|A|Oggetto|Aan|Onderwerp|Till|Ämne|Til|Emne|Do|Temat)"
+    r"[ \xa0]?:"
     # Below a line, Outlook writes two fields of a header, and a mailing list its name. Other lines divide a text.
     r"|^[ \t]*+_{10,}+[ \t]*+\n{1,2}(?:[^\W\d_][^\n:]{0,20}:[^\n]++\n{1,2}[^\W\d_][^\n:]{0,20}:"
     r"|[^\n]{1,100} mailing list[ \t]*+$)",
     re.M | re.I,
 )
 _QUOTED = re.compile(r"^[ \t]*>.*$\n?", re.M)
+_FORWARDS = re.compile(r"\s*+(?:fwd?|wg|tr|rv|enc|vb|pd|转发|轉寄|転送)\s*+[:：]", re.I)
+_INDENTED = re.compile(r"border\s*+:\s*+(?:none|0)\b", re.I)
+"""The style of an element with which mail programs indent a text. Quotes have a line beside them."""
+
+
+def is_forward(subject: str) -> bool:
+    """Return True if the subject says that a message forwards others."""
+    return _FORWARDS.match(subject) is not None
 
 
 def without_quoted_replies(text: str) -> str:
@@ -49,16 +61,23 @@ def _without_attributions(text: str) -> str:
 
 
 def without_blockquotes(page: str) -> str:
-    """Return an HTML message without its `<blockquote>` elements, which contain quoted replies."""
-    parts, position, depth = [], 0, 0
+    """Return an HTML message without its `<blockquote>` elements, which contain quoted replies.
+
+    Those that only indent a text stay.
+    """
+    parts: list[str] = []
+    position = quotes = 0
+    opened: list[bool] = []
+    """Whether each open element is a quote."""
     for tag in tags(page):
         if tag.name != "blockquote":
             continue
         if not tag.closing:
-            if depth == 0:
+            opened.append(not _INDENTED.search(tag.get("style")))
+            if opened[-1] and not quotes:
                 parts.append(page[position : tag.start])
-            depth += 1
-        elif depth:
-            depth -= 1
-        position = tag.end if depth == 0 else position
-    return "".join(parts) if depth else "".join((*parts, page[position:]))
+            quotes += opened[-1]
+        elif opened and opened.pop():
+            quotes -= 1
+            position = tag.end if not quotes else position
+    return "<p>".join(parts if quotes else [*parts, page[position:]])

@@ -256,6 +256,61 @@ def test_attached_messages_are_read_with_their_headers(tmp_path: Path) -> None:
     )
 
 
+def page_message(file: Path, page: str, subject: str = "The weir") -> str:
+    """Return the text that is read of a message whose only part is a page, without its header."""
+    file.write_text(f"From: a@b\nSubject: {subject}\nContent-Type: text/html\n\n{page}")
+    return only(file).text.partition("\n\n")[2]
+
+
+def test_the_text_of_a_page_stays_if_it_is_forwarded_indented_or_all_of_the_message(tmp_path: Path) -> None:
+    file, quoted = tmp_path / "a.eml", '<blockquote type="cite">It holds.</blockquote>'
+    assert page_message(file, f"See below.{quoted}") == "See below."
+    assert page_message(file, quoted) == "It holds."
+    assert page_message(file, f"See below.{quoted}", "Fwd: The weir") == "See below.\n\nIt holds."
+    indented = '<blockquote style="margin:0 0 0 40px;border:none">It holds.</blockquote>'
+    assert page_message(file, f"I found:{indented}{quoted}End.") == "I found:\n\nIt holds.\n\nEnd."
+    nested = f'<blockquote class="gmail_quote">Old.{indented}Older.</blockquote>'
+    assert page_message(file, f"Yes.{nested}Ada") == "Yes.\n\nAda"
+    assert page_message(file, "It holds.</blockquote> So far.") == "It holds.\n\nSo far."
+
+
+def test_a_forwarded_text_stays(tmp_path: Path) -> None:
+    file = tmp_path / "a.eml"
+    for subject, kept in (("WG: Wehr", True), ("Re: Wehr", False)):
+        file.write_text(
+            f"From: a@b\nSubject: {subject}\n\nSee below.\n\nFrom: b@c\nSent: Monday\nTo: a@b\n\nIt holds.\n"
+        )
+        assert ("It holds." in only(file).text) == kept
+
+
+def test_a_plain_text_that_only_names_the_page_is_left_out(tmp_path: Path) -> None:
+    message = EmailMessage()
+    message["From"], message["Subject"] = "a@b", "News"
+    message.set_content("Your program cannot show this message.\n")
+    message.add_alternative(f"<p>{'The weir holds. ' * 20}</p>", subtype="html")
+    (tmp_path / "a.eml").write_bytes(bytes(message))
+    assert "cannot show" not in only(tmp_path / "a.eml").text
+    assert only(tmp_path / "a.eml").text.count("The weir holds.") == 20
+    message.get_payload()[0].set_content("The weir holds, says Ada, and it will hold for another year.\n")
+    message.get_payload()[1].set_content("<p>The weir holds, <b>says</b> Ada.</p>", subtype="html")
+    (tmp_path / "a.eml").write_bytes(bytes(message))
+    assert "for another year" in only(tmp_path / "a.eml").text
+
+
+@pytest.mark.parametrize("boundary", ["", '; boundary="other"'])
+def test_a_message_without_the_parts_that_it_states_is_a_text(tmp_path: Path, boundary: str) -> None:
+    (tmp_path / "a.eml").write_text(f"From: a@b\nContent-Type: multipart/mixed{boundary}\n\nIt holds.\n")
+    assert only(tmp_path / "a.eml").text == "From: a@b\n\nIt holds."
+
+
+def test_a_file_inside_the_text_of_an_old_message_is_only_named(tmp_path: Path) -> None:
+    encoded = f'begin 644 plan of it.gif\n{"M" + "9V5N97)A" * 7 + "=&EO"}\n*50+"`\n`\nend\n'
+    (tmp_path / "a.eml").write_text(f"From: a@b\n\nSee the plan.\n\n{encoded}\nbegin 644 the talk\nwith it, and end\n")
+    assert only(tmp_path / "a.eml").text == (
+        "From: a@b\nAttachments: plan of it.gif\n\nSee the plan.\n\nbegin 644 the talk\nwith it, and end"
+    )
+
+
 def test_attached_messages_that_are_encoded_or_too_deep_are_named(tmp_path: Path) -> None:
     data = b"From: a@b\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\nRnJvbTogYUBi\n"
     (tmp_path / "a.eml").write_bytes(data)
