@@ -254,6 +254,21 @@ async def test_documents_are_resources(agent: SearchAgent) -> None:
             await client.read_resource("ctx1://document/../../etc/passwd")
 
 
+@pytest.mark.parametrize("uri", ["my%20notes/1%25.md?q#part", "my%2520notes%2F1%2525.md%3Fq%23part"])
+async def test_the_id_of_a_resource_may_have_percent_encoded_characters(uri: str) -> None:
+    """The ids of files have them. The first form is what the template expands to."""
+    corpus = MemoryCorpus([Document("my%20notes/1%25.md?q#part", "Rope is a film."), Document("50%", "Half.")])
+    async with Client(make_server(SearchAgent(corpus, ScriptedPolicy([])))) as client:
+        (content,) = (await client.read_resource(f"ctx1://document/{uri}")).contents
+        assert content.model_dump()["text"] == "Rope is a film."
+        (content,) = (await client.read_resource("ctx1://document/50%")).contents
+        assert content.model_dump()["text"] == "Half."
+        with pytest.raises(MCPError, match=r"there is no document 'my%20film\.md'"):
+            await client.read_resource("ctx1://document/my%20film.md")
+        with pytest.raises(MCPError, match="Unknown resource"):
+            await client.read_resource("file:///etc/passwd%00")
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [

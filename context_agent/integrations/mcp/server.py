@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import inspect
+from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
-from pydantic import AnyHttpUrl, ValidationError
+from pydantic import AnyHttpUrl, AnyUrl, ValidationError
 
 from context_agent._support.extras import extra
 from context_agent._support.validation import explain
@@ -20,8 +22,9 @@ with extra("mcp"):
     from mcp.server import MCPServer
     from mcp.server.auth.provider import AccessToken, TokenVerifier
     from mcp.server.auth.settings import AuthSettings
+    from mcp.server.lowlevel.helper_types import ReadResourceContents
     from mcp.server.mcpserver import Context
-    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
     from mcp.server.mcpserver.resources import ResourceSecurity
     from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
@@ -36,6 +39,8 @@ SERVER_INSTRUCTIONS = (
 READ_ONLY_HINTS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
+DOCUMENT_PREFIX = "ctx1://document/"
+"""The beginning of a document's URI. The id follows."""
 NO_ISSUER = AnyHttpUrl("http://localhost")
 """The issuer that the SDK's settings for OAuth require. Nothing is requested from it."""
 
@@ -77,7 +82,7 @@ def server_on(service: Service) -> MCPServer[Any]:
     ):
         server.add_tool(tool, title=title, description=inspect.getdoc(tool), annotations=READ_ONLY_HINTS)
     server.resource(
-        "ctx1://document/{+document_id}",
+        DOCUMENT_PREFIX + "{+document_id}",
         name="document",
         title="Document",
         description="The whole text of a document, by its id.",
@@ -89,7 +94,10 @@ def server_on(service: Service) -> MCPServer[Any]:
 
 
 class AgentServer(MCPServer[Any]):
-    """A server of the SDK that explains invalid arguments in one sentence, without the values that it got."""
+    """A server of the SDK that takes ids in both spellings and explains invalid arguments in one sentence.
+
+    The sentence does not have the values that the server got.
+    """
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -108,6 +116,27 @@ class AgentServer(MCPServer[Any]):
             tools = {tool.name: tool for tool in await self.list_tools()}
             known = ", ".join(tools[name].input_schema["properties"])
             raise ToolError(f"{name}: {explain(invalid)}. The arguments of {name} are {known}.") from invalid
+
+    async def read_resource(
+        self, uri: AnyUrl | str, context: Context[Any, Any] | None = None
+    ) -> Iterable[ReadResourceContents] | InputRequiredResult:
+        """Read a resource. The id in the URI may be percent-encoded or not.
+
+        The ids of files contain percent-encoded characters, such as the space in `my%20notes.md`, and those of records
+        may contain `#` and `?`. A client that expands the template leaves them as they are (RFC 6570, section 3.2.3),
+        but the SDK decodes the former and does not match the latter.
+
+        Raises:
+            ResourceNotFoundError: If there is no such document.
+        """
+        try:
+            return await super().read_resource(uri, context)
+        except ResourceNotFoundError:
+            document_id = str(uri).removeprefix(DOCUMENT_PREFIX)
+            literal = DOCUMENT_PREFIX + quote(document_id, safe="/")
+            if literal == str(uri) or document_id == str(uri):
+                raise
+            return await super().read_resource(literal, context)
 
 
 class SharedToken(TokenVerifier):
