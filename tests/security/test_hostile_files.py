@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
+from context_agent.retrieval.loaders.csv_files import table_lines
 from context_agent.retrieval.loaders.headings import MOST_CAPTIONS
 from context_agent.retrieval.loaders.json_outline import json_sections
 from context_agent.retrieval.loaders.mail import (
@@ -150,6 +152,15 @@ def test_a_long_key_around_many_values_of_json_is_not_copied_for_each() -> None:
         return f'{{"{"k" * size}": {{{inner}}}}}'
 
     assert growth(lambda text: json_sections(text, "a.json"), nested_below, 200_000) < MOST_GROWTH
+
+
+def test_cells_of_a_table_that_never_end_are_not_searched_again_and_again() -> None:
+    def read_lines(text: str) -> None:
+        file = io.StringIO(text)
+        deque(table_lines(file.readline, "\t", MB), maxlen=0)
+
+    # Alone, each line ends inside of a cell, and below another one, too.
+    assert growth(read_lines, lambda size: 'x"\t"\n' * size, 50_000) < MOST_GROWTH
 
 
 @pytest.mark.parametrize("unit", ["a\n b\n", "a|\na|\na|\n\n"])

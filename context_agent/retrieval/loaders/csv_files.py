@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import codec_with_mark, stream_encoding
@@ -42,6 +42,12 @@ LONGEST_TABLE_TITLE = 200
 """The most characters of the title above a table. The title is repeated in each row."""
 MOST_COLUMNS = 10_000
 """The most columns of a table."""
+_TAB = "\t"
+_QUOTED_CELL = re.compile(r'"(?:[^"]++|"")*+"')
+MOST_CELL_LINES = 1_000
+"""The most lines of a cell in quotation marks, in a table with tabs."""
+MOST_VAIN_LINES = 100_000
+"""The number of lines that are read in search of the end of cells. Further cells then end with their line."""
 
 
 def read_csv(reading: Reading) -> Iterator[Document]:
@@ -73,8 +79,9 @@ class _RowLines:
     """The lines of a table, with a limit on each row. The `csv` module joins the lines of a row without a limit."""
 
     def __init__(self, text: io.TextIOWrapper, options: LoadOptions, delimiter: str) -> None:
-        self._text, self._options, self._delimiter = text, options, delimiter
+        self._options, self._delimiter = options, delimiter
         self._characters = self._cells = 0
+        self._lines = table_lines(lambda: text.readline(options.max_size + 1), delimiter, options.max_size)
 
     def begin_row(self) -> None:
         """Reset the counts of characters and cells."""
@@ -84,14 +91,83 @@ class _RowLines:
         return self
 
     def __next__(self) -> str:
-        line = self._text.readline(self._options.max_size + 1)
-        if not line:
-            raise StopIteration
+        line = next(self._lines)
         self._characters += len(line)
         self._cells += line.count(self._delimiter)
         if max(self._characters, self._cells * TEXT_PER_VALUE) > self._options.max_size:
             raise DataError(self._options.too_large("a row") + " The rest of the file was not read.")
         return line
+
+
+def table_lines(read: Callable[[], str], delimiter: str, most: int) -> Iterator[str]:
+    """Yield the lines of a table, with quotation marks doubled if they are part of a text.
+
+    Most programs that write tabs between cells do not quote cells, so a text such as `"Yes" is an answer` may begin
+    with a quotation mark. A cell is quoted only if a mark stands before the next tab or line break, and if a cell of
+    several lines makes a row as long as one above it.
+
+    Args:
+        read: A function that returns the next line, and "" at the end.
+        delimiter: The delimiter.
+        most: The most characters of a row.
+    """
+    ahead: deque[str] = deque()
+    widths = set[int]()
+    vain = 0
+    while line := ahead.popleft() if ahead else read():
+        if delimiter != _TAB or '"' not in line:
+            widths.add(line.count(delimiter) + 1)
+            yield line
+            continue
+        row = _row_from(line, lambda: ahead.popleft() if ahead else read(), most if vain < MOST_VAIN_LINES else 0)
+        if row.cells and (len(row.lines) == 1 or not widths or row.cells in widths):
+            widths.add(row.cells)
+            yield from row.lines
+        else:
+            vain += len(row.lines)
+            ahead.extendleft(reversed(row.lines[1:]))
+            yield _with_literal_quotes(line)
+
+
+class _Row(NamedTuple):
+    """The lines of a row, and the number of its cells, which is 0 if its quotation marks do not end with a cell."""
+
+    lines: list[str]
+    cells: int
+
+
+def _row_from(first: str, read: Callable[[], str], most: int) -> _Row:
+    """Return the row that begins with a line. Further lines are read while a cell is open."""
+    lines = [first]
+
+    def following() -> Iterator[str]:
+        yield first
+        size = len(first)
+        while len(lines) < MOST_CELL_LINES and size < most and (line := read()):
+            lines.append(line)
+            size += len(line)
+            yield line
+
+    try:
+        return _Row(lines, len(next(csv.reader(following(), delimiter=_TAB, strict=True))))
+    except csv.Error:
+        return _Row(lines, 0)
+
+
+def _with_literal_quotes(line: str) -> str:
+    """Return a line whose cells end with it. A cell that only begins with a quotation mark is quoted."""
+    words = line.rstrip("\r\n")
+    cells = (
+        f'"{cell.replace(chr(34), 2 * chr(34))}"' if cell.startswith('"') and not _QUOTED_CELL.fullmatch(cell) else cell
+        for cell in words.split(_TAB)
+    )
+    return _TAB.join(cells) + line[len(words) :]
+
+
+def _sample_rows(lines: list[str], delimiter: str) -> list[list[str]]:
+    """Return the rows of the first lines of a table."""
+    rest = iter(lines)
+    return list(csv.reader(table_lines(lambda: next(rest, ""), delimiter, sum(map(len, lines))), delimiter=delimiter))
 
 
 def _stated_delimiter(text: io.TextIOWrapper) -> tuple[int, str]:
@@ -136,7 +212,7 @@ def _has_row_names(lines: list[str], delimiter: str, titles: int) -> bool:
     sentence with a comma.
     """
     try:
-        header, *rows = [row for row in list(csv.reader(lines, delimiter=delimiter))[titles:] if row]
+        header, *rows = [row for row in _sample_rows(lines, delimiter)[titles:] if row]
     except (csv.Error, ValueError):
         return False
     last = [row[-1] for row in rows]
@@ -153,7 +229,7 @@ def _above_header(lines: list[str], delimiter: str, options: LoadOptions) -> tup
     enough and the row below it is data, because some tables name only their first columns.
     """
     try:
-        rows = list(csv.reader(lines, delimiter=delimiter))
+        rows = _sample_rows(lines, delimiter)
     except csv.Error:
         return 0, 0
     filled = [sum(map(bool, map(str.strip, row))) for row in rows]

@@ -146,6 +146,33 @@ def test_a_field_without_replies_stays_metadata(replies: object) -> None:
     assert set(document.metadata) == {"comments"}
 
 
+def test_a_quotation_mark_in_a_table_with_tabs_is_part_of_the_text_unless_it_quotes_a_cell(tmp_path: Path) -> None:
+    rows = [
+        '1\t"Yes" is an answer',
+        "2\tThe mill stood.",
+        '3\t"Not closed',
+        '4\t"two\nlines of ""it"""',
+        '5\t"a\tb"',
+        '6\t"Not closed either',
+        '7\tbut 6"',
+        '8\t"',
+    ]
+    (tmp_path / "a.tsv").write_text("id\ttext\n" + "\n".join(rows) + "\n")
+    report = LoadReport()
+    texts = {document.id: document.text for document in load(tmp_path / "a.tsv", report=report)}
+    assert texts == {
+        "1": '"Yes" is an answer',
+        "2": "The mill stood.",
+        "3": '"Not closed',
+        "4": 'two\nlines of "it"',
+        "5": "a\tb",
+        "6": '"Not closed either',
+        "7": 'but 6" or 7',
+        "8": '"',
+    }
+    assert report.notices == []
+
+
 def test_a_table_in_json_whose_columns_are_named_beside_it_has_rows(tmp_path: Path) -> None:
     rows = [["North", "red"], ["South", "blue"]]
     (tmp_path / "a.json").write_text(json.dumps({"columns": ["name", "wheel"], "index": [0, 1], "data": rows}))
