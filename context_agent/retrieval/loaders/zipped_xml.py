@@ -240,7 +240,7 @@ def package_document(reading: Reading, text: str, title: str, metadata: Mapping[
 
 def first_heading(text: str) -> str:
     """Return the first heading of the text. If there is none, return an empty string."""
-    return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
+    return next((heading.words for heading in marked_headings(text, "page")), "")
 
 
 def table_title(text: str) -> str:

@@ -154,7 +154,7 @@ def test_a_quotation_mark_in_a_table_with_tabs_is_part_of_the_text_unless_it_quo
         '4\t"two\nlines of ""it"""',
         '5\t"a\tb"',
         '6\t"Not closed either',
-        '7\tbut 6"',
+        '7\tbut 6" or 7',
         '8\t"',
     ]
     (tmp_path / "a.tsv").write_text("id\ttext\n" + "\n".join(rows) + "\n")
