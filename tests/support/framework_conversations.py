@@ -808,6 +808,35 @@ _codex_exec = _turns(
 )
 
 
+_amp = _turns(
+    lambda text: {"role": "user", "content": [{"type": "text", "text": text}], "messageId": 0},
+    lambda text, calls: [
+        {
+            "role": "assistant",
+            "content": [
+                *_said(text, {"type": "text", "text": text}),
+                *({"type": "tool_use", "id": c.id, "name": "search", "input": c.arguments} for c in calls),
+            ],
+            "messageId": 1,
+        }
+    ],
+    lambda calls: [
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "toolUseID": c.id,
+                    "run": {"status": "error" if c.is_error else "done", "result": _value(c)},
+                }
+                for c in calls
+            ],
+            "messageId": 2,
+        }
+    ],
+)
+
+
 def _kiro(turns: Sequence[Turn]) -> list[Any]:
     """Each entry has an input and the response. The results of the last calls are the input of the next entry."""
     entries: list[Any] = []
@@ -908,6 +937,7 @@ FRAMEWORKS: dict[str, Renderer] = {
     "gemini live": _gemini_live,
     "trajectory": _trajectory,
     "codex exec": _codex_exec,
+    "amp": _amp,
     "kiro": _kiro,
     "kiro session": _kiro_session,
     "amazon q": lambda turns: [[entry["user"], entry["assistant"]] for entry in _kiro(turns)],

@@ -11,8 +11,15 @@ from typing import Any
 
 from context_agent.pruning.contents import Call, Form, MessageContent, MessageKind, Path
 from context_agent.pruning.formats.collector import ContentCollector, written_form
-from context_agent.pruning.formats.fields import get_field, is_of_program, is_signed, items, text_field
-from context_agent.pruning.formats.parts import OPAQUE_PARTS, TEXT_PARTS, result_texts, text_of
+from context_agent.pruning.formats.fields import first_field, get_field, is_of_program, is_signed, items, text_field
+from context_agent.pruning.formats.parts import (
+    OPAQUE_PARTS,
+    TEXT_PARTS,
+    result_text,
+    result_texts,
+    text_of,
+    value_texts,
+)
 from context_agent.pruning.formats.server_tools import OWN_RESULTS, SERVER_CALLS, add_server_tool
 from context_agent.pruning.formats.text_results import section_texts, tagged_sections
 
@@ -63,10 +70,7 @@ def read_authored(message: Any, index: int, role: str, kind: MessageKind | None)
             signed = bool(get_field(part, "thoughtSignature"))
             reading.add_call(call, get_field(part, "arguments"), (*path, "arguments"), "value", fixed=signed)
         elif name == "tool_result":
-            found, more = result_texts(get_field(part, "content"), (*path, "content"), "anthropic")
-            answer = Call(text_field(part, "tool_use_id"))
-            reading.add_results(answer, found, flagged=get_field(part, "is_error") is True)
-            reading.unknown += more
+            _add_result(reading, path, part)
             reading.kind = reading.kind or "anthropic"
         elif name in TEXT_PARTS or (not name and text_field(part, "text")):
             _add_text(reading, path, part)
@@ -93,6 +97,24 @@ def _add_text(reading: ContentCollector, path: Path, part: Any) -> None:
         reading.add_text((*path, "text"), text_of(part))
     else:
         reading.words.append(text_of(part))
+
+
+def _add_result(reading: ContentCollector, path: Path, part: Any) -> None:
+    """Add the result in a part. The threads of Amp have the run of the tool in place of a content."""
+    run = get_field(part, "run")
+    if run is None:
+        texts, unknown = result_texts(get_field(part, "content"), (*path, "content"), "anthropic")
+        reading.unknown += unknown
+        answer, failed = Call(text_field(part, "tool_use_id")), get_field(part, "is_error") is True
+    else:
+        name, result = first_field(run, "result", "progress")
+        here = (*path, "run", name)
+        texts = [result_text(here, result)] if isinstance(result, str) else value_texts(here, result)
+        answer, failed = Call(text_field(part, "toolUseID")), text_field(run, "status") in _FAILED_RUNS
+    reading.add_results(answer, texts, flagged=failed)
+
+
+_FAILED_RUNS = ("error", "cancelled", "rejected-by-user")
 
 
 def is_harmony_call(message: Any) -> bool:

@@ -32,7 +32,7 @@ KINDS = {
     "gemini cli": "gemini", "goose": "goose", "ag-ui": "openai", "sharegpt": "openai",
     "interaction turns": "gemini", "openhands": "openai", "saved openhands": "openai",
     "copilot cli": "openai", "pi": "openai", "gemini live": "gemini", "trajectory": "openai",
-    "codex exec": "openai", "kiro": "bedrock", "kiro session": "bedrock", "amazon q": "bedrock",
+    "codex exec": "openai", "amp": "anthropic", "kiro": "bedrock", "kiro session": "bedrock", "amazon q": "bedrock",
 }  # fmt: skip
 
 
