@@ -160,7 +160,9 @@ def _add_endpoints(app: FastAPI, endpoints: Endpoints) -> None:
     get("/v1/agent", endpoints.agent, response_model=AgentDescription)
     get("/v1/trajectories/{name}", endpoints.trajectory, response_model=dict[str, Any], responses=unknown)
     get("/v1/models", endpoints.models, response_model=dict[str, Any])
-    get("/v1/models/{name}", endpoints.model, response_model=dict[str, Any], responses=_errors({404: "No such model"}))
+    # A model's name may have slashes, and clients encode them in a path.
+    no_model = _errors({404: "No such model"})
+    get("/v1/models/{name:path}", endpoints.model, response_model=dict[str, Any], responses=no_model)
     not_ready = {"model": Health, "description": "No questions are accepted"}
     get(HEALTH_PATH, endpoints.health, response_model=Health, responses={503: not_ready})
     get("/metrics", endpoints.metrics, response_class=PlainTextResponse)

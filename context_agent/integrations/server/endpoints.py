@@ -202,7 +202,7 @@ class Endpoints:
             raise Problem(
                 404,
                 "model_not_found",
-                f"this server has only the model {self._settings.model!r}. Request it, or leave out the model.",
+                f"this server has only the model {self._settings.model!r}. Request this model.",
                 "model",
             )
 

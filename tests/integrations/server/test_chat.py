@@ -88,6 +88,14 @@ def test_models(serve: Serve) -> None:
             client(server).models.retrieve("gpt-x")
 
 
+def test_the_name_of_a_model_may_have_slashes(serve: Serve) -> None:
+    with serve(token="abc", model="team/notes") as server:
+        assert client(server).models.retrieve("team/notes").id == "team/notes"
+        assert server.client.get("/v1/models/team/notes").json()["id"] == "team/notes"
+        with pytest.raises(openai.NotFoundError, match=r"has only the model 'team/notes'\. Request this model"):
+            client(server).chat.completions.create(model="notes", messages=MESSAGES)
+
+
 def test_errors_are_those_that_the_client_knows(serve: Serve) -> None:
     with serve(one_search(0.4), token="abc", concurrency=1, queue=0) as server:
 
