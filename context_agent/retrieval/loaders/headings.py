@@ -146,7 +146,14 @@ def marked_headings(text: str, markup: str, *, known: Collection[str] | None = N
         else:
             start = found.start() + len(found[0]) - len(found[0].lstrip())
             level = int(parts.get("depth") or 0) or len(parts["marks"])
-            yield Heading(start, level, plain_words((parts.get("tagged") or parts["words"]).strip().rstrip("#")))
+            yield Heading(start, level, plain_words(without_closing_marks(parts.get("tagged") or parts["words"])))
+
+
+def without_closing_marks(words: str) -> str:
+    """Return the words of a heading without the marks at its end, which stand apart. Those of `C#` belong to it."""
+    words = words.strip()
+    marked = words.rstrip("#")
+    return marked.rstrip() if not marked or marked[-1].isspace() else words
 
 
 def underlined_headings(text: str) -> Iterator[Heading]:

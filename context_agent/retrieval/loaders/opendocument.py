@@ -66,12 +66,12 @@ def _properties(package: Package) -> dict[str, MetadataValue]:
 def _blocks(package: Package) -> Iterator[str]:
     """Yield each paragraph and table. A table inside a cell becomes text of the cell."""
     tables, rows, row, cell = 0, list[str](), list[str](), list[str]()
-    for part, text in _paragraphs(package):
+    for part, mark, words in _paragraphs(package):
         if part == "paragraph":
             if tables:
-                cell.append(text.lstrip("# "))
+                cell.append(words)
             else:
-                yield text
+                yield mark + words
         elif part == "table":
             tables += 1
         elif part == "end of table":
@@ -87,14 +87,14 @@ def _blocks(package: Package) -> Iterator[str]:
             cell = []
 
 
-def _paragraphs(package: Package) -> Iterator[tuple[str, str]]:
-    """Yield each paragraph, and the beginnings and ends of tables, rows and cells outside of paragraphs.
+def _paragraphs(package: Package) -> Iterator[tuple[str, str, str]]:
+    """Yield each paragraph with its mark, and the beginnings and ends of tables, rows and cells outside of paragraphs.
 
     The notes, comments and text boxes inside a paragraph follow it, including the tables in a text box.
     """
     unfinished: list[tuple[str, list[str]]] = []
     """The mark and the text of each open paragraph or aside, the innermost one last."""
-    following: list[str] = []
+    following: list[tuple[str, str]] = []
     deleted = 0
     for event in package.events("content.xml", None):
         if event.kind is Kind.TEXT:
@@ -103,7 +103,7 @@ def _paragraphs(package: Package) -> Iterator[tuple[str, str]]:
         elif event.kind is Kind.START:
             deleted += event.name in _DELETED
             if event.name == "table" and not unfinished:
-                yield "table", ""
+                yield "table", "", ""
             elif event.name in _BLOCKS:
                 unfinished.append((_mark(event), []))
             elif unfinished:
@@ -112,13 +112,13 @@ def _paragraphs(package: Package) -> Iterator[tuple[str, str]]:
             deleted -= event.name in _DELETED
             if event.name not in _BLOCKS:
                 if event.name in _TABLE and not unfinished:
-                    yield f"end of {event.name}", ""
+                    yield f"end of {event.name}", "", ""
                 continue
             mark, text = unfinished.pop()
             words = "".join(text).strip() if event.name in _PARAGRAPHS else ""
-            following.insert(0 if not unfinished else len(following), mark + words if words else "")
+            following.insert(0 if not unfinished else len(following), (mark if words else "", words))
             if not unfinished:
-                yield from (("paragraph", part) for part in following)
+                yield from (("paragraph", *part) for part in following)
                 following = []
 
 

@@ -14,6 +14,7 @@ from context_agent.retrieval.loaders.headings import (
     marked_headings,
     plain_headings,
     underlined_headings,
+    without_closing_marks,
 )
 from context_agent.retrieval.loaders.markup import declared_charset, page_text, read_page
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
@@ -146,4 +147,4 @@ def markdown_title(text: str) -> str:
     heading, page = _HEADING.search(text), _PAGE_HEADING.search(text)
     if page and (heading is None or page.start() < heading.start()) and (title := page_text(text[page.start() :])[0]):
         return title
-    return (heading[1] or heading[2] or "").strip().rstrip("#").strip() if heading else ""
+    return without_closing_marks(heading[1] or heading[2] or "") if heading else ""

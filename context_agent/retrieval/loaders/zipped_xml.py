@@ -9,6 +9,7 @@ therefore depend only on the size of the XML.
 from __future__ import annotations
 
 import posixpath
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,6 +45,7 @@ _ENTRY_MARK = b"PK\1\2"
 """The first bytes of an entry in an archive's directory."""
 _COMPOUND_MARK = b"\xd0\xcf\x11\xe0"
 """The first bytes of an Office file with a password, and of one in a format before 2007 (MS-CFB)."""
+_HEADING = re.compile(r"^#{1,6} ([^\n]++)", re.MULTILINE)
 _RELATIONSHIPS = grammar(root="Relationships", Relationships="Relationship")
 _PROPERTIES = grammar(root="coreProperties", coreProperties="title creator created modified")
 
@@ -240,7 +242,7 @@ def package_document(reading: Reading, text: str, title: str, metadata: Mapping[
 
 def first_heading(text: str) -> str:
     """Return the first heading of the text. If there is none, return an empty string."""
-    return next((heading.words for heading in marked_headings(text, "page")), "")
+    return found[1].strip() if (found := _HEADING.search(text)) else ""
 
 
 def table_title(text: str) -> str:

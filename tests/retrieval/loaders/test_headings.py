@@ -71,6 +71,21 @@ def test_the_headings_of_markdown_have_marks_tags_or_a_rule_below() -> None:
     assert marked(text) == [(1, "One"), (3, "Three"), (2, "Two"), (1, "Ruled"), (2, "Lower")]
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("# Notes on C#", "Notes on C#"),
+        ("## F# ##", "F#"),
+        ("# Notes #", "Notes"),
+        ("# ###", ""),
+        ("<h1>C#</h1>", "C#"),
+    ],
+)
+def test_only_marks_that_stand_apart_close_a_heading(line: str, words: str) -> None:
+    assert [heading.words for heading in marked_headings(line, "markdown")] == [words]
+    assert markdown_title(line) == words
+
+
 def test_a_rule_below_several_lines_underlines_no_title() -> None:
     assert marked("First\n=====\n") == [(1, "First")]
     assert marked("\n\nFirst\n=====\n") == [(1, "First")]

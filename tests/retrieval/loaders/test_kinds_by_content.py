@@ -296,6 +296,14 @@ def test_repeated_cells_of_one_row_do_not_grow_past_the_limit(tmp_path: Path, mo
     assert "the text of the file" in report.notices[0].reason
 
 
+def test_the_number_signs_of_a_table_in_a_text_stay(tmp_path: Path) -> None:
+    heading = '<table:table-cell><text:h text:outline-level="1">Weir</text:h></table:table-cell>'
+    rows = (cell("# of gates") + heading, cell("#1") + cell("C#"))
+    table_rows = "".join(f"<table:table-row>{row}</table:table-row>" for row in rows)
+    open_document(tmp_path / "a.odt", f"<table:table>{table_rows}</table:table>")
+    assert read(tmp_path)[0][0].text == "# of gates | Weir\n#1 | C#"
+
+
 def test_a_presentation_of_opendocument_gives_its_paragraphs(tmp_path: Path) -> None:
     open_document(tmp_path / "a.odp", "<text:p>The weir</text:p><text:p>Speak slowly.</text:p>")
     assert read(tmp_path)[0][0].text == "The weir\n\nSpeak slowly."

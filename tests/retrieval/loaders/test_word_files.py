@@ -41,6 +41,14 @@ def read(folder: Path, body: str, **notes: str) -> str:
     return document.text
 
 
+def test_a_line_that_begins_with_a_number_sign_is_no_title(tmp_path: Path) -> None:
+    body = paragraph(run("#1 priority")) + paragraph("<w:pPr><w:pStyle w:val='h'/></w:pPr>", run("The C# &lt;T&gt;"))
+    styles = "<w:style w:styleId='h'><w:name w:val='heading 1'/></w:style>"
+    assert "#1 priority" in read(tmp_path, body, styles=styles)
+    (document,) = load(tmp_path / "a.docx")
+    assert document.title == "The C# <T>"
+
+
 def control(*content: str, properties: str = "") -> str:
     return f"<w:sdt><w:sdtPr>{properties}</w:sdtPr><w:sdtContent>{''.join(content)}</w:sdtContent></w:sdt>"
 
