@@ -7,8 +7,8 @@
 3. UTF-8, or ISO-2022-JP if its escape sequences occur
 4. the encoding that the file declares
 5. UTF-8 with a few damaged characters, which are replaced
-6. an encoding of another language, such as Windows-1251 for Russian, if charset-normalizer recognizes it and if the
-   text is in that language
+6. an encoding of another language, such as Windows-1251 for Russian, if charset-normalizer proposes it and if the
+   text is in that language. Of several, the one with the fewest letters that the language does not have
 7. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
 
 Other bytes with a NUL, or with many control characters, are not text. UTF-8 may have a few NULs, as
@@ -91,6 +91,22 @@ _LANGUAGES = {
     "cp949": "ko",
 }
 """The languages in which text in an encoding must be, because charset-normalizer also takes French for Windows-1250."""
+_ALPHABETS = {
+    "cs": "áčďéěíňóřšťúůýž",
+    "et": "äõöšüž",
+    "hr": "čćđšž",
+    "hu": "áéíóöőúüű",
+    "lt": "ąčęėįšųūž",
+    "lv": "āčēģīķļņšūž",
+    "pl": "ąćęłńóśźż",
+    "ro": "ăâîşșţț",
+    "sk": "áäčďéíĺľňóôŕšťúýž",
+    "sl": "čćđšž",
+    "tr": "âçğıîi̇öşüû",
+}
+"""The letters beyond ASCII of languages in Latin script, whose encodings differ in a few letters."""
+_SIGNS = frozenset("\xa0«»‘’‚“”„–—…•°§€©®™·×")
+"""The signs beyond ASCII that a text in any language may have."""
 GUESSED_BYTES, GUESSED_CHARACTERS = 32_768, 10_000
 """The number of first bytes from which an encoding is guessed, and of first characters whose language is identified."""
 FEWEST_GUESSED = 20
@@ -242,16 +258,27 @@ def _guessed(data: bytes) -> Decoded | None:
         return None
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample, cp_isolation=["cp1252", *_LANGUAGES], preemptive_behaviour=False).best()
-    languages = _LANGUAGES.get(best.encoding, "").split() if best else []
-    text = decoded_as(data, best.encoding) if best and languages else None
-    if best is None or text is None:
+    found: tuple[int, str, str] | None = None
+    for match in from_bytes(sample, cp_isolation=["cp1252", *_LANGUAGES], preemptive_behaviour=False):
+        languages = _LANGUAGES.get(match.encoding, "").split()
+        text = decoded_as(data, match.encoding) if languages else None
+        if text is None or (language := code_of_language(text[:GUESSED_CHARACTERS])) not in languages:
+            continue
+        foreign = _count_foreign(text[:GUESSED_CHARACTERS], language)
+        if found is None or foreign < found[0]:
+            found = foreign, match.encoding, text
+    if found is None:
         return None
-    if code_of_language(text[:GUESSED_CHARACTERS]) not in languages:
-        return None
-    name = codecs.lookup(best.encoding).name
+    name = codecs.lookup(found[1]).name
     note = f"the text was read as {name}, because it is not UTF-8. If it is in another encoding, pass its --encoding."
-    return Decoded(text, name, note)
+    return Decoded(found[2], name, note)
+
+
+def _count_foreign(text: str, language: str) -> int:
+    """Return how many characters beyond ASCII a text in Latin script has that its language does not use."""
+    if not (letters := _ALPHABETS.get(language)):
+        return 0
+    return sum(not letter.isascii() and letter not in _SIGNS and letter.lower() not in letters for letter in text)
 
 
 def _western(data: bytes) -> Decoded:

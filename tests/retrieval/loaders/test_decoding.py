@@ -30,13 +30,22 @@ SPANISH = (
     "El molinero abrió la compuerta porque el agua había subido por encima del muro. Después volvió al molino y revisó "
     "las ruedas. Su mujer lo esperaba ya con la comida, y los niños jugaban junto al río."
 )
+TURKISH = (
+    "Değirmenci savağı açtı, çünkü su duvarın üstüne çıkmıştı. Sonra değirmene döndü ve günlerdir duran çarkları "
+    "inceledi. Karısı onu yemekle bekliyordu, çocuklar ise ırmağın kıyısında oynuyordu."
+)
+HEBREW = "הטוחן פתח את הסכר כי המים עלו מעל החומה. אחר כך חזר לטחנה ובדק את הגלגלים."
 
 
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [
         (POLISH, "cp1250"),
+        (POLISH, "iso8859-2"),
         (CZECH, "cp1250"),
+        (CZECH, "iso8859-2"),
+        (TURKISH, "cp1254"),
+        (HEBREW, "cp1255"),
         (RUSSIAN, "cp1251"),
         (RUSSIAN, "koi8-r"),
         (FRENCH, "cp1252"),
