@@ -235,7 +235,7 @@ class Proxy(LimitedService):
         prune = partial(
             self._bodies.prune,
             encodings=request.headers.get("content-encoding", ""),
-            hint=request.headers.get(HINT_HEADER, "")[:HINT_CHARACTERS],
+            hint=_hint(request.headers),
             api=caching_api(self._base.host, request.scope["path"]),
         )
         caller = caller_of(request.headers, request.scope["query_string"])
@@ -357,6 +357,16 @@ def upstream_address(address: str) -> httpx.URL:
             "the server's address must not contain a user, a password or a query. Clients send their keys in headers."
         )
     return url.copy_with(path=url.path.rstrip("/").removesuffix("/v1") or "/")
+
+
+def _hint(headers: Headers) -> str:
+    """Return what an agent says that it is looking for. Most clients encode it as UTF-8, and some as Latin-1."""
+    sent = headers.get(HINT_HEADER, "").encode("latin-1")
+    try:
+        text = sent.decode("utf-8")
+    except UnicodeDecodeError:
+        text = sent.decode("latin-1")
+    return text[:HINT_CHARACTERS]
 
 
 def _is_signed(headers: Headers) -> bool:

@@ -18,7 +18,7 @@ from context_agent._support.json_text import differences, with_values
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
 from context_agent.integrations.server.conversation_paths import conversation_field
-from context_agent.integrations.server.pruned_bodies import BodyPruner
+from context_agent.integrations.server.pruned_bodies import BodyPruner, PrunedBody
 from context_agent.pruning import ContextPruner, Prices
 from tests.support.growth import MOST_GROWTH, growth
 from tests.support.proxied import CHAT, conversation, proxy_client
@@ -308,6 +308,22 @@ def test_what_the_agent_is_looking_for_decides_what_stays_and_the_header_ends_he
         kept.append(received.body.decode())
     assert kept[0] != kept[1]
     assert kept[1].count("everyone knows about violins") > kept[0].count("everyone knows about violins")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_hint_may_have_letters_beyond_ascii(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    hints: list[str] = []
+    prune = BodyPruner.prune
+
+    def record(self: BodyPruner, *arguments: Any, hint: str, **options: Any) -> PrunedBody:
+        hints.append(hint)
+        return prune(self, *arguments, **options)
+
+    monkeypatch.setattr(BodyPruner, "prune", record)
+    header = (b"X-Context-Looking-For", "größte Brücke".encode(encoding))
+    with upstream(lambda _: Reply(b"{}")) as server, proxy_client(server.url) as client:
+        client.post(CHAT, json={"messages": conversation(1)}, headers=[header])
+    assert hints == ["größte Brücke"]
 
 
 def test_a_line_of_the_agent_says_what_it_is_looking_for() -> None:
