@@ -12,10 +12,10 @@ from typing import Any
 
 from context_agent._support.atomic_files import sync_path
 from context_agent._support.small_files import read_json
-from context_agent.errors import DataError, MissingExtraError
+from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
 from context_agent.train.config import Notify, RunConfig
-from context_agent.train.lineage import base_model_name
+from context_agent.train.lineage import RUN_FILE, base_model_name
 
 try:
     import torch
@@ -36,6 +36,18 @@ class SavedModels:
         """
         self._config, self._note, self._main = config, note, main
         self._out = Path(config.out)
+
+    def check_replaceable(self) -> None:
+        """Raise `ConfigError` if a run from update 0 would replace a model that no such run is known to have left.
+
+        A run that is killed before its first checkpoint may leave a best model, but no final one.
+        """
+        names = (FINAL,) if (self._out / RUN_FILE).is_file() else (FINAL, BEST)
+        if found := next((name for name in names if (self._out / name).exists()), None):
+            raise ConfigError(
+                f"{self._out / found} exists, but {self._out} has no complete checkpoint to resume from, so this run "
+                "would replace the model. Name another folder with --out, or move the model."
+            )
 
     def repair(self, *, keep_best: bool) -> None:
         """Finish the replacement of a model that a killed process left. Without `keep_best`, delete the best model."""

@@ -139,7 +139,8 @@ class TrainingRun:
             advance: A function that receives the number of finished updates and the total number.
 
         Raises:
-            ConfigError: If the folder holds another run, or a run that `resume` does not continue.
+            ConfigError: If the folder holds another run, a run that `resume` does not continue, or a trained model
+                whose checkpoints were deleted.
         """
         self.config, self.note, self._advance = config, note, advance
         self.kind: RunKind = kind
@@ -233,6 +234,8 @@ class TrainingRun:
                 f"{self.out} has a run that reached update {existing[-1].step}. Resume it with --resume, or name "
                 "another folder with --out."
             )
+        if newest is None:
+            self.models.check_replaceable()
         if self.main:
             self.out.mkdir(parents=True, exist_ok=True)
             self.checkpoints.sweep()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from context_agent._support.http import Refusal
-from context_agent.errors import DataError, MissingExtraError
+from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.testing import tiny_runs
 from context_agent.train.checkpoints import Checkpoints
 
@@ -221,6 +221,23 @@ def test_a_process_killed_while_it_replaces_the_best_model_loses_none(
     assert best_of(tmp_path)["update"] == 0
     assert (tmp_path / "best" / "model.safetensors").is_file()
     assert {path.name for path in tmp_path.glob(".*")} == {".lock", ".video.mp4.partial", ".of-the-user.partial"}
+
+
+@pytest.mark.parametrize(("name", "has_run"), [("final", True), ("final", False), ("best", False)])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_without_checkpoints_replaces_no_finished_model(
+    tmp_path: Path, name: str, has_run: bool, resume: bool
+) -> None:
+    """People delete the checkpoints of a finished run to save space."""
+    from context_agent.train.training_run import TrainingRun
+
+    for model in {name, "best"}:
+        (tmp_path / model).mkdir()
+    if has_run:
+        (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ConfigError, match=f"{name} exists, but .* --out"):
+        TrainingRun(tiny_runs.demonstrations(tmp_path), "sft", resume=resume, note=lambda _: None)
+    assert (tmp_path / "best").is_dir()
 
 
 def test_an_error_of_any_class_gets_the_advice(tmp_path: Path) -> None:
