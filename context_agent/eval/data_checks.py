@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from context_agent.eval.gold import facts_of, gold_of, normalized
+from context_agent.eval.gold import facts_of, gold_of, question_key
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.counts import counted
 from context_agent.types import Question
@@ -121,12 +121,12 @@ def _names_of(document_id: str) -> tuple[str, ...]:
 
 
 def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
-    """Return the ids that two splits share, and the questions with the same normalized text."""
+    """Return the ids that two splits share, and the questions with the same `question_key`."""
     train_ids = {question.id for question in train}
     first_of_text: dict[str, str] = {}
     for question in train:
-        first_of_text.setdefault(normalized(question.question), question.id)
-    texts = [(normalized(question.question), question.id) for question in test]
+        first_of_text.setdefault(question_key(question.question), question.id)
+    texts = [(question_key(question.question), question.id) for question in test]
     same_text = tuple((first_of_text[text], test_id) for text, test_id in texts if text in first_of_text)
     same_id = dict.fromkeys(question.id for question in test if question.id in train_ids)
     return Leaks(tuple(same_id), same_text)

@@ -33,6 +33,7 @@ __all__ = [
     "gold_of",
     "is_checkable",
     "normalized",
+    "question_key",
     "words",
 ]
 
@@ -159,6 +160,11 @@ def contains_answer(texts: Iterable[str], answer: str) -> bool:
 def normalized(text: str) -> str:
     """Return the words of a text in Unicode NFKC, casefolded, without punctuation, separated by single spaces."""
     return " ".join(_WORDS.findall(normal_form("NFKC", text).casefold()))
+
+
+def question_key(text: str) -> str:
+    """Return a key that equal questions share: the normalized words, or the text itself if it has no words."""
+    return normalized(text) or text.strip()
 
 
 def has_gold(question: Question) -> bool:

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.task import Task, question_key
+from context_agent.eval.gold import question_key
+from context_agent.synth_data.task import Task
 
 MIN_SIMILARITY = 0.7
 """The smallest Jaccard index for which two questions about the same documents are near-duplicates."""

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from context_agent._support.question_files import Source, load_rows, question_of
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.gold import normalized
 from context_agent.synth_data.json_files import write_rows
 from context_agent.types import Question
 
@@ -185,11 +184,6 @@ def document_of_chunk(chunk_id: str) -> str:
     """Return the id of the document that a chunk's id contains. An id of another form is returned unchanged."""
     document, _, index = chunk_id.rpartition("_")
     return document if document and index.isdigit() else chunk_id
-
-
-def question_key(text: str) -> str:
-    """Return a key that equal questions share: the normalized words, or the text itself if it has no words."""
-    return normalized(text) or text.strip()
 
 
 def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Task]:

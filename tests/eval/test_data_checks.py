@@ -71,6 +71,11 @@ def test_the_same_question_is_found_under_other_case_spacing_and_punctuation() -
     assert "1 question (e1)" in str(leak)
 
 
+def test_questions_without_words_are_the_same_only_if_their_characters_are() -> None:
+    assert not leaks([Question("t1", "???")], [Question("e1", "!!!"), Question("e2", "🙂")])
+    assert leaks([Question("t1", "🙂")], [Question("e1", " 🙂 ")]).questions == (("t1", "e1"),)
+
+
 def test_a_shared_id_is_a_leak_though_the_questions_differ() -> None:
     leak = leaks([Question("7", "Who?")], [Question("7", "Where?"), Question("8", "When?")])
     assert leak.ids == ("7",)

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.task import Task, check_set_name, question_key
+from context_agent.eval.gold import question_key
+from context_agent.synth_data.task import Task, check_set_name
 
 SHARES: Mapping[str, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 SLACK = 0.01
