@@ -178,6 +178,9 @@ def parse_shares(text: str) -> dict[str, float]:
             sign = ""
         if not sign or not name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(f"--shares must have the form train=.8,dev=.1,test=.1; got {text!r}")
+    # Splits become files, and some file systems ignore the case of their names.
+    if len({name.casefold() for name in shares}) <= text.count(","):
+        raise ConfigError(f"--shares must name each split once, in any case of letters; got {text!r}")
     return shares
 
 

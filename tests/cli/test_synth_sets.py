@@ -107,6 +107,8 @@ def test_a_leak_fails_the_check(inside, tmp_path, set_tasks):
         (("--shares", "train=.8,test=.1"), 2, "shares must sum to 1"),
         (("--shares", ".8,.1,.1"), 2, "--shares must have the form train=.8"),
         (("--shares", "train=.8,test=x"), 2, "--shares must have the form train=.8"),
+        (("--shares", "train=.5,dev=.5,train=.5"), 2, "--shares must name each split once"),
+        (("--shares", "train=.5,Train=.5"), 2, "--shares must name each split once"),
         (("--shares", "../train=1"), 2, "--shares must have the form train=.8"),
         (("--name", "a/b"), 2, "no spaces, slashes or control characters"),
         (("--name", "a\x1b[2J"), 2, "no spaces, slashes or control characters"),
