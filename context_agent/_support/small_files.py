@@ -101,7 +101,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         ValueError: If it is too large, nested too deeply, or not TOML in UTF-8.
     """
     with Path(path).open("rb") as file:
-        return parse_toml(_at_most(file, MAX_TOML_BYTES).decode("utf-8"))
+        return parse_toml(_at_most(file, MAX_TOML_BYTES).decode("utf-8-sig"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -86,6 +86,11 @@ def test_deep_toml_is_refused_before_it_is_parsed(text: str, tmp_path: Path) -> 
         read_toml(tmp_path / "a.toml")
 
 
+def test_a_byte_order_mark_before_toml_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfa = 1\r\n")
+    assert read_toml(tmp_path / "a.toml") == {"a": 1}
+
+
 def test_toml_with_brackets_in_texts_and_comments_is_read() -> None:
     text = f"""
         # {"[" * 100} {".".join("a" * 100)}
