@@ -559,7 +559,7 @@ class LossConfig:
 
     Attributes:
         kind: The loss.
-        cap: Upper bound of CISPO's ratio.
+        cap: Upper bound of CISPO's ratio, at least 1. It is 1 + epsilon in the notation of the paper.
         clip: Lower and upper epsilon of the clipped surrogates. The default is DAPO's clip-higher.
         kl: Weight of the KL divergence from the initial policy.
         staleness: Largest age of a row, in updates. Older rows are dropped and counted.
@@ -575,7 +575,7 @@ class LossConfig:
     """
 
     kind: Loss = Loss.CISPO
-    cap: PositiveFloat = 5.0
+    cap: Annotated[float, Field(ge=1)] = 5.0
     clip: tuple[PositiveFloat, PositiveFloat] = (0.2, 0.28)
     kl: NonNegativeFloat = 0.0
     staleness: NonNegativeInt = 8

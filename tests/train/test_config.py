@@ -327,6 +327,7 @@ def test_the_bound_on_the_mismatch_follows_the_type(tmp_path: Path) -> None:
     ("tables", "message"),
     [
         ({"loss": {"kind": "reinforce", "mask_above": 0.1}}, r"loss\.mask_above = 0\.1 has no effect"),
+        ({"loss": {"cap": 0.28}}, r"loss\.cap.*greater than or equal to 1"),
         ({"rollouts": {"refill": 2}, "async_rollouts": {}}, r"rollouts\.refill needs the rewards"),
         ({"rollouts": {"refill": -1}}, r"rollouts\.refill must be at least 0"),
         ({"engine": {"temperature": 0.0}}, r"engine\.temperature"),
