@@ -371,6 +371,11 @@ class SearchAgent:
         if unknown := options.keys() - SearchOptions.__annotations__.keys():
             names = ", ".join(SearchOptions.__annotations__)
             raise TypeError(f"a search has no option {min(unknown)!r}. Its options are {names}.")
+        if running_loop() is None:
+            raise ConfigError(
+                "`asearch` and `stream` need the event loop of asyncio, and none is running. With trio, call `search` "
+                "in a thread."
+            )
         if self._closed and self._executor is not None:
             raise ConfigError("the agent is closed. Make a new SearchAgent, or search before the `with` block ends.")
         request = EpisodeRequest(question, **options)

@@ -400,6 +400,15 @@ def test_an_interrupt_ends_a_search_inside_a_running_loop(corpus: MemoryCorpus) 
     assert ended.wait(5)
 
 
+def test_an_event_loop_of_another_library_is_refused(corpus: MemoryCorpus, tmp_path: Path) -> None:
+    """trio would send None into the coroutine, too."""
+    agent = SearchAgent(corpus, ScriptedPolicy([rank_all]), trajectories=tmp_path)
+    for waiting in (agent.asearch("comets?"), anext(agent.stream("comets?"))):
+        with pytest.raises(ConfigError, match="need the event loop of asyncio"):
+            waiting.send(None)  # type: ignore[attr-defined]
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("question", ["", "  \n\t "])
 def test_an_empty_question_is_refused(corpus: MemoryCorpus, question: str) -> None:
     with pytest.raises(ConfigError, match="empty"):

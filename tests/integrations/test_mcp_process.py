@@ -165,7 +165,7 @@ async def test_over_streamable_http(index: Path) -> None:
             assert await retrieve(client) == ["Rope", "Alfred Hitchcock"]
         async with (
             Client(url, read_timeout_seconds=PATIENCE) as first_client,
-            Client(url, read_timeout_seconds=PATIENCE) as second_client,
+            Client(f"{url}/", read_timeout_seconds=PATIENCE) as second_client,
         ):
             answers = await asyncio.gather(retrieve(first_client), retrieve(second_client))
         assert answers == [["Rope", "Alfred Hitchcock"]] * 2

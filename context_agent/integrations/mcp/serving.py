@@ -147,6 +147,8 @@ def application(
         host=host,
     )
     app.router.routes.append(Route(HEALTH_PATH, health))
+    # The address of a redirect would lack the port, and behind a proxy also the proxy's scheme and prefix.
+    app.router.redirect_slashes = False
     sessions = app.router.lifespan_context
 
     @asynccontextmanager
@@ -166,7 +168,7 @@ def application(
 class PostOnlyMiddleware:
     """A layer that accepts only POST requests and health checks.
 
-    It refuses web pages unless their origin is in `origins`.
+    It refuses web pages unless their origin is in `origins`. It ignores a slash after `/mcp`, which many users write.
 
     A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it checks the
     host, and ignores `Sec-Fetch-Site`. It also compares the host as text. This layer therefore passes on the name
@@ -184,7 +186,8 @@ class PostOnlyMiddleware:
             headers = MutableHeaders(raw=list(scope["headers"]))
             if "host" in headers:
                 headers["host"] = host_name(headers["host"])
-            scope = {**scope, "headers": headers.raw}
+            path = MCP_PATH if scope["path"] == f"{MCP_PATH}/" else scope["path"]
+            scope = {**scope, "headers": headers.raw, "path": path}
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
