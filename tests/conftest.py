@@ -20,6 +20,7 @@ from context_agent._support.processes import available_cores
 from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
 from tests.support.fork_servers import hold_folder
+from tests.support.remembered_certificates import remembered_certificates
 from tests.support.remembered_rows import remembered_rows
 
 if TYPE_CHECKING:
@@ -127,6 +128,13 @@ def _static_by_default() -> Iterator[None]:
 def _remembered_rows() -> Iterator[None]:
     """Let models in this process read each text once. Other processes read all of them."""
     with remembered_rows():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remembered_certificates() -> Iterator[None]:
+    """Let clients in this process read the certificates that they trust once. Other processes read their own."""
+    with remembered_certificates():
         yield
 
 
