@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -39,6 +40,11 @@ _CODE_MARK = re.compile(r"[=\"{};]")
 """A mark that names of columns do not have."""
 _GAP = "  "
 """The fewest spaces between some cells of aligned columns."""
+_DIGIT = re.compile(r"\d")
+MOST_ALIGNED, WIDEST_ALIGNED = 50, 500
+"""The most rows whose columns are read, and the most characters of each."""
+ALIGNED_SHARE = 0.9
+"""The share of the rows that have a space between two columns."""
 _WORDS = re.compile(r"\S++(?: \S++)*+")
 """A cell of aligned columns."""
 _BLOCK = re.compile(r"(?:^[ \t\r]*+[^\s][^\n]*+\n?)++", re.M)
@@ -94,10 +100,17 @@ def _cells(row: str, table: Table) -> dict[int, tuple[int, str]]:
 
 def tables(text: str, start: int, end: int) -> Iterator[Table]:
     """Yield the tables in a part of a text, in order."""
-    for block in _BLOCK.finditer(text, start, end):
-        first, last = block.span()
-        finders = (_barred_table, _aligned_table, _delimited_table)
-        if found := next(filter(None, (find(text, first, last) for find in finders)), None):
+    position = start
+    # A quoted cell may have blank lines. A mark that nothing closes must not make each block read the whole text.
+    patience = end - start
+    while (block := _BLOCK.search(text, position, end)) is not None:
+        first, position = block.span()
+        found = _barred_table(text, first, position) or _aligned_table(text, first, position)
+        if found is None:
+            found, read = _delimited_table(text, first, position, min(end, position + patience))
+            patience -= read
+        if found is not None:
+            position = max(position, found.rows[-1][1])
             title = text.rfind("\n", first, max(first, found.start - 1)) + 1 or first
             has_title = 0 < found.start - title <= LONGEST_TITLE
             yield replace(found, first=title) if has_title else found
@@ -140,62 +153,129 @@ def _barred_table(text: str, start: int, end: int) -> Table | None:
 def _aligned_table(text: str, start: int, end: int) -> Table | None:
     """Return the table in a block whose columns are aligned by spaces.
 
-    Its header is above a line of dashes, or it is the first line and all of its words are in capitals.
+    Its header is above a line of dashes, or it is one of the first two lines. Then all of its words are in capitals, or
+    its names stand above columns, one of which has a number in each row.
     """
     if (ruler := _RULER.search(text, start, end)) is not None and ruler.start() > start:
         header_start = text.rfind("\n", start, ruler.start() - 1) + 1 or start
-        header = text[header_start : ruler.start()].split()
+        names = text[header_start : ruler.start()].split()
         rows = _lines(text, min(ruler.end() + 1, end), end)
-    else:
-        (header_start, header_end), *rows = _lines(text, start, end)
-        first = text[header_start:header_end]
-        header = first.split()
-        is_header = first == first.upper() and _GAP in first.strip() and all(map(_is_name, header))
-        if not is_header or len(header) < FEWEST_NAMES or is_log_entry(first):
-            return None
-    aligned = sum(_GAP in text[first:last].strip() for first, last in rows)
-    if len(rows) < FEWEST_ROWS or 2 * aligned < len(rows) or not any(map(_is_name, header)):
-        return None
-    return Table(header_start, header_start, "text", " ".join(header), tuple(rows), 1, "")
-
-
-def _delimited_table(text: str, start: int, end: int) -> Table | None:
-    """Return the table in a block whose lines have equally many cells. One line of text may precede it."""
+        return _aligned(text, header_start, names, rows)
     lines = _lines(text, start, end)
-    for skipped in range(min(2, max(0, len(lines) - FEWEST_ROWS))):
-        first, last = lines[skipped]
-        header = text[first:last]
-        for delimiter in DELIMITERS:
-            if delimiter in header and (table := _delimited(text, lines[skipped:], delimiter)):
-                return table
+    for row in range(min(2, len(lines))):
+        first, *others = (text[slice(*line)] for line in lines[row : row + 1 + MOST_ALIGNED])
+        names = first.split()
+        if len(names) < FEWEST_NAMES or _GAP not in first.strip() or is_log_entry(first):
+            continue
+        is_header = (first == first.upper() and all(map(_is_name, names))) or _heads_columns(first, others)
+        if is_header and (table := _aligned(text, lines[row][0], names, lines[row + 1 :])):
+            return table
     return None
 
 
-def _delimited(text: str, lines: list[tuple[int, int]], delimiter: str) -> Table | None:
-    if is_log_entry(text[slice(*lines[0])]):
+def _aligned(text: str, header_start: int, names: list[str], rows: list[tuple[int, int]]) -> Table | None:
+    aligned = sum(_GAP in text[first:last].strip() for first, last in rows)
+    if len(rows) < FEWEST_ROWS or 2 * aligned < len(rows) or not any(map(_is_name, names)):
         return None
-    reader = csv.reader((text[first:last] + "\n" for first, last in lines), delimiter=delimiter)
+    return Table(header_start, header_start, "text", " ".join(names), tuple(rows), 1, "")
+
+
+def _heads_columns(header: str, rows: list[str]) -> bool:
+    """Return True if a line has the names of the columns that are below it, such as the first line of `df`.
+
+    The names have no digits, and in some column each row has one. A few rows may be wider than their columns.
+    """
+    if len(rows) < FEWEST_ROWS or _DIGIT.search(header) or _CODE_MARK.search(header) or len(header) > WIDEST_ALIGNED:
+        return False
+    texts = [row[:WIDEST_ALIGNED] for row in rows]
+    width = max(map(len, [header, *texts]))
+    blanks = [
+        sum(marks.count(" ") for marks in column) for column in zip(*(row.ljust(width) for row in texts), strict=True)
+    ]
+    padded = header.ljust(width)
+    is_gap = [padded[at] == " " and ALIGNED_SHARE * len(rows) <= blank for at, blank in enumerate(blanks)]
+    columns = [at for at in range(width) if not is_gap[at] and (at == 0 or is_gap[at - 1])]
+    spans = [*zip(columns, [*columns[1:], width], strict=True)]
+    # All rows may have a space in one column, such as one between two words.
+    named = sum(any(map(str.isalpha, header[first:last])) for first, last in spans)
+    is_counted = any(all(_DIGIT.search(row, first, last) for row in texts) for first, last in spans)
+    return named >= FEWEST_NAMES and is_counted
+
+
+def _delimited_table(text: str, start: int, end: int, limit: int) -> tuple[Table | None, int]:
+    """Return the table in a block whose rows have equally many cells. One line of text may precede it.
+
+    Args:
+        text: The text.
+        start: The offset where the block begins.
+        end: The offset where the block ends. A row with a quoted cell may end later.
+        limit: The offset after the last character that may be read.
+
+    Returns:
+        The table, or None, and the number of characters after the block that were read.
+    """
+    lines = _lines(text, start, end)
+    also_read = 0
+    for skipped in range(min(2, len(lines))):
+        first, last = lines[skipped]
+        header = text[first:last]
+        for delimiter in DELIMITERS:
+            if delimiter in header:
+                table, read = _delimited(text, lines[skipped:], delimiter, end, limit - also_read)
+                also_read += read
+                if table is not None:
+                    return table, also_read
+    return None, also_read
+
+
+def _delimited(
+    text: str, lines: list[tuple[int, int]], delimiter: str, end: int, limit: int
+) -> tuple[Table | None, int]:
+    if is_log_entry(text[slice(*lines[0])]):
+        return None, 0
+    n_lines = len(lines)
+    # Many write a space after each comma. Prose does so, too, but not between the names of columns.
+    is_spaced = delimiter in ",;" and f"{delimiter} " in text[slice(*lines[0])]
+    reader = csv.reader(_read_lines(text, lines, end, limit), delimiter=delimiter, skipinitialspace=is_spaced)
     rows: list[tuple[int, int]] = []
     header: list[str] = []
     taken = spaced = 0
-    try:
+    # The reader refuses a cell that is larger than it accepts.
+    with suppress(csv.Error):
         for cells in reader:
+            row = lines[taken][0], lines[reader.line_num - 1][1]
             if not rows:
                 header = cells
-                if len(set(cells)) != len(cells) or not all(_is_name(cell) for cell in cells):
-                    return None
-            elif len(cells) != len(header):
+                if not _are_names(cells, single=is_spaced):
+                    break
+            elif len(cells) != len(header) or (reader.line_num > taken + 1 and text.count('"', *row) % 2):
+                # Nothing closes a cell whose row has an odd number of quotation marks.
                 break
             spaced += sum(cell.startswith(" ") for cell in cells)
-            rows.append((lines[taken][0], lines[reader.line_num - 1][1]))
+            rows.append(row)
             taken = reader.line_num
-    except csv.Error:
-        return None
-    if len(rows) <= FEWEST_ROWS or len(header) < 2 or 2 * len(rows) < len(lines):
-        return None
-    if 2 * spaced > len(rows) * (len(header) - 1):
-        return None
-    return Table(rows[0][0], rows[0][0], "cell", " ".join(header), tuple(rows[1:]), len(header), delimiter)
+    read = max(0, lines[-1][1] - end)
+    if len(rows) <= FEWEST_ROWS or 2 * min(taken, n_lines) < n_lines or 2 * spaced > len(rows) * (len(header) - 1):
+        return None, read
+    return Table(rows[0][0], rows[0][0], "cell", " ".join(header), tuple(rows[1:]), len(header), delimiter), read
+
+
+def _read_lines(text: str, lines: list[tuple[int, int]], position: int, limit: int) -> Iterator[str]:
+    """Yield the lines of a block, then those after it, whose spans are added to the list."""
+    for first, last in lines[:]:
+        yield text[first:last] + "\n"
+    while position < limit:
+        after = text.find("\n", position, limit) + 1 or limit
+        lines.append((position, position + len(text[position:after].rstrip("\r\n"))))
+        yield text[slice(*lines[-1])] + "\n"
+        position = after
+
+
+def _are_names(cells: list[str], *, single: bool) -> bool:
+    """Return True if cells are different names of at least two columns. Single names have one word each."""
+    if len(set(cells)) != len(cells) or len(cells) < 2 or not all(map(_is_name, cells)):
+        return False
+    return not single or (len(cells) >= FEWEST_NAMES and all(len(cell.split()) == 1 for cell in cells))
 
 
 def _is_name(cell: str) -> bool:

@@ -19,6 +19,8 @@ from context_agent.pruning.blocks import UNSCALED, Passage
 from context_agent.pruning.markup import document, name
 from context_agent.pruning.passages import cut, without
 from context_agent.pruning.relevance import Goal, by_words
+from context_agent.pruning.tables import tables
+from tests.support.growth import MOST_GROWTH, growth
 
 RECORDS: list[dict[str, Any]] = [
     {"id": n, "host": f"db-{n}.example.com", "city": "Porto", "listen_port": 4_000 + n, "note": f"moved, on day {n}"}
@@ -287,6 +289,80 @@ def test_a_line_separator_in_a_cell_does_not_divide_its_row(form: str, separator
     assert [line for passage in passages for line in passage.text.split("\n")] == text.split("\n")[
         1 if form == "csv" else 2 :
     ]
+
+
+@pytest.mark.parametrize("gap", ["\n", "\n\n", "\n \n\n"])
+@pytest.mark.parametrize("before", ["", "Export of May:\n"])
+def test_a_quoted_cell_of_several_lines_does_not_divide_its_row(gap: str, before: str) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", "message", "port"])
+    messages = [f'Hello,{gap}the "barge" {n} is late{gap}it rained, in most weeks' for n in range(12)]
+    writer.writerows((n, message, 4_000 + n) for n, message in enumerate(messages))
+    after = "\nThat is all. " + "It rained in most weeks. " * 8
+    passages = cut(before + text.getvalue() + after)
+    assert [passage.form for passage in passages] == ["cell"] * 12 + ["text"]
+    kept = without(before + text.getvalue(), passages, range(3, 9), stub).removeprefix(before)
+    rows = [*csv.reader(io.StringIO(kept))]
+    assert [row[1] for row in rows] == ["message", *messages[:3], "", *messages[9:]]
+
+
+def test_a_quotation_mark_that_nothing_closes_takes_no_text_after_its_table() -> None:
+    table = "id,note,port\n" + "".join(f"{n},it rained in most weeks in the port {n},{4_000 + n}\n" for n in range(9))
+    after = 'The last one, "in May\n\n' + "It rained in most weeks. " * 9
+    passages = cut(f'{table}9,"it rained,4009\n\n{after}')
+    assert [passage.form for passage in passages[:9]] == ["cell"] * 9
+    assert {passage.form for passage in passages[9:]} == {"text"}
+
+
+@pytest.mark.parametrize("block", ['a,b\n1,"x\n2,3\n4,5\n\n', 'a,b\n1,"x\n\n', '"a\n\n', 'a, b, c\n"\n\n'])
+def test_many_quotation_marks_that_nothing_closes_take_linear_time(block: str) -> None:
+    assert growth(lambda text: [*tables(text, 0, len(text))], lambda size: block * size, 2_000) < MOST_GROWTH
+
+
+def test_a_space_may_follow_each_comma_of_a_table() -> None:
+    rows = [f'{n}, "quay {n}, north", 400{n}, it rained in most of the weeks' for n in range(9)]
+    passages = cut("\n".join(["id, place, port, note", *rows]))
+    assert [(passage.form, passage.label) for passage in passages] == [("cell", "id place port note")] * 9
+
+
+COLUMNS = {
+    "df": (
+        "Filesystem      Size  Used Avail Use% Mounted on",
+        "/dev/sd{n:<2}        {n:>2}G   1G    9G  {n:>2}% /srv/port/{n}",
+    ),
+    "ss": (
+        "State  Recv-Q Send-Q Local Address:Port Peer Address:Port",
+        "ESTAB  0      {n:>2}     192.0.2.1:40{n:>2}     192.0.2.2:443",
+    ),
+    "report": ("Quay          ships  tide in m", "North quay {n:>2} {n:>6}  {n:>6}.50 m"),
+    "vmstat": (" r  b   swpd   free", "{n:>2}  0   {n:>4}   {n:>4}"),
+}
+
+
+@pytest.mark.parametrize("before", ["", "In the port\n"])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_names_above_columns_of_which_one_has_numbers_are_a_header(name: str, before: str) -> None:
+    header, row = COLUMNS[name]
+    text = before + "\n".join([header, *(row.format(n=n) for n in range(40))])
+    found = [*tables(text, 0, len(text))]
+    assert [(table.form, table.labels, len(table.rows)) for table in found] == [("text", " ".join(header.split()), 40)]
+    assert text[found[0].first :] == text
+    assert header in without(text, cut(text), range(len(cut(text))), stub)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Documents  Downloads  Music\nNotes      Pictures   Public\nTemplates  Videos     Work\nPorts      Quays",
+        "Build  passed on   Monday\nin 3 minutes and 4  seconds, it\nwas 2 minutes  faster\nthan the 4  before",
+        "int   ships;   // 1\nint   quays;   // 2\nint   ports;   // 3\nint   tides;   // 4",
+        "Name:     quay 1  north\nDepth:    7 m     low\nCranes:   2       new\nShips:    4       here",
+        "one  two  three",
+    ],
+)
+def test_words_with_wide_gaps_are_not_always_a_header(text: str) -> None:
+    assert [*tables(text, 0, len(text))] == []
 
 
 GROUPED = {
