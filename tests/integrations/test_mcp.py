@@ -269,6 +269,25 @@ async def test_the_id_of_a_resource_may_have_percent_encoded_characters(uri: str
             await client.read_resource("file:///etc/passwd%00")
 
 
+async def test_a_resource_that_cannot_be_read_now_says_why(
+    films: MemoryCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(document_id: str) -> list[Chunk]:
+        raise CorpusError("/srv/index is gone")
+
+    with SearchAgent(films, ScriptedPolicy([])) as agent:
+        service = make_service(agent, concurrency=1, queue=0)
+        async with Client(server_on(service)) as client:
+            ticket = service.enter()
+            with pytest.raises(MCPError, match="1 searches are running and 0 are waiting"):
+                await client.read_resource("ctx1://document/d0")
+            ticket.leave()
+            monkeypatch.setattr(films, "read", read)
+            with pytest.raises(MCPError, match="the index could not be searched"):
+                await client.read_resource("ctx1://document/d0")
+            assert service.admission.running == 0
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [

@@ -44,7 +44,7 @@ from context_agent.types import Chunk
 
 with extra("mcp"):
     from mcp.server.mcpserver import Context
-    from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+    from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
     from mcp.types import CallToolResult
 
 
@@ -167,12 +167,15 @@ class Tools:
                 answer = await asyncio.to_thread(prune_conversation, self._pruners, request)
             return prune_result(answer)
 
-    async def document(self, document_id: str) -> str:
+    async def document(self, document_id: str, context: Context[Any, Any]) -> str:
         """Return the whole text of a document, as a resource."""
-        chunks = await self._chunks(document_id)
-        if not chunks:
-            raise ResourceNotFoundError(f"there is no document {document_id[:80]!r}. Use an id from a tool's result.")
-        return joined_text(chunks)
+        with _call("document", context, error_class=ResourceError):
+            chunks = await self._chunks(document_id)
+            if not chunks:
+                raise ResourceNotFoundError(
+                    f"there is no document {document_id[:80]!r}. Use an id from a tool's result."
+                )
+            return joined_text(chunks)
 
     async def _answer(self, search: AdmittedSearch, context: Context[Any, Any]) -> ServedAnswer:
         """Return the answer of a search, and notify the client after each turn. A cancellation ends the search."""
@@ -209,21 +212,30 @@ def _progress(turns: int, progress: Progress) -> str:
 
 
 @contextmanager
-def _call(name: str, context: Context[Any, Any], where: Where | None = None) -> Iterator[None]:
-    """Give a call its id, log its outcome, and raise its failures as errors that the model can read."""
+def _call(
+    name: str,
+    context: Context[Any, Any],
+    where: Where | None = None,
+    *,
+    error_class: type[ToolError | ResourceError] = ToolError,
+) -> Iterator[None]:
+    """Give a call its id, log its outcome, and raise its failures as errors that the client gets to read."""
     token = REQUEST_ID.set(request_id((context.headers or {}).get("x-request-id")))
     start, outcome = time.perf_counter(), "cancelled"
     try:
         yield
         outcome = "done"
-    except (ToolError, Problem, PatternError, ConfigError) as error:
+    except error_class:
         outcome = "refused"
-        raise ToolError(error.message if isinstance(error, Problem) else str(error)) from error
+        raise
+    except (Problem, PatternError, ConfigError) as error:
+        outcome = "refused"
+        raise error_class(error.message if isinstance(error, Problem) else str(error)) from error
     except ContextAgentError as error:
         outcome = "failed"
         log("failed", logging.WARNING, tool=name, reason=str(error))
         problem = problem_of(error, where)
-        raise ToolError(
+        raise error_class(
             problem.message if problem else "the search failed. The server's log has the reason."
         ) from error
     except Exception:
