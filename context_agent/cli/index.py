@@ -139,7 +139,7 @@ def _show(run: IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
         output.note(indexed.warning)
     output.result({**asdict(run.read), **asdict(indexed)}, summary(run.read, indexed, run.index), as_json=as_json)
     if indexed.missing:
-        output.note(output.one_line(_missing(indexed)))
+        output.note(output.one_line(_missing(indexed, is_kept=run.remove_missing)))
     if not as_json:
         output.echo(files_line(run.read))
 
@@ -156,10 +156,14 @@ def _chosen_embedder(indexed: IndexReport) -> str:
     )
 
 
-def _missing(indexed: IndexReport) -> str:
+def _missing(indexed: IndexReport, *, is_kept: bool) -> str:
     unnamed = indexed.missing - len(indexed.missing_examples)
     more = f" and {unnamed:,} more" if unnamed else ""
-    return (
-        f"{counted(indexed.missing, 'document')} of the index, not among these sources: "
-        f"{', '.join(indexed.missing_examples)}{more}. If the files are deleted, --remove-missing removes the documents"
+    names = f"{counted(indexed.missing, 'document')} of the index, {{}}: {', '.join(indexed.missing_examples)}{more}. "
+    if is_kept:
+        return names.format("kept because files or folders that may hold them cannot be read") + (
+            "Make these files readable, or delete them, and run the command again"
+        )
+    return names.format("not among these sources") + (
+        "If the files are deleted, --remove-missing removes the documents"
     )

@@ -88,9 +88,10 @@ class IndexRun:
                     f"there is nothing to index in {names}. Pass files or folders with text. To empty an index whose "
                     "sources are deleted, add --remove-missing."
                 )
-            settings = {"remove_missing": removed, **asdict(self.chunks)}
+            settings = {"remove_missing": removed, "keep": self.read.may_hold, **asdict(self.chunks)}
             indexed = add_documents(self.index, chain(first, documents), **settings)
-            earlier = set()  # those that this update lacked are removed
+            # Those that this update lacked are removed, except those whose files could not be read.
+            earlier = set(filter(self.read.may_hold, earlier))
             return indexed
         finally:
             self.ids |= earlier

@@ -1,6 +1,8 @@
 """`ctx1 index` on folders of users: messages about files that are not read, and an index that stays current."""
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -169,6 +171,25 @@ def test_deleted_files_are_noticed_and_removed_on_request(inside, tmp_path):
     process = inside("search", "Which note?", "--path", "i")
     assert "Nothing relevant found" in process.stdout + process.stderr
     assert "is empty" in inside("doctor", "--path", "i").stdout
+
+
+def test_documents_of_files_that_cannot_be_read_are_kept_until_the_files_are_deleted(inside, tmp_path, monkeypatch):
+    folder = write_files(tmp_path / "n", **{"a.md": "First.", "b.md": "Second."})
+    inside("index", folder, "--path", "i")
+    open_file = os.open
+
+    def opened(path, flags, *rest, **options):
+        if path == "b.md":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open_file(path, flags, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", opened)
+        process = inside("index", folder, "--path", "i", "--remove-missing")
+    assert "1 unchanged, 1 missing" in process.stdout
+    assert "kept because files or folders that may hold them cannot be read: b.md. Make these files" in process.stderr
+    (folder / "b.md").unlink()
+    assert "1 removed" in inside("index", folder, "--path", "i", "--remove-missing").stdout
 
 
 def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sources(inside, tmp_path, monkeypatch):

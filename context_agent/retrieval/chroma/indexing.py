@@ -68,6 +68,7 @@ def index_documents(
     overlap: int = 0,
     counter: TokenCounter | None = None,
     remove_missing: bool | Collection[str] = False,
+    keep: Callable[[str], bool] | None = None,
     calibration: bool = True,
     language: str | None = None,
     progress: Callable[[IndexProgress], None] | None = None,
@@ -94,6 +95,9 @@ def index_documents(
         counter: The token counter. Defaults to `HarmonyCounter`.
         remove_missing: Whether to remove documents that are not among `documents`. If there are none, this empties the
             index. A collection of ids limits the removal to these ids.
+        keep: A function that receives the id of a document and returns True if `remove_missing` must not remove it. It
+            is called after all documents have been read. For example, `LoadReport.may_hold` keeps the documents of
+            files that could not be read.
         calibration: Whether to measure the weights of the retrievers.
         language: The language of all texts, a code of `text.languages.LANGUAGES`. If it is None, an existing index
             keeps its language, and a new index analyzes each text in its own language.
@@ -131,6 +135,8 @@ def index_documents(
     size = DEFAULT_CHUNK_TOKENS if chunk_size is None else whole_number(chunk_size, "chunk_size")
     # Before anything is written: a manifest with such numbers could not be read again.
     chunking = Chunking(size, whole_number(overlap, "overlap", least=0), counter.name)
+    if keep is not None:
+        require_callable(keep, "keep")
     if progress is not None:
         require_callable(progress, "progress")
     require_type(collection, "collection", str, "the name of a collection")
@@ -172,7 +178,7 @@ def index_documents(
                 progress=progress,
                 batch_size=batch_size,
             )
-            report = run.index(documents, remove_missing=remove_missing, calibration=calibration)
+            report = run.index(documents, remove_missing=remove_missing, keep=keep, calibration=calibration)
             report = replace(report, warning="; ".join(filter(None, (report.warning, replaced))))
         if location.path is not None:
             remember_vectors(location.path, collection, root)

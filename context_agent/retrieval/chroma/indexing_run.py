@@ -177,14 +177,19 @@ class IndexingRun:
         self.chunking_seconds = 0.0
 
     def index(
-        self, documents: Iterable[Document], *, remove_missing: bool | Collection[str], calibration: bool
+        self,
+        documents: Iterable[Document],
+        *,
+        remove_missing: bool | Collection[str],
+        keep: Callable[[str], bool] | None,
+        calibration: bool,
     ) -> IndexReport:
         """Bring the collection up to date with the documents. The options are those of `index_documents`."""
         try:
             with self.writer:
                 for document in documents:
                     self._index_document(document)
-            outdated = self._outdated(remove_missing)
+            outdated = self._outdated(remove_missing, keep)
             if not self.written and not outdated and not self._other_language():
                 self.fresh.discard()
                 return self._unchanged()
@@ -248,7 +253,7 @@ class IndexingRun:
         if stored_chunks and stored_chunks[0].record not in self.resumable:
             self.ends.append(self.writer.added)
 
-    def _outdated(self, remove_missing: bool | Collection[str]) -> set[str]:
+    def _outdated(self, remove_missing: bool | Collection[str], keep: Callable[[str], bool] | None) -> set[str]:
         """Return the records of the last complete state that the next one will not contain. Count missing documents."""
         if self.base is None:
             return set()
@@ -259,6 +264,8 @@ class IndexingRun:
             removed = {
                 document for document in remove_missing or () if document not in self.seen and self._digest(document)
             }
+        if keep is not None:
+            removed = {document for document in removed if not keep(document)}
         self.counts["removed"] = len(removed)
         self.missing = self.base.document_count - sum(map(bool, self.earlier.values())) - len(removed)
         if self.missing:

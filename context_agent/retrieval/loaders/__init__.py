@@ -24,18 +24,22 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import PurePath
 
 from context_agent._support.arguments import require_type
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.document_checks import with_storable_metadata
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.reader_choice import READERS, Reader, read_any
-from context_agent.retrieval.loaders.reading import LeftOutError, Reading, with_day
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, identifier, with_day
 from context_agent.retrieval.loaders.report import LoadReport, Notice, kind_of
 from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, opened
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]
+
+_ROW_FILES = frozenset([".csv", ".json", ".jsonl", ".mbox", ".ndjson", ".parquet", ".tsv"])
+"""The extensions of files whose documents may have ids of their own."""
 
 
 def load(
@@ -111,6 +115,9 @@ def _read(
             f". Its first {count} documents were read." if count else ""
         )
         kind = ""
+        if isinstance(error, OSError):
+            has_rows = not _ROW_FILES.isdisjoint(map(str.lower, PurePath(source.path).suffixes))
+            report.miss("" if has_rows else identifier(source.path), error)
     else:
         report.count_read(source.path)
         if not count and before == len(report.notices) + report.unlisted:

@@ -156,7 +156,8 @@ class _Rules:
             return self
         except (OSError, DataError) as error:
             reason = f"the file cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
-            raise _UnknownRulesError(folder / name, reason) from None
+            cause = error if isinstance(error, OSError) else None
+            raise _UnknownRulesError(folder / name, reason, cause) from None
         return _Rules((*self.files, (depth, rules)), self.size + len(data))
 
     def exclude(self, parts: Parts, *, is_folder: bool) -> bool:
@@ -171,18 +172,24 @@ class _Rules:
 class _UnknownRulesError(DataError):
     """A file of rules that cannot be applied."""
 
-    def __init__(self, file: Path, reason: str) -> None:
+    def __init__(self, file: Path, reason: str, cause: OSError | None) -> None:
         super().__init__(
             f"{reason}. Its folder is not read, because what the file excludes is unknown. To read the folder, pass "
             "--no-ignore."
         )
-        self.file = file
+        self.file, self.cause = file, cause
 
 
 class FolderWalk:
     """The files below a source folder."""
 
-    def __init__(self, folder: Path, skip: Skip, ignore: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        skip: Skip,
+        ignore: Callable[[str], None] | None,
+        miss: Callable[[str, OSError], None] | None = None,
+    ) -> None:
         """Prepare the walk.
 
         Args:
@@ -190,8 +197,10 @@ class FolderWalk:
             skip: A function that is called with what cannot be read.
             ignore: A function that is called with the reason for each entry that a rule excludes. If it is None, no
                 rules apply.
+            miss: A function that is called with the path below the source of each folder that cannot be read, and the
+                error of the operating system.
         """
-        self._folder, self._skip, self._ignore = folder, skip, ignore
+        self._folder, self._skip, self._ignore, self._miss = folder, skip, ignore, miss
         self._above: Parts = ()
         """The names from the repository's root to the source folder."""
         self._pending: list[tuple[Parts, _Rules]] = []
@@ -204,11 +213,8 @@ class FolderWalk:
         try:
             rules = _Rules() if self._ignore is None else self._rules_above()
             root = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        except _UnknownRulesError as error:
-            self._skip(str(error.file), str(error))
-            return
-        except OSError as error:
-            self._skip(str(self._folder), f"the folder cannot be read ({error.strerror})")
+        except (_UnknownRulesError, OSError) as error:
+            self._report((), error)
             return
         try:
             self._pending = [] if rules is None else [((), rules)]
@@ -246,16 +252,23 @@ class FolderWalk:
                     below = (*parts, entry.name)
                     too_long = len(os.fsencode("/".join(below))) > MAX_PATH_BYTES
                     yield FolderFile(below, here, _TOO_LONG if too_long else _trouble(entry))
-        except _UnknownRulesError as error:
-            self._skip(str(error.file), str(error))
-            return
-        except OSError as error:
-            self._skip(str(path), f"the folder cannot be read ({error.strerror})")
+        except (_UnknownRulesError, OSError) as error:
+            self._report(parts, error)
             return
         if folders and len(parts) >= MAX_DEPTH:
             self._skip(str(path / folders[0].name), _TOO_DEEP)
         else:
             self._pending += [((*parts, entry.name), rules) for entry in reversed(folders)]
+
+    def _report(self, parts: Parts, error: _UnknownRulesError | OSError) -> None:
+        """Report a folder that is not read."""
+        if isinstance(error, OSError):
+            self._skip(str(self._folder.joinpath(*parts)), f"the folder cannot be read ({error.strerror})")
+        else:
+            self._skip(str(error.file), str(error))
+        cause = error if isinstance(error, OSError) else error.cause
+        if self._miss is not None and cause is not None:
+            self._miss("/".join(parts), cause)
 
     def _admitted(
         self, here: OpenFolder, parts: Parts, rules: _Rules

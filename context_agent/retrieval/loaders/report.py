@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from context_agent.retrieval.loaders.folders import RULES_FILE
 
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+"""The errors of a path that does not exist, or that is something other than before."""
+_ENDS = re.compile("[/#~]")
+"""The characters in an id before which the id of a folder, of a file or of a document with the same id may end."""
 MAX_LISTED_NOTICES = 10_000
 """The most notices in a report. Further ones are only counted, so that a damaged file cannot fill the memory."""
 
@@ -49,6 +55,8 @@ class LoadReport:
         ignored: The number of entries of folders that are excluded, by rule: `.gitignore` or the folder's name.
         files_read: The number of files that were read, by kind.
         files_left_out: The number of files of which nothing was read, by kind.
+        unreadable: The ids of the documents whose files could not be opened or read although they exist, and the
+            beginnings of the ids of those in such folders. "" stands for all documents.
     """
 
     files: int = 0
@@ -61,6 +69,7 @@ class LoadReport:
     ignored: dict[str, int] = field(default_factory=dict)
     files_read: dict[str, int] = field(default_factory=dict)
     files_left_out: dict[str, int] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
 
     def count_read(self, path: str) -> None:
         """Count a file that was read."""
@@ -73,6 +82,27 @@ class LoadReport:
         self.skip(source, reason, kind=kind)
         name = kind_of(path)
         self.files_left_out[name] = self.files_left_out.get(name, 0) + 1
+
+    def miss(self, identifier: str, error: OSError) -> None:
+        """Record that a file or folder could not be read, unless it is gone or has become something else.
+
+        Args:
+            identifier: The id of its document, or the beginning of the ids of its documents.
+            error: The error of the operating system. An error of another kind has no number, and is not recorded.
+        """
+        if error.errno is None or error.errno in _GONE:
+            return
+        if len(self.unreadable) == MAX_LISTED_NOTICES:
+            self.unreadable[:] = [""]
+        if "" not in self.unreadable:
+            self.unreadable.append(identifier)
+
+    def may_hold(self, document: str) -> bool:
+        """Return True if a file or folder that could not be read may hold the document with this id."""
+        if not self.unreadable:
+            return False
+        whole = {"", document, *(document[: end.start()] for end in _ENDS.finditer(document))}
+        return not whole.isdisjoint(self.unreadable)
 
     def skip(self, source: str, reason: str, line: int | None = None, *, kind: str = "") -> None:
         """Record that a file or row was left out."""

@@ -18,6 +18,7 @@ from typing import IO, Any, BinaryIO, cast
 from context_agent._support.arguments import items_of, require_members
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.folders import FolderWalk, OpenFolder
+from context_agent.retrieval.loaders.reading import identifier
 from context_agent.retrieval.loaders.report import LoadReport, kind_of
 
 Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
@@ -131,6 +132,7 @@ def _from_path(path: Path, report: LoadReport, extensions: Extensions, *, ignore
         mode = path.stat().st_mode
     except OSError as error:
         report.leave_out(str(path), path.name, f"the file cannot be read ({error.strerror or error})")
+        report.miss("", error)
         return
     if stat.S_ISDIR(mode):
         yield from _from_folder(path, report, extensions, ignore=ignore)
@@ -142,7 +144,11 @@ def _from_path(path: Path, report: LoadReport, extensions: Extensions, *, ignore
 
 def _from_folder(folder: Path, report: LoadReport, extensions: Extensions, *, ignore: bool) -> Iterator[SourceFile]:
     """Yield the files below a folder that have a reader, and report the others."""
-    for file in FolderWalk(folder, report.skip, report.ignore if ignore else None).files():
+
+    def miss(path: str, error: OSError) -> None:
+        report.miss(identifier(path), error)
+
+    for file in FolderWalk(folder, report.skip, report.ignore if ignore else None, miss).files():
         name = file.parts[-1]
         path = folder.joinpath(*file.parts)
         if (extension := extension_of(name, extensions)) is None:

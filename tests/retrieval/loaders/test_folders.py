@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 import os
 from pathlib import Path
 
 import pytest
 
+from context_agent import index_documents
 from context_agent.retrieval.document_checks import check_document
 from context_agent.retrieval.loaders import LoadReport, load
 from context_agent.retrieval.loaders.folders import LINK_TO_FOLDER, MAX_DEPTH, FolderWalk
+from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES
+from context_agent.testing import HashEmbedder
 
 
 def read(folder: Path) -> tuple[dict[str, str], LoadReport]:
@@ -24,6 +29,66 @@ def write(folder: Path, **texts: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
+
+
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the names of files and folders that cannot be opened. A test adds to them."""
+    names: set[str] = set()
+    open_file = os.open
+
+    def opened(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if Path(path).name in names:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open_file(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", opened)
+    return names
+
+
+def test_an_index_keeps_the_documents_of_files_that_cannot_be_read(tmp_path: Path, locked: set[str]) -> None:
+    texts = {
+        "a/b.md": "Bridge.",
+        "a/c d.md": "Crane.",
+        "a.md": "Anchor.",
+        "b/gone.md": "Gate.",
+        "r/a.csv": "text\nRope.",
+    }
+    folder, index = write(tmp_path / "notes", **texts), tmp_path / "index"
+
+    def update() -> tuple[int, int]:
+        report = LoadReport()
+        documents = load(folder, report=report)
+        run = index_documents(documents, index, embedder=HashEmbedder(), remove_missing=True, keep=report.may_hold)
+        return run.removed, run.missing
+
+    assert update() == (0, 0)
+    (folder / "b/gone.md").unlink()
+    locked |= {"a"}
+    assert update() == (1, 2)
+    locked.symmetric_difference_update({"a", "c d.md"})
+    assert update() == (0, 1)
+    (folder / "a/b.md").unlink()
+    locked |= {"a.csv"}  # whose rows could be any of the documents
+    assert update() == (0, 3)
+    locked.clear()
+    assert update() == (1, 0)
+    locked.add("notes")
+    assert update() == (0, 3)
+
+
+def test_a_file_that_disappears_or_becomes_a_link_keeps_no_document() -> None:
+    report = LoadReport()
+    for number in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+        report.miss("a.md", OSError(number, "gone"))
+    report.miss("a.md", gzip.BadGzipFile("damaged"))
+    assert not report.may_hold("a.md")
+    report.miss("a.md", OSError(errno.EIO, "broken"))
+    held = ["a.md", "a.md~2", "a.md#1", "a.md/b", "a.mdx", "b/a.md", "a"]
+    assert [report.may_hold(document) for document in held] == [True] * 4 + [False] * 3
+    for number in range(MAX_LISTED_NOTICES):
+        report.miss(str(number), OSError(errno.EIO, "broken"))
+    assert (report.may_hold("anything"), report.unreadable) == (True, [""])
 
 
 def test_files_of_the_same_name_are_titled_by_their_paths(tmp_path: Path) -> None:
