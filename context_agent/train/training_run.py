@@ -199,7 +199,10 @@ class TrainingRun:
             with explained_memory_errors(self.kind):
                 trainer.train(resume_from_checkpoint=resume_folder)
         except ContextAgentError as error:
-            raise self._with_advice(trainer, error) from error
+            finished = trainer.state.global_step >= trainer.state.max_steps
+            raise self._with_advice(
+                trainer, error, resumable=not (finished and isinstance(error, DataError))
+            ) from error
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(f"{self._saved_state()} To continue, add --resume.") from error
         except UnpicklingError as error:
@@ -250,9 +253,10 @@ class TrainingRun:
         advance = self._advance
         return None if advance is None else lambda step: advance(step, trainer.state.max_steps)
 
-    def _with_advice(self, trainer: Any, error: ContextAgentError) -> ContextAgentError:
+    def _with_advice(self, trainer: Any, error: ContextAgentError, *, resumable: bool = True) -> ContextAgentError:
         """Save the state before the failed update, and return the error with advice on how to continue.
 
+        If a run is not `resumable`, all its updates are made, so that resuming it with the same settings does nothing.
         Weights that are not finite are not saved. They would replace an older checkpoint.
         """
         step = trainer.state.global_step
@@ -265,6 +269,11 @@ class TrainingRun:
             newest = self.checkpoints.newest()
         if diverged:
             advice = self._divergence_remedy()
+        elif not resumable:
+            advice = (
+                "To train longer, raise rollouts.steps and add --resume. To change other settings, name another folder "
+                "with --out."
+            )
         else:
             advice = f"Fix the cause, then {'add --resume to continue' if newest is not None else 'start again'}."
         advised = copy(error)

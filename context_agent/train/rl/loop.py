@@ -121,7 +121,6 @@ class ReinforcementLoop:
 
         Raises:
             PolicyError: If the sampler does not have the newest weights.
-            DataError: If the whole run had no row to train on.
         """
         self._push(trainer, update)
         if update == 0 and self.evaluate_every and (metrics := self.evaluate(trainer, 0)):
@@ -138,8 +137,8 @@ class ReinforcementLoop:
             self.sync_weights(trainer, update)
             if self._evaluates_at(update):
                 trainer.report(self.evaluate(trainer, update))
-            if update == self.updates:
-                self._check_end(trainer)
+            if update == self.updates and self.canary is not None:
+                trainer.report(self.canary.check())
             yield CHECKPOINT
 
     def collect(self, step: int) -> RolloutStep:
@@ -239,10 +238,8 @@ class ReinforcementLoop:
             with trainer.inference():
                 self.canary.pushed(trainer, str(update))
 
-    def _check_end(self, trainer: RowTrainer) -> None:
-        """Check the last weights that were sent, and raise `DataError` if the run has trained nothing."""
-        if self.canary is not None:
-            trainer.report(self.canary.check())
+    def check_trained(self, trainer: RowTrainer) -> None:
+        """Raise `DataError` if the whole run, earlier processes included, had no row to train on."""
         if not trainer.has_trained:
             raise DataError(
                 f"none of {self.updates} updates had a row to train, since all episodes of each question earned the "
@@ -310,8 +307,10 @@ class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
         self._raise()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Raise the error that the end of the last update left, if any."""
+        """Raise the error that the end of the last update left, if any. Check that the whole run has trained."""
         self._raise()
+        if state.global_step >= self._loop.updates:
+            self._loop.check_trained(self.trainer)
 
     def _raise(self) -> None:
         error, self._error = self._error, None

@@ -388,6 +388,11 @@ def test_a_run_without_a_row_to_train_ends_with_an_error(
     with pytest.raises(DataError, match=r"none of 4 updates had a row to train, .* earned the same\. .*ctx1 train sft"):
         train(run)
     assert [line["groups_equal"] for line in tiny_runs.timeless(tmp_path) if "groups_equal" in line] == [2, 2]
+    with pytest.raises(
+        DataError, match=r"none of 4 updates had a row to train, .* raise rollouts\.steps and add --res"
+    ):
+        train(run, resume=True)
+    assert not (tmp_path / "final").exists()
 
 
 def test_a_divergence_is_measured_from_the_first_weights_of_any_model(student: Path, tmp_path: Path) -> None:
