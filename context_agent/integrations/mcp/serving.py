@@ -11,6 +11,7 @@ from typing import Any
 from context_agent._support.extras import extra
 from context_agent.integrations.mcp.server import server_on
 from context_agent.integrations.server.health import HEALTH_PATH, health_answer
+from context_agent.integrations.server.middleware import route_path
 from context_agent.integrations.server.origins import (
     LOOPBACK_NAMES,
     allowed_host,
@@ -186,12 +187,16 @@ class PostOnlyMiddleware:
             headers = MutableHeaders(raw=list(scope["headers"]))
             if "host" in headers:
                 headers["host"] = host_name(headers["host"])
-            path = MCP_PATH if scope["path"] == f"{MCP_PATH}/" else scope["path"]
-            scope = {**scope, "headers": headers.raw, "path": path}
+            path = scope["path"]
+            scope = {
+                **scope,
+                "headers": headers.raw,
+                "path": path.removesuffix("/") if route_path(scope) == f"{MCP_PATH}/" else path,
+            }
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        is_health_check = scope["path"] == HEALTH_PATH and scope["method"] in ("GET", "HEAD")
+        is_health_check = route_path(scope) == HEALTH_PATH and scope["method"] in ("GET", "HEAD")
         if scope["method"] != "POST" and not is_health_check:
             return PlainTextResponse("use POST", 405, headers={"Allow": "POST"})
         if is_foreign_page(Headers(scope=scope), self._origins):

@@ -72,10 +72,10 @@ class Endpoints:
 
     async def retrieve(self, request: Request, body: RetrieveRequest) -> Response:
         """Search for documents that answer a question."""
-        search = self._service.admit(
-            SearchRequest(body.question, body.k, request.scope["path"], body.where, body.deadline, body.id, body.effort)
-        )
         record: RequestRecord = request.state.record
+        search = self._service.admit(
+            SearchRequest(body.question, body.k, record.path, body.where, body.deadline, body.id, body.effort)
+        )
         if body.stream or "text/event-stream" in request.headers.get("accept", ""):
             return EventResponse(self._stream(search, record, search_events, error_event), _leave(search, record))
         answer = await self._answer(request, search)
@@ -84,14 +84,12 @@ class Endpoints:
     async def complete(self, request: Request, body: ChatRequest) -> Response:
         """Answer the last user message as a chat model does."""
         self._check_model(body.model)
-        search = self._service.admit(
-            SearchRequest(question_of(body), body.k, request.scope["path"], body.where, body.deadline)
-        )
+        record: RequestRecord = request.state.record
+        search = self._service.admit(SearchRequest(question_of(body), body.k, record.path, body.where, body.deadline))
         completion = Completion(f"chatcmpl-{REQUEST_ID.get()}", body.model)
         if body.stream:
             with_usage = body.stream_options is not None and body.stream_options.include_usage
             chunks = partial(completion.chunks, with_usage=with_usage)
-            record: RequestRecord = request.state.record
             stream = self._stream(search, record, chunks, completion.failure, [completion.opening()])
             return EventResponse(stream, _leave(search, record))
         return Json(completion.whole(await self._answer(request, search)))

@@ -65,6 +65,13 @@ class RequestRecord:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
+def route_path(scope: Scope) -> str:
+    """Return the path of a request inside this application, which may be mounted below a path of another one."""
+    path: str = scope["path"]
+    inside = path.removeprefix(scope.get("root_path", ""))
+    return inside if not inside or inside.startswith("/") else path
+
+
 class RequestMiddleware:
     """The outermost layer of an application. It handles id, host and token, the log line and the metrics of a request.
 
@@ -101,7 +108,8 @@ class RequestMiddleware:
         headers = Headers(scope=scope)
         identity = request_id(headers.get("x-request-id"))
         method = scope["method"] if scope["method"] in KNOWN_METHODS else "other"
-        record = RequestRecord(method, scope["path"] if scope["path"] in self._paths else "other")
+        path = route_path(scope)
+        record = RequestRecord(method, path if path in self._paths else "other")
         scope.setdefault("state", {})["record"] = record
 
         async def send_with_headers(message: Message) -> None:
@@ -135,7 +143,7 @@ class RequestMiddleware:
 
         The health endpoint and the files of the page need no token, because they contain nothing from the index.
         """
-        path, name = scope["path"], host_name(headers.get("host", ""))
+        path, name = route_path(scope), host_name(headers.get("host", ""))
         if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
             return Problem(
                 403, "host_not_allowed", "the name in the Host header is not allowed. Allow it with --allow-host."

@@ -12,7 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.routing import Mount
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import CorpusCorruptError, PolicyError
@@ -115,6 +117,22 @@ async def test_a_token_may_have_any_letter(token: str, sent: bytes) -> None:
         accepted = await client.get("/v1/models", headers={"Authorization": b"Bearer " + sent})
         refused = await client.get("/v1/models", headers={"Authorization": b"Bearer " + sent.strip()[:-1]})
     assert (accepted.status_code, refused.status_code) == (200, 401)
+
+
+async def test_the_application_can_be_mounted_below_a_path_of_another_one() -> None:
+    agent = SearchAgent(MemoryCorpus([Document("d", "comets")]), ScriptedPolicy([search("comets")]))
+    routes = [Mount("/search", application(agent, Settings(token="abc")))]
+    transport = httpx.ASGITransport(Starlette(routes=routes))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for public in ("/search/", "/search/health", "/search/ui/page.js"):
+            assert (await client.get(public)).status_code == 200, public
+        for secret in ("/search/v1/agent", "/search/metrics", "/search/uix", "/search//health"):
+            assert (await client.get(secret)).status_code == 401, secret
+        token = {"Authorization": "Bearer abc"}
+        assert (await client.post("/search/v1/retrieve", json={"question": "comets?"}, headers=token)).is_success
+        metrics = (await client.get("/search/metrics", headers=token)).text
+    assert 'ctx1_requests_total{path="/v1/retrieve",status="200"} 1.0' in metrics
+    assert 'ctx1_queue_seconds_count{path="/v1/retrieve"} 1.0' in metrics
 
 
 def test_only_names_that_are_its_own_are_answered(serve: Serve) -> None:
