@@ -22,7 +22,14 @@ from context_agent.retrieval.calibration import Calibration, Probes, calibrate, 
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_question
 from context_agent.retrieval.document_checks import check_texts
-from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder, document_vectors
+from context_agent.retrieval.embedders import (
+    STATIC,
+    Embedder,
+    EmbeddingFunction,
+    as_embedder,
+    document_vectors,
+    unit_rows,
+)
 from context_agent.retrieval.embedders.default import default_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.filters import Where, cached_by_filter, compile_where
@@ -38,6 +45,10 @@ from context_agent.types import Chunk, Document, Hit
 if TYPE_CHECKING:
     from context_agent.retrieval.rerankers import Reranker
     from context_agent.tokens import TokenCounter
+
+
+LENGTH_TOLERANCE = 1e-3
+"""The largest difference from 1 of the length of a vector that is used as it is. Rounding causes smaller ones."""
 
 
 class MemoryCorpus:
@@ -73,8 +84,8 @@ class MemoryCorpus:
             sources: Documents, which are chunked, or chunks, which stay unchanged.
             embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. By default,
                 `default_embedder` chooses by the size and the language of the chunks.
-            vectors: The vectors of the chunks, shape (chunks, d), of length 1. If they are given, the chunks are not
-                embedded, and `embedder` defaults to `static`.
+            vectors: The vectors of the chunks, shape (chunks, d). They are scaled to length 1. If they are given, the
+                chunks are not embedded, and `embedder` defaults to `static`.
             reranker: A reranker that orders the fused hits again.
             chunk_size: The maximum number of tokens in a chunk. Defaults to 512.
             overlap: The number of tokens that a chunk repeats from the chunk before it.
@@ -216,7 +227,14 @@ class MemoryCorpus:
             raise DimensionError(
                 f"the vectors must have the shape {expected} for {embedder.name} and the chunks; got {vectors.shape}"
             )
-        return np.ascontiguousarray(vectors, dtype=np.float32)
+        with np.errstate(over="ignore"):  # Numbers past float32 become infinite, and are refused.
+            checked = np.ascontiguousarray(vectors, dtype=np.float32)
+        if not np.isfinite(checked).all():
+            raise ConfigError("`vectors` must be numbers that fit into float32. Embed the texts again.")
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(checked, axis=1)
+        is_scaled = (np.abs(lengths - 1) <= LENGTH_TOLERANCE) | (lengths == 0)
+        return checked if is_scaled.all() else unit_rows(checked)
 
 
 def _chunks_of(

@@ -192,3 +192,15 @@ def test_bad_input_is_refused_with_a_reason() -> None:
 
 def test_names_follow_the_content() -> None:
     assert corpus_of(people(3)).name == corpus_of(people(3)).name != corpus_of(people(4)).name
+
+
+def test_vectors_of_any_length_are_scaled(corpus: MemoryCorpus) -> None:
+    vectors = HashEmbedder().embed_documents([chunk.indexed_text for chunk in corpus.chunks])
+    lengths = np.random.default_rng(0).uniform(0.1, 90, size=(len(vectors), 1))
+    ids = [chunk.id for chunk in corpus.chunks]
+    expected = corpus.similarity("Who is a zoologist?", ids)
+    for given in (vectors, vectors * lengths, vectors * np.float32(1e30)):
+        same = corpus_of(corpus.chunks, vectors=given, calibration=False)
+        assert same.similarity("Who is a zoologist?", ids) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ConfigError, match="float32"):
+        corpus_of(corpus.chunks, vectors=vectors.astype(np.float64) * 1e300)
