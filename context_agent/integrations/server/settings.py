@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import check_hosts, check_origins
 
@@ -30,8 +31,8 @@ class Settings:
             corpus.
 
     Raises:
-        ConfigError: If a limit is too small to serve a request, if no Host header can have one of the names, or if no
-            browser sends one of the origins.
+        ConfigError: If the token is empty or no client can send it, if a limit is no number or too small to serve a
+            request, if no Host header can have one of the names, or if no browser sends one of the origins.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -48,13 +49,16 @@ class Settings:
     title: str = ""
 
     def __post_init__(self) -> None:
+        if self.token is not None and (not self.token or self.token != self.token.strip()):
+            # The message does not repeat the token.
+            raise ConfigError("`token` must not be empty, and must not begin or end with white space. Correct it.")
         for name in ("concurrency", "max_body", "max_connections"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("queue", "grace", "check"):
-            if getattr(self, name) < 0:
+            whole_number(getattr(self, name), name, least=1)
+        whole_number(self.queue, "queue", least=0)
+        for name in ("grace", "check"):
+            if real_number(getattr(self, name), name) < 0:
                 raise ConfigError(f"{name} must be at least 0; got {getattr(self, name)}")
-        if self.deadline <= 0:
+        if real_number(self.deadline, "deadline") <= 0:
             raise ConfigError(f"deadline must be more than 0 seconds; got {self.deadline:g}")
         check_hosts(self.hosts)
         check_origins(self.origins)

@@ -24,6 +24,27 @@ from context_agent.testing.actions import search
 from tests.support.servers import Running, Serve, one_search, problem
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"token": ""},
+        {"token": " "},
+        {"token": "secret\n"},
+        {"deadline": float("nan")},
+        {"deadline": 0},
+        {"grace": "3"},
+        {"check": -1},
+        {"concurrency": 2.5},
+        {"max_body": 0},
+        {"queue": True},
+    ],
+)
+def test_settings_with_which_no_server_works_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))}.* must ") as refusal:
+        Settings(**wrong)
+    assert "secret" not in str(refusal.value)
+
+
 async def test_first_come_first_served() -> None:
     admission = AdmissionQueue(2, 3)
     tickets = [admission.enter() for _ in range(5)]
