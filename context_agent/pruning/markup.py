@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 from xml.parsers import expat
 
 _TOKEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)"
-    r"|<(?P<close>/)?(?P<name>[^\s<>/\"']++)(?:[^<>\"'/]++|/(?!>)|\"[^\"<]*+\"|'[^'<]*+')*+(?P<empty>/)?>",
+    r"|<!DOCTYPE(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*+>"
+    r"|<(?P<close>/)?(?P<name>(?!!)[^\s<>/\"']++)(?:[^<>\"'/]++|/(?!>)|\"[^\"<]*+\"|'[^'<]*+')*+(?P<empty>/)?>",
     re.S,
 )
-_START = re.compile(r"^[ \t]*+<(?:\?xml|[A-Za-z_])", re.M)
+_START = re.compile(r"^[ \t]*+<(?:\?xml|!DOCTYPE|[A-Za-z_])", re.M)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)
 _ATTRIBUTE = re.compile(r"(?<![\w.-])([a-z]++)\s*+=\s*+(\"[^\"<]*+\"|'[^'<]*+')")
 _ROWSPAN = re.compile(r"\browspan\s{0,9}=\s{0,9}[\"'](\d{1,4})[\"']", re.I)
 _PAGES = ("html", "body", "main", "article", "section", "div")
 """The roots of pages of HTML. Their headings say more than their elements."""
-_DECLARATION = re.compile(r"<!(?:DOCTYPE|ENTITY)")
+_DECLARATION = re.compile(r"<!(?:DOCTYPE[^<>\[]*+[<\[]|ENTITY|ATTLIST|ELEMENT|NOTATION)")
+"""The start of declarations, which can define entities. A document may name its type without them."""
 
 
 @dataclass(slots=True)
@@ -41,8 +45,37 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
 
-def document(text: str, start: int, end: int) -> Element | None:
-    """Return the root of the XML document in a part of a text. If there is none, return None.
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An XML document.
+
+    Attributes:
+        start: The offset where it begins, with its declaration or its type.
+        root: Its root.
+        comments: The spans of the comments before the root.
+    """
+
+    start: int
+    root: Element
+    comments: tuple[tuple[int, int], ...]
+
+
+class Member(NamedTuple):
+    """A child element. In a property list, it is the value of a key.
+
+    Attributes:
+        start: The offset where it begins, with its key.
+        element: The element.
+        key: The text of its key, or an empty string.
+    """
+
+    start: int
+    element: Element
+    key: str = ""
+
+
+def document(text: str, start: int, end: int) -> Document | None:
+    """Return the XML document in a part of a text. If there is none, return None.
 
     Lines of text may precede and follow the document. A document that consists mostly of text, that declares entities,
     or that is a page of HTML is not read.
@@ -65,7 +98,24 @@ def document(text: str, start: int, end: int) -> Element | None:
         or 2 * sum(child.end - child.start for child in root.children) < root.end - root.start
     ):
         return None
-    return root
+    comments = tuple(comment.span() for comment in _COMMENT.finditer(text, start, root.start))
+    return Document(start, root, comments)
+
+
+def members(element: Element, text: str) -> list[Member]:
+    """Return the child elements. In a property list, each value has the key before it."""
+    children = element.children
+    if not _has_keys(element):
+        return [Member(child.start, child) for child in children]
+    return [
+        Member(key.start, value, text[key.inner : key.inner_end].strip())
+        for key, value in zip(children[::2], children[1::2], strict=True)
+    ]
+
+
+def _has_keys(element: Element) -> bool:
+    children = element.children
+    return len(children) % 2 == 0 and all(child.name == "key" and not child.children for child in children[::2])
 
 
 def _root(text: str, start: int, end: int) -> Element | None:
@@ -104,9 +154,9 @@ def name(element: Element, names: tuple[str, ...], text: str) -> str:
 
 def _own_name(element: Element, names: tuple[str, ...], text: str) -> str:
     said = {key: quoted[1:-1] for key, quoted in reversed(_ATTRIBUTE.findall(text, element.start, element.inner))}
-    for child in reversed(element.children):
+    for _, child, key in reversed(members(element, text)):
         if not child.children and (inner := text[child.inner : child.inner_end].strip()):
-            said.setdefault(child.name.lower(), inner)
+            said.setdefault((key or child.name).lower(), inner)
     return next((said[it] for it in names if it in said), "")
 
 

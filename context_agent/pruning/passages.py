@@ -120,8 +120,8 @@ class _Cutter:
         values = [run for run in value_runs(text) if not inside(bounds, run.start)]
         parts += [(run.start, run.end, partial(self._of_run, run)) for run in values]
         parts.sort(key=_start)
-        if not parts and (root := markup.document(text, 0, len(text))) is not None:
-            parts.append((root.start, root.end, partial(self._of_elements, root)))
+        if not parts and (document := markup.document(text, 0, len(text))) is not None:
+            parts.append((document.start, document.root.end, partial(self._of_document, document)))
         position = 0
         found: list[Table] = []
         for start, end in [*((start, end) for start, end, _ in parts), (len(text), len(text))]:
@@ -249,6 +249,16 @@ class _Cutter:
         if pending is not None:
             yield pending
 
+    def _of_document(self, document: markup.Document, label: str) -> list[Passage]:
+        """Return the elements of an XML document and the comments before its root as passages."""
+        group = next(self._groups)
+        comments = [
+            Passage(self._text[start:end], start, end, label, "element", group)
+            for start, end in document.comments
+            if end - start > self._sizes.small
+        ]
+        return comments + self._of_elements(document.root, label)
+
     def _of_elements(self, element: markup.Element, label: str, depth: int = 0) -> list[Passage]:
         """Return the child elements as passages. Large elements are opened."""
         text, sizes = self._text, self._sizes
@@ -271,20 +281,20 @@ class _Cutter:
 
         is_list = depth == 0 or len(element.children) >= FEWEST_MEMBERS
         tags = Counter(child.name for child in element.children if child.children)
-        for child in element.children:
+        for first, child, key in markup.members(element, text):
             size = child.end - child.start
             is_wrapper = size > sizes.small and len(child.children) > 1 and all(it.children for it in child.children)
             if (size > sizes.largest or is_wrapper) and depth < DEEPEST:
                 collect()
                 is_distinct = tags[child.name] == 1 and len(tags) > 1
-                own = f"{label} {child.name}".strip()[:LONGEST_LABEL] if is_distinct else label
+                own = _with_name(label, key or (child.name if is_distinct else ""))
                 opened = self._of_elements(child, own, depth + 1)
                 if 2 * _covered(opened) >= size:
-                    record = Item(child.start, child.end, group, "element")
+                    record = Item(first, child.end, group, "element")
                     passages += self._inside(record, opened) if is_list else opened
                     continue
             if is_list or size > sizes.small:
-                spans.append((child.start, child.end))
+                spans.append((first, child.end))
         collect()
         ends = [element.inner, *(child.end for child in element.children)]
         starts = [*(child.start for child in element.children), element.inner_end]

@@ -7,6 +7,7 @@ import base64
 import csv
 import io
 import json
+import plistlib
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -430,6 +431,40 @@ def test_a_row_of_an_html_table_is_labeled_with_its_columns_and_its_group(is_spa
 
 def test_an_element_is_named_by_its_own_attribute_and_not_by_one_whose_name_ends_like_it() -> None:
     text = '<list><ship data-name="row-7" name="Aurora"/><ship data-name="row-8"/><ship name="Borealis"/></list>'
-    root = document(text, 0, len(text))
-    assert root is not None
-    assert [name(ship, ("name",), text) for ship in root.children] == ["Aurora", "", "Borealis"]
+    found = document(text, 0, len(text))
+    assert found is not None
+    assert [name(ship, ("name",), text) for ship in found.root.children] == ["Aurora", "", "Borealis"]
+
+
+PROLOGS = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE hosts>\n',
+    '<!DOCTYPE hosts PUBLIC "-//Example//DTD HOSTS 1.0//EN" "http://www.example.com/dtds/a-long-path/hosts-1.0.dtd">\n',
+    f'<?xml version="1.0"?>\n<!-- {"It rained in most weeks. " * 20} -->\n<?style type="text/css" href="a.css"?>\n',
+)
+
+
+@pytest.mark.parametrize("prolog", PROLOGS)
+def test_a_document_that_names_its_type_or_has_a_comment_before_its_root_remains_xml(prolog: str) -> None:
+    text = f"{prolog}<hosts>\n{XML}</hosts>"
+    passages = cut(text)
+    assert [record["host"] in passage.text for record, passage in zip(RECORDS, passages[-12:], strict=True)] == [
+        True
+    ] * 12
+    root = ET.fromstring(without(text, passages, {*range(len(passages))} - {len(passages) - 1}, stub))
+    assert [host.findtext("host") for host in root] == [RECORDS[-1]["host"]]
+
+
+def test_a_document_that_declares_entities_is_text() -> None:
+    text = f'<!DOCTYPE hosts [<!ENTITY a "rain">]>\n<hosts>\n{XML}</hosts>'
+    assert {passage.form for passage in cut(text)} == {"text"}
+
+
+@pytest.mark.parametrize("size", [1, 30])
+def test_a_value_of_a_property_list_is_removed_with_its_key_which_labels_its_parts(size: int) -> None:
+    value = {f"note {n}": "It rained in most of the weeks of that year." for n in range(size)}
+    said = {record["host"]: {"port": record["listen_port"], "notes": value} for record in RECORDS}
+    text = plistlib.dumps(said).decode()
+    passages = cut(text)
+    rows = [row for row, passage in enumerate(passages) if "db-7.example.com" in passage.label + passage.text]
+    kept = plistlib.loads(without(text, passages, {*range(len(passages))} - {*rows}, stub).encode())
+    assert kept == {"db-7.example.com": said["db-7.example.com"]}
