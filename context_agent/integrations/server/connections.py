@@ -206,6 +206,9 @@ class BoundedConnection(H11Protocol):
         """Close the connection at once to make room for another one."""
         self.transport.abort()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing. uvicorn would advise to install a library for WebSockets, which these servers do not use."""
+
     def _follow_phase(self) -> None:
         """Start the deadline of the request's current phase, unless it is already running."""
         phase = self.conn.their_state

@@ -276,13 +276,14 @@ def test_an_upstream_that_is_not_there_or_silent() -> None:
         release.set()
 
 
-def test_a_websocket_is_refused_at_once_so_that_codex_goes_on_over_http() -> None:
+def test_a_websocket_is_refused_at_once_so_that_codex_goes_on_over_http(caplog: pytest.LogCaptureFixture) -> None:
     with upstream() as server, proxy_client(server.url) as client:
         headers = {"Connection": "Upgrade", "Upgrade": "WebSocket", "Sec-WebSocket-Version": "13"}
         refused = client.get("/v1/responses", headers={**headers, "Sec-WebSocket-Key": "oxkAQE5W/d9uve+YbV4Lng=="})
         assert "over HTTP" in problem(refused, 426, "websocket_not_supported")
         assert client.get("/v1/models").status_code == 200
     assert [request.path for request in server.requests] == ["/v1/models"]
+    assert "install" not in caplog.text, "a library for WebSockets would change nothing"
 
 
 def test_limits_are_those_of_the_server() -> None:
