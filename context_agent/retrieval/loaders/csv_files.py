@@ -46,7 +46,7 @@ _TAB = "\t"
 _QUOTED_CELL = re.compile(r'"(?:[^"]++|"")*+"')
 MOST_CELL_LINES = 1_000
 """The most lines of a cell in quotation marks, in a table with tabs."""
-MOST_VAIN_LINES = 100_000
+MOST_VAIN_LINES = 20_000
 """The number of lines that are read in search of the end of cells. Further cells then end with their line."""
 
 
@@ -115,11 +115,14 @@ def table_lines(read: Callable[[], str], delimiter: str, most: int) -> Iterator[
     widths = set[int]()
     vain = 0
     while line := ahead.popleft() if ahead else read():
-        if delimiter != _TAB or '"' not in line:
+        if delimiter != _TAB or not (line.startswith('"') or '\t"' in line):
             widths.add(line.count(delimiter) + 1)
             yield line
             continue
-        row = _row_from(line, lambda: ahead.popleft() if ahead else read(), most if vain < MOST_VAIN_LINES else 0)
+        if vain >= MOST_VAIN_LINES:
+            yield _with_literal_quotes(line)
+            continue
+        row = _row_from(line, lambda: ahead.popleft() if ahead else read(), most)
         if row.cells and (len(row.lines) == 1 or not widths or row.cells in widths):
             widths.add(row.cells)
             yield from row.lines
