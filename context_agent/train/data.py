@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.data_checks import LISTED, missing_gold, with_similar_ids
+from context_agent.eval.data_checks import LISTED, leaks, missing_gold, with_similar_ids
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.counts import counted
 from context_agent.train.config import DataConfig, Notify
@@ -58,7 +58,7 @@ def open_data(data: DataConfig, note: Notify) -> Iterator[TrainingData]:
             yield TrainingData(corpus, questions["train"], questions["dev"])
             return
         train, dev = (_read_questions(files, note) for files in (data.questions, data.dev))
-        if known := {question.question for question in train}.intersection(question.question for question in dev):
+        if known := leaks(train, dev).questions:
             note(
                 f"data.dev and data.questions share {counted(len(known), 'question')}, so the evaluation partly "
                 "measures what was trained"

@@ -40,9 +40,10 @@ def collect_ids(data: DataConfig) -> tuple[list[str], list[str]]:
 
 
 def test_questions_that_are_trained_and_evaluated_are_counted(tmp_path: Path) -> None:
+    """As in an evaluation, case, spaces and punctuation make no other question."""
     (tmp_path / "train.jsonl").write_text('{"id": "q", "question": "which comet?", "gold": ["a"]}\n')
     (tmp_path / "dev.jsonl").write_text(
-        '{"id": "1", "question": "which comet?", "gold": ["a"]}\n{"id": "2", "question": "which?", "gold": ["a"]}\n'
+        '{"id": "1", "question": "Which  Comet", "gold": ["a"]}\n{"id": "2", "question": "which?", "gold": ["a"]}\n'
     )
     (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "Comets."}\n')
     train, dev, corpus = (str(tmp_path / f"{name}.jsonl") for name in ("train", "dev", "corpus"))
