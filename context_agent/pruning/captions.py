@@ -55,11 +55,16 @@ HIT = re.compile(
 RECORD = re.compile(
     r"^(?:(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
     r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S"
-    r"|(?P<numbered>commit [0-9a-f]{7,64}\b|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40}))",
+    r"|(?P<numbered>commit [0-9a-f]{7,64}\b|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40})"
+    r"|(?P<component>BEGIN:V(?:EVENT|TODO|JOURNAL|FREEBUSY|TIMEZONE|CARD)|END:VCALENDAR)[ \t\r]*$)",
     re.M,
 )
-"""The first line of a record: a commit of `git log`, a failed test of pytest, unittest or Jest, or a row that a client
-of a database writes as lines. The first line of a failed test names it. The others have only a number."""
+"""The first line of a record: a commit of `git log`, a failed test of pytest, unittest or Jest, a row that a client of
+a database writes as lines, a component of a calendar, or a card of an address book. The first line of a failed test
+names it. Commits and rows have only a number, and a component has a line with its summary. The last line of a calendar
+must not belong to its last component."""
+_SUMMARY = re.compile(r"^(?:SUMMARY|FN)(?:;[^\n:]*+)?:(?P<said>[^\n]++)", re.M)
+"""The line that names a component of a calendar, or a card of an address book."""
 MOST_NAMING = 80
 """The most characters of a record's first lines that name it."""
 _NAMELESS = re.compile(r"commit [0-9a-f]{7,64}|(?:-\[ RECORD|\*{10}|\w{0,20}Date:|Merge:).*")
@@ -161,8 +166,7 @@ class Captions:
             level = len(title["marks"] or "") or int(title["depth"] or 0)
             self._push(level, next(title[name] for name in _TITLES if title[name]), start)
         elif record := RECORD.match(text, start):
-            block = text[start:following]
-            self._push(0, _first_fields(block) if record["numbered"] else block.partition("\n")[0].strip(_RULE), start)
+            self._push(0, _record_name(record, text[start:following]), start)
         else:
             if HIT.match(text, start):
                 self._push(0, "", start)
@@ -243,6 +247,14 @@ class Captions:
 
 def _level(heading: re.Match[str]) -> int:
     return int(heading["level"] or NODE_LEVEL)
+
+
+def _record_name(first_line: re.Match[str], record: str) -> str:
+    """Return what names a record."""
+    if first_line["component"]:
+        summary = _SUMMARY.search(record)
+        return summary["said"].strip()[:MOST_NAMING] if summary else ""
+    return _first_fields(record) if first_line["numbered"] else record.partition("\n")[0].strip(_RULE)
 
 
 def _first_fields(record: str) -> str:

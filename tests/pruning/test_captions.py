@@ -76,6 +76,27 @@ def test_a_short_record_or_section_is_not_joined_with_the_next(kind: str) -> Non
     assert all(sum(name in passage for name in NAMES) <= 1 for passage in passages)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("notes", [1, 60])
+def test_components_of_a_calendar_are_records_with_their_summary_and_its_last_line_is_in_none(
+    end: str, notes: int
+) -> None:
+    components = [
+        f"BEGIN:VEVENT\nUID:{n}@example.com\nDESCRIPTION:{'It rained in the port. ' * notes}\n"
+        f"SUMMARY;LANGUAGE=en:The {name}\nBEGIN:VALARM\nTRIGGER:-PT5M\nEND:VALARM\nEND:VEVENT\n"
+        for n, name in enumerate(NAMES)
+    ]
+    text = f"BEGIN:VCALENDAR\nVERSION:2.0\n{''.join(components)}END:VCALENDAR\n".replace("\n", end)
+    spans = [*text_spans(text, Sizes.of(text))]
+    passages = [text[start:first] for start, first, _ in spans]
+    assert passages[-1] == "END:VCALENDAR"
+    assert [it.startswith("BEGIN:VEVENT") for it in passages[1:-1]].count(True) == len(NAMES)
+    assert all(it.count("END:VEVENT") <= 1 for it in passages)
+    for start, _, caption in spans:
+        is_part = not text.startswith(("BEGIN:", "END:"), start)
+        assert not is_part or caption == f"The {NAMES[text.count('BEGIN:VEVENT', 0, start) - 1]}"
+
+
 def test_a_heading_above_fenced_code_or_fields_is_a_title() -> None:
     code = "```sh\n" + "export PORT=$1\n" * 50 + "```"
     fields = "\n".join(f"Quay {number}: open" for number in range(120))
