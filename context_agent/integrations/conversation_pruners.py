@@ -128,6 +128,10 @@ class ConversationPruners:
     def __len__(self) -> int:
         return len(self._conversations)
 
+    def __reduce__(self) -> tuple[Callable[[], ConversationPruners], tuple[()]]:
+        """Let a copy, or the object in another process, have the same settings and no conversations."""
+        return partial(type(self), self._open, limit=self._limit, memory=self._memory, idle=self._idle), ()
+
     @property
     def memory(self) -> int:
         """The number of bytes that all pruners together hold in memory."""

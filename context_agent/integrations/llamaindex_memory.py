@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Self
 
-from pydantic import PrivateAttr, SerializeAsAny
+from pydantic import BaseModel, PrivateAttr, SerializeAsAny
 
 from context_agent._support.extras import extra
 from context_agent.integrations.conversation_pruners import ConversationPruners
@@ -42,6 +42,10 @@ class ContextPruningMemory(BaseMemory):
         # pydantic's own `__init__` takes the fields of the subclass.
         super().__init__(memory=memory)  # type: ignore[call-arg]
         self._pruners = ConversationPruners.of(budget, **options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # LlamaIndex would call `__init__` without the budget and the options.
+        BaseModel.__setstate__(self, state)
 
     @classmethod
     def class_name(cls) -> str:

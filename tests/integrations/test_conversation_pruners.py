@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,6 +43,19 @@ def test_the_same_beginning_and_scope_share_a_pruner() -> None:
     ]:
         pruners.prune(messages, scope=scope)
     assert len(pruners) == 4
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pruners: pickle.loads(pickle.dumps(pruners))])
+def test_a_copy_has_the_settings_and_no_conversations(
+    copied: Callable[[ConversationPruners], ConversationPruners],
+) -> None:
+    """Frameworks copy agents with their filters, and send them to other processes."""
+    pruners = ConversationPruners.of(300, strategy="bm25", prices=Prices(cached=1.0))
+    pruned = pruners.prune(conversation())
+    twin = copied(pruners)
+    assert len(twin) == 0
+    assert twin.prune(conversation()).messages == pruned.messages != conversation()
+    assert len(pruners) == 1
 
 
 def test_the_first_message_of_codex_does_not_make_two_conversations_one() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM
-from llama_index.core.memory import Memory
+from llama_index.core.memory import ChatMemoryBuffer, Memory
 from llama_index.core.tools import FunctionTool
 
 from context_agent.errors import ConfigError
@@ -71,6 +72,16 @@ def test_only_texts_change_and_only_in_copies() -> None:
     assert pruned[4].blocks[1] == before[4].blocks[1]
     assert pruned[2].additional_kwargs == before[2].additional_kwargs
     assert memory.get() == pruned
+
+
+def test_a_pickled_memory_keeps_its_budget() -> None:
+    """LlamaIndex pickles what the context of a workflow holds."""
+    messages = conversation(*map(tool_results.search, tool_results.TOPICS))
+    buffer = ChatMemoryBuffer.from_defaults(chat_history=messages, token_limit=1_000_000)
+    memory = ContextPruningMemory(buffer, tool_results.BUDGET, **tool_results.OPTIONS)
+    copied = pickle.loads(pickle.dumps(memory))
+    assert copied.get() == memory.get() != messages
+    assert copied.get_all() == messages
 
 
 def test_an_option_that_does_not_exist_is_reported_at_once() -> None:
