@@ -8,6 +8,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from enum import Enum
 from itertools import count, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -42,6 +43,10 @@ LONGEST_TABLE_TITLE = 200
 """The most characters of the title above a table. The title is repeated in each row."""
 MOST_COLUMNS = 10_000
 """The most columns of a table."""
+NO_HEADER_NOTE = (
+    "the first row is data, so the columns are called column_1, column_2 and so on. To read one of them as the text, "
+    "pass --text-key, or write the names of the columns above the table."
+)
 _TAB = "\t"
 _QUOTED_CELL = re.compile(r'"(?:[^"]++|"")*+"')
 MOST_CELL_LINES = 1_000
@@ -54,7 +59,8 @@ def read_csv(reading: Reading) -> Iterator[Document]:
     """Yield the rows of a table below the row that names the columns.
 
     All values stay strings, and empty cells are left out. If no column is the text, the text of a row has a line for
-    each cell. Lines above the names of the columns become the beginning of each row's title.
+    each cell. Lines above the names of the columns become the beginning of each row's title. If the first row is data,
+    the columns are called by their numbers.
     """
     csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
@@ -63,14 +69,12 @@ def read_csv(reading: Reading) -> Iterator[Document]:
     text = io.TextIOWrapper(reading.stream, codec_with_mark(encoding), errors="replace", newline="")
     try:
         start, stated = _stated_delimiter(text)
-        delimiter, titles, has_row_names = _layout(text, reading.options.delimiter or stated, reading.options)
+        delimiter, titles, first = _layout(text, reading.options.delimiter or stated, reading.options)
         text.seek(start)
         bounded = _RowLines(text, reading.options, delimiter)
         table = csv.reader(bounded, delimiter=delimiter, strict=True)
         title = _title(islice(_parsed(bounded, table), titles))
-        yield from _from_table(
-            reading, table, bounded, title, lines_before=1 if stated else 0, has_row_names=has_row_names
-        )
+        yield from _from_table(reading, table, bounded, title, lines_before=1 if stated else 0, first=first)
     finally:
         text.detach()  # or the wrapper would close the caller's stream
 
@@ -185,8 +189,16 @@ def _stated_delimiter(text: io.TextIOWrapper) -> tuple[int, str]:
     return text.tell(), stated[1]
 
 
-def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) -> tuple[str, int, bool]:
-    """Return the delimiter, the number of rows above the header, and whether a column of row names has no name.
+class _First(Enum):
+    """What the first row of a table is."""
+
+    HEADER = "header"
+    SHORT_HEADER = "a header that lacks the name of the first column"
+    DATA = "data"
+
+
+def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) -> tuple[str, int, _First]:
+    """Return the delimiter, the number of rows above the header, and what the first row below them is.
 
     The first lines of the table show all three.
 
@@ -205,22 +217,32 @@ def _layout(text: io.TextIOWrapper, stated: str | None, options: LoadOptions) ->
         others = {delimiter: _above_header(lines, delimiter, options) for delimiter in DELIMITERS}
         best = max(DELIMITERS, key=lambda delimiter: others[delimiter][1])
         guess, titles = (best, others[best][0]) if others[best][1] > alike else (guess, titles)
-    return guess, titles, _has_row_names(lines, guess, titles)
+    return guess, titles, _first_row(lines, guess, titles, options)
 
 
-def _has_row_names(lines: list[str], delimiter: str, titles: int) -> bool:
-    """Return True if each row has one cell more than the header, which then is the name of the row, as R writes it.
+def _first_row(lines: list[str], delimiter: str, titles: int, options: LoadOptions) -> _First:
+    """Return what the first row below the titles is.
 
-    If the last cells are empty, the rows end with a delimiter instead. If one begins with a space, it is the rest of a
-    sentence with a comma.
+    If each row has one cell more than the header, this cell is the name of the row, as R writes it. If the last cells
+    are empty, the rows end with a delimiter instead. If one begins with a space, it is the rest of a sentence with a
+    comma.
+
+    If the first column has only numbers, the first row has words, and none of these is a name that a reader knows, the
+    row is data.
     """
     try:
         header, *rows = [row for row in _sample_rows(lines, delimiter)[titles:] if row]
     except (csv.Error, ValueError):
-        return False
+        return _First.HEADER
     last = [row[-1] for row in rows]
     is_longer = bool(rows) and len(header) > 1 and all(len(row) == len(header) + 1 for row in rows)
-    return is_longer and any(last) and not any(cell.startswith(" ") for cell in last)
+    if is_longer and any(last) and not any(cell.startswith(" ") for cell in last):
+        return _First.SHORT_HEADER
+    has_words = any(cell.strip() and not _is_number(cell, years=True) for cell in header)
+    named = {*TEXT_KEYS, options.text_key, options.id_key, options.title_key}
+    has_words = has_words and named.isdisjoint([*header, *map(str.lower, header)])
+    is_data = not titles and has_words and all(_is_number(row[0]) for row in (header, *rows))
+    return _First.DATA if rows and is_data else _First.HEADER
 
 
 def _above_header(lines: list[str], delimiter: str, options: LoadOptions) -> tuple[int, int]:
@@ -258,9 +280,10 @@ def _is_data(row: list[str], below: list[list[str]]) -> bool:
     )
 
 
-def _is_number(cell: str) -> bool:
+def _is_number(cell: str, *, years: bool = False) -> bool:
+    """Return True if a cell is a number. A year counts only if `years` is True."""
     try:
-        return not FIRST_YEAR <= float(cell) <= LAST_YEAR
+        return not FIRST_YEAR <= float(cell) <= LAST_YEAR or years
     except ValueError:
         return False
 
@@ -290,23 +313,28 @@ def _from_table(
     title: str,
     *,
     lines_before: int,
-    has_row_names: bool,
+    first: _First,
 ) -> Iterator[Document]:
     """Yield the rows from the header on. A notice names the line where its row begins."""
     header = _header(table)
     if not header:
         raise LeftOutError("the file is empty: it contains no text")
-    names = _column_names(["", *header] if has_row_names else header)
+    unnamed = [""] * len(header)
+    named = {_First.HEADER: header, _First.SHORT_HEADER: ["", *header], _First.DATA: unnamed}
+    names = _column_names(named[first])
     check_columns(names, reading.options)
+    pending = [header] if first is _First.DATA else []
+    if pending:
+        reading.note_once(NO_HEADER_NOTE)
     labels: list[str] = []
     if not has_text_column(names, reading.options):
         reading.note_once(ALL_COLUMNS_NOTE)
         labels = [f"{name[:LONGEST_NAME]}: " for name in names]
     while True:
-        line = lines_before + table.line_num + 1
+        line = lines_before + table.line_num + (not pending)
         bounded.begin_row()
         try:
-            cells = next(table)
+            cells = pending.pop() if pending else next(table)
         except StopIteration:
             return
         except csv.Error as error:

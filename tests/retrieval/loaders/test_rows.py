@@ -146,6 +146,44 @@ def test_a_field_without_replies_stays_metadata(replies: object) -> None:
     assert set(document.metadata) == {"comments"}
 
 
+def test_a_table_without_a_header_loses_no_row(tmp_path: Path) -> None:
+    rows = ["7\tThe mill stood.", "8\tThe weir broke.", '9\t"Why?" she asked.']
+    (tmp_path / "a.tsv").write_text("\n".join(rows))
+    report = LoadReport()
+    documents = list(load(tmp_path / "a.tsv", report=report))
+    assert [document.text for document in documents] == [
+        f"column_1: {number}\ncolumn_2: {text}" for number, text in (row.split("\t") for row in rows)
+    ]
+    assert "the first row is data" in report.notices[0].reason
+    options = LoadOptions(id_key="column_1", text_key="column_2")
+    assert {document.id: document.text for document in load(tmp_path / "a.tsv", options=options)} == dict(
+        row.split("\t") for row in rows
+    )
+    (tmp_path / "a.csv").write_text("1,Weir\n2,Gate,x\n3,Mill\n")
+    report = LoadReport()
+    assert [document.metadata["column_2"] for document in load(tmp_path / "a.csv", report=report)] == ["Weir", "Mill"]
+    assert report.notices[-1].line == 2
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "1991,gate\n5,6\n7,8",
+        "0,1\n5,6",
+        "hour,1\n5,6",
+        "7,text\n8,The mill stood.",
+        "7,mill",
+        "7,mill\n,8",
+        "7,mill\nx,8",
+    ],
+)
+def test_a_first_row_that_may_name_the_columns_is_a_header(tmp_path: Path, table: str) -> None:
+    (tmp_path / "a.csv").write_text(table)
+    report = LoadReport()
+    list(load(tmp_path / "a.csv", report=report))
+    assert not any("the first row is data" in notice.reason for notice in report.notices)
+
+
 def test_a_quotation_mark_in_a_table_with_tabs_is_part_of_the_text_unless_it_quotes_a_cell(tmp_path: Path) -> None:
     rows = [
         '1\t"Yes" is an answer',
