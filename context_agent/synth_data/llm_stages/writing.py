@@ -197,7 +197,7 @@ def check_written(
         )
     if not any(states_answer(excerpt.text, written.answer) for excerpt in excerpts):
         raise InvalidReply("the answer is in no document", f"no document says {written.answer!r}")
-    for secret in (written.answer, *secrets):
+    for secret in (written.answer, *written.aliases, *secrets):
         if reveals_answer(text, secret):
             raise InvalidReply("the question contains the answer", f"the question or the clues give {secret!r} away")
     for excerpt in excerpts:

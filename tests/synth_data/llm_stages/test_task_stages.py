@@ -188,6 +188,8 @@ GOOD_TASK = {"clues": CLUES, "question": "Who owned the building?", "answer": "K
         ({"answer": "Anders Holm"}, "the answer is in no document"),
         ({"question": "What did Varga own?"}, "the question contains the answer"),
         ({"clues": "The building of Ketil VARGA."}, "the question contains the answer"),
+        ({"clues": "The building of Old Red.", "aliases": ["Old Red"]}, "the question contains the answer"),
+        ({"aliases": ["Old Red", "", "…"]}, None),
         ({"clues": "A building in Brasko."}, "a title is in the question"),
     ],
 )
