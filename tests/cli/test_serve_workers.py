@@ -116,6 +116,17 @@ def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp
     assert sorted(line["worker"] for line in log if line["event"] == "draining") == [0, 1]
 
 
+def test_the_end_of_the_terminal_ends_them_in_order(index, tmp_path):
+    sockets = tmp_path / "sockets"
+    sockets.mkdir()
+    with serving("--path", index, "--workers", "2", cwd=tmp_path, ctx1=CTX1, TMPDIR=str(sockets)) as server:
+        assert len(list(sockets.iterdir())) == 1
+        code, log = server.end(signal.SIGHUP)
+    assert code == 0
+    assert sorted(line["worker"] for line in log if line["event"] == "draining") == [0, 1]
+    assert not list(sockets.iterdir())
+
+
 def test_workers_end_after_their_supervisor(index, tmp_path):
     with serving("--path", index, "--workers", "2", cwd=tmp_path, ctx1=CTX1) as server:
         workers = worker_ids(server.process.pid)
