@@ -6,7 +6,7 @@
 2. the encoding of a byte order mark (UTF-8, UTF-16, UTF-32), or UTF-16 without a mark
 3. UTF-8, or ISO-2022-JP if its escape sequences occur
 4. the encoding that the file declares
-5. UTF-8 with a few damaged characters, which are replaced
+5. UTF-8 with a few damaged characters, which are replaced, or with a few lines in Windows-1252
 6. an encoding of another language, such as Windows-1251 for Russian, if charset-normalizer proposes it and if the
    text is in that language. Of several, the one with the fewest letters that the language does not have
 7. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from context_agent.errors import DataError
+from context_agent.text.counts import counted
 from context_agent.text.identification import code_of_language
 
 BLOCK_BYTES = 2**20
@@ -105,6 +106,13 @@ _ALPHABETS = {
     "tr": "âçğıîi̇öşüû",
 }
 """The letters beyond ASCII of languages in Latin script, whose encodings differ in a few letters."""
+_CUT = re.compile(rb"[\xc2-\xf4](?:[\x80-\xbf]|\r?\Z)")
+"""The beginning of a character of UTF-8. It is damaged in a line that is not UTF-8."""
+_DISTINCT = frozenset(["cp1250", "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1257"])
+"""The encodings that also count if charset-normalizer proposes another one first.
+
+Bytes in other encodings often are words in the remaining ones, too, such as Chinese ones.
+"""
 _SIGNS = frozenset("\xa0«»‘’‚“”„–—…•°§€©®™·×")
 """The signs beyond ASCII that a text in any language may have."""
 GUESSED_BYTES, GUESSED_CHARACTERS = 32_768, 10_000
@@ -243,12 +251,28 @@ def _damaged(data: bytes) -> Decoded | None:
 
     Otherwise return None.
 
-    Only characters beyond ASCII count as intact.
+    Only characters beyond ASCII count as intact. A line without such characters is read as Windows-1252, because a log
+    or a list may have been joined from files in several encodings.
     """
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     intact = sum(not letter.isascii() for letter in text) - broken
-    return Decoded(text, "utf-8", f"{broken} damaged characters were replaced") if intact > 4 * broken else None
+    if intact <= 4 * broken:
+        return None
+    text = "\n".join(map(_line, data.split(b"\n")))
+    damaged, western = text.count("\ufffd"), broken - text.count("\ufffd")
+    notes = [f"{counted(damaged, 'damaged character')} replaced"] if damaged else []
+    notes += [f"{counted(western, 'character')} read as Windows-1252, because a line is not UTF-8"] if western else []
+    return Decoded(text, "utf-8", "; ".join(notes))
+
+
+def _line(line: bytes) -> str:
+    """Return a line as UTF-8. If nothing in it beyond ASCII is a character of UTF-8 or a part of one, it is western."""
+    text = line.decode("utf-8", "replace")
+    if "\ufffd" in text and all(letter.isascii() or letter == "\ufffd" for letter in text) and not _CUT.search(line):
+        with suppress(UnicodeDecodeError):
+            return line.decode("cp1252")
+    return text
 
 
 def _guessed(data: bytes) -> Decoded | None:
@@ -259,8 +283,8 @@ def _guessed(data: bytes) -> Decoded | None:
     from charset_normalizer import from_bytes
 
     found: tuple[int, str, str] | None = None
-    for match in from_bytes(sample, cp_isolation=["cp1252", *_LANGUAGES], preemptive_behaviour=False):
-        languages = _LANGUAGES.get(match.encoding, "").split()
+    for rank, match in enumerate(from_bytes(sample, cp_isolation=["cp1252", *_LANGUAGES], preemptive_behaviour=False)):
+        languages = _LANGUAGES.get(match.encoding, "").split() if not rank or match.encoding in _DISTINCT else []
         text = decoded_as(data, match.encoding) if languages else None
         if text is None or (language := code_of_language(text[:GUESSED_CHARACTERS])) not in languages:
             continue

@@ -62,6 +62,15 @@ def test_the_language_of_a_text_shows_its_encoding(tmp_path: Path, text: str, en
     assert [f"was read as {name}, because it is not UTF-8" in notice.reason for notice in report.notices] == [True] * 2
 
 
+def test_lines_in_another_encoding_are_read_in_a_text_of_several_files() -> None:
+    good = "Der Müller öffnet früh die Schütze.\n".encode()
+    text = decode(good * 5 + "Größe\n".encode("cp1252") + b"it\xe2\x80s cut\n" + b"M\xc3\r\n" + good)
+    assert text.text.splitlines()[5:8] == ["Größe", "it\ufffds cut", "M\ufffd"]
+    assert text.note == (
+        "2 damaged characters replaced; 2 characters read as Windows-1252, because a line is not UTF-8"
+    )
+
+
 def test_a_few_letters_are_read_as_western() -> None:
     assert decode("Die Mühle".encode("cp1252")).encoding == "cp1252"
 

@@ -230,7 +230,7 @@ def test_one_damaged_character_does_not_turn_utf8_into_gibberish(tmp_path: Path)
     (tmp_path / "a.txt").write_bytes("Löwen, Bären, Störche, Käfer, Mäuse".encode() + b"\xc3 end")
     documents, report = drawn(tmp_path)
     assert documents[0].text == "Löwen, Bären, Störche, Käfer, Mäuse\ufffd end"
-    assert said(report) == [("a.txt", None, "1 damaged characters were replaced")]
+    assert said(report) == [("a.txt", None, "1 damaged character replaced")]
     assert report.skipped == 0
 
 
