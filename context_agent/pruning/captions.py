@@ -46,6 +46,8 @@ _UNDERLINED = re.compile(
     re.M,
 )
 """A title with a rule below it, which is about as long."""
+_LONG_RULE = re.compile(r"^(?:(?<=\S\n)|(?<=\S\r\n))~{4,}+[ \t\r]*$", re.M)
+"""More tildes below a line than most fences have. They are a rule even below a line that is no title."""
 HIT = re.compile(
     r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
     r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
@@ -125,6 +127,7 @@ class Captions:
         self._titled = 0
         self._underlined = {match.start(): match for match in _underlined(text)}
         rules = {match.start("rule") for match in self._underlined.values()}
+        rules |= {match.start() for match in _LONG_RULE.finditer(text)}
         self.fences = [bound for span in fenced_spans(text, rules) for bound in span]
         self._has_comments = _has_comments(_outside(text, self.fences))
         self._marks: list[str] = []

@@ -104,6 +104,16 @@ def test_a_heading_above_fenced_code_or_fields_is_a_title() -> None:
     assert {"Ports", "Rain", "Rain North"} <= {*captions.values()}
 
 
+@pytest.mark.parametrize("title", ["Why does it rain?", ":func:`rain`", "``rain``"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_rule_of_tildes_below_any_line_begins_no_code(title: str, end: str) -> None:
+    part = f"{title}\n{'~' * len(title)}\n\n{BODY}\n\n"
+    text = f"{part * 3}Snow\n====\n\n{BODY}\n\n{BODY}".replace("\n", end)
+    assert Captions(text).fences == []
+    code = f"~~~~\n{CODE_LINES}\n~~~~".replace("\n", end)
+    assert len(Captions(f"{text}{end}{end}{code}").fences) == 2
+
+
 CODE_LINES = "# install\npip install quay\n\n# open it\nquay open"
 
 
