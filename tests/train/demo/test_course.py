@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -153,8 +156,16 @@ def test_a_demo_that_was_interrupted_ends_as_one_that_was_not(
         if self.path.parent.name == phase and number == step:
             raise KeyboardInterrupt
 
+    resume = []
+    if phase == "rl":
+        # The lessons were learned, and the rewards have not begun.
+        shutil.copytree(done, tmp_path, dirs_exist_ok=True)
+        shutil.rmtree(tmp_path / "rl")
+        for path in [*tmp_path.glob("report*"), *(tmp_path / "evaluations").glob("[ah]*")]:
+            path.unlink()
+        resume = ["--resume"]
     monkeypatch.setattr(MetricsLog, "add", add_or_interrupt)
-    assert demo(tmp_path) == 130
+    assert demo(tmp_path, *resume) == 130
     assert "To continue, add --resume." in capsys.readouterr().err
     monkeypatch.undo()
     assert demo(tmp_path, "--resume") == 0
@@ -182,7 +193,21 @@ def test_options_that_make_no_sense_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"rewards": 5}', '{"rewards": {"seconds": "x", "whole": true}}', None])
+@pytest.mark.parametrize("text", ["{", "[1]", '{"rewards": 5}', '{"rewards": {"seconds": "x", "whole": true}}'])
+def test_damaged_times_are_told_and_count_as_none(text: str, tmp_path: Path) -> None:
+    from context_agent.train.demo.course import DemoCourse
+
+    notes: list[str] = []
+    folder_alone = cast("plan.DemoPlan", SimpleNamespace(out=tmp_path))
+    course = DemoCourse(folder_alone, resume=True, note=notes.append, bar=lambda *_: nullcontext(lambda *_: None))
+    assert course._spent() == {}
+    (tmp_path / "seconds.json").write_text(text)
+    assert course._spent() == {}
+    assert not (tmp_path / "seconds.json").exists()
+    assert ["seconds.json is damaged" in note for note in notes] == [True]
+
+
+@pytest.mark.parametrize("text", ["{", None])
 def test_times_that_are_lost_are_not_left_out_of_the_report(
     text: str | None, done: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
