@@ -5,7 +5,7 @@ Each recorded call names a version of the weights. Its log-probabilities must co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import decode, decode_header
 from context_agent.policies.tokens.recorded_calls import WholeCall, calls, expand
 from context_agent.train.config import RunConfig
+
+BATCH_IDS = 1_024
+"""The most ids that are scored in one forward pass, with padding, unless one call has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +85,38 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
     model = model.to(device)
     recorded = list(recorded_calls(Path(run.out) / "buffer-0.jsonl"))
     kind = autocast_dtype(run.model)
+    batches = list(_batches(recorded))
     distances: dict[str, dict[int, float]] = {}
     for version, weights in kept.items():
         model.load_state_dict(weights)
         model.eval()
         with torch.inference_mode(), torch.autocast(device, kind, enabled=kind is not None):
-            for number, call in enumerate(recorded):
-                row = torch.tensor([[*call.prompt, *call.call.output]], device=device)
-                logps = torch.log_softmax(model(input_ids=row).logits[0, :-1].float(), -1).gather(1, row[0, 1:, None])
-                found = logps[-len(call.call.output) :, 0].cpu() - torch.tensor(call.call.logprobs)
-                distances.setdefault(version, {})[number] = float(found.abs().max())
+            for batch in batches:
+                ids = [torch.tensor([*call.prompt, *call.call.output]) for _, call in batch]
+                # A token sees only those before it, so the padding after a call changes none of its scores.
+                rows = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(device)
+                logps = torch.log_softmax(model(input_ids=rows).logits[:, :-1].float(), -1)
+                logps = logps.gather(2, rows[:, 1:, None])[..., 0].cpu()
+                for (number, call), row, scores in zip(batch, ids, logps, strict=True):
+                    found = scores[: len(row) - 1][-len(call.call.output) :] - torch.tensor(call.call.logprobs)
+                    distances.setdefault(version, {})[number] = float(found.abs().max())
     return _summary(recorded, distances, bound)
+
+
+def _batches(recorded: Iterable[WholeCall]) -> Iterator[list[tuple[int, WholeCall]]]:
+    """Yield the calls with their numbers, by length, in batches whose padded rows have at most `BATCH_IDS` ids."""
+    batch: list[tuple[int, WholeCall]] = []
+    for number, call in sorted(enumerate(recorded), key=lambda pair: _ids(pair[1])):
+        if batch and (len(batch) + 1) * _ids(call) > BATCH_IDS:
+            yield batch
+            batch = []
+        batch.append((number, call))
+    if batch:
+        yield batch
+
+
+def _ids(call: WholeCall) -> int:
+    return len(call.prompt) + len(call.call.output)
 
 
 def _summary(recorded: list[WholeCall], distances: Mapping[str, Mapping[int, float]], bound: float) -> CheckedCalls:
