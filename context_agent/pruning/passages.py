@@ -37,6 +37,7 @@ from context_agent.pruning.record_names import NAMING_KEYS, Run, distinct_names,
 from context_agent.pruning.records import Value, value_runs
 from context_agent.pruning.tables import Table, inherited_cells, tables
 from context_agent.pruning.terminal import PlainText, without_escapes
+from context_agent.text.fences import FENCE
 
 __all__ = ["LARGEST", "Passage", "cut", "runs", "without"]
 
@@ -154,11 +155,11 @@ class _Cutter:
         while not is_alone and start < end:
             # The fence around a value must stay.
             line_end = self._text.find("\n", start, end) + 1 or end
-            if start > 0 and self._text[start:line_end].strip()[:3] in ("", "```", "~~~"):
+            if start > 0 and _is_frame(self._text[start:line_end]):
                 start = line_end
                 continue
             line_start = self._text.rfind("\n", start, end - 1) + 1 or start
-            if end < len(self._text) and self._text[line_start:end].strip()[:3] in ("", "```", "~~~"):
+            if end < len(self._text) and _is_frame(self._text[line_start:end]):
                 end = line_start
                 continue
             break
@@ -523,10 +524,15 @@ def _covered(passages: Iterable[Passage]) -> int:
     return sum(passage.end - passage.start for passage in passages)
 
 
+def _is_frame(line: str) -> bool:
+    """Return True if a line is blank or a fence."""
+    return not line.strip() or FENCE.match(line) is not None
+
+
 def _last_line(text: str) -> str:
     """Return the last line of a text that contains letters, without the marks around it."""
     for line in reversed(text[-2 * LONGEST_LABEL :].rstrip().split("\n")):
-        if line.strip()[:3] not in ("", "```", "~~~") and not line.lstrip().startswith("<?"):
+        if not _is_frame(line) and not line.lstrip().startswith("<?"):
             return line.strip(" \t\r#:*>")[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
     return ""
 

@@ -191,6 +191,13 @@ def test_the_fence_around_a_value_stays_and_the_text_around_the_fence_is_passage
     assert [line for line in kept.splitlines() if line.startswith(fence)] == [f"{fence}json", fence] * 2
 
 
+def test_a_line_that_begins_with_code_between_values_is_no_fence() -> None:
+    records = json.dumps([{"name": f"ship {number}", "log": BODY} for number in range(4)])
+    between = f"```quay open``` opens the quay. {BODY}".strip()
+    passages = cut(f"{records}\n\n{between}\n\n{records}")
+    assert [passage.text for passage in passages if passage.form == "text"] == [between]
+
+
 def test_a_block_of_code_at_the_beginning_is_removed_with_its_fences() -> None:
     records = json.dumps([{"name": f"ship {number}", "log": BODY} for number in range(4)], indent=1)
     text = f"```\n{BODY.strip()}\n```\n\nThe ships are:\n\n{records}"
