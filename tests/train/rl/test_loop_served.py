@@ -207,7 +207,8 @@ def test_log_probabilities_of_another_temperature_stop_the_run(
         scored = await self.score([*request.prompt, *drawn.ids])
         return sample(drawn, logprobs=scored.logprobs[-len(drawn.ids) :])
 
-    run = served_run(student, tmp_path, server, engine={"temperature": 0.5}, evaluation={"every": 0})
+    one_step = {"rollouts": {"steps": 1}, "evaluation": {"every": 0}}
+    run = served_run(student, tmp_path, server, engine={"temperature": 0.5}, **one_step)
     reinforcement.train(dataclasses.replace(run, out=str(tmp_path / "right")), note=lambda _: None)
     monkeypatch.setattr(TransformersEngine, "generate", generate_at_1)
     with pytest.raises(PolicyError, match=r"in update 0, the log-probabilities of .*processed_logprobs"):
