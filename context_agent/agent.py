@@ -376,7 +376,7 @@ class SearchAgent:
                 "`asearch` and `stream` need the event loop of asyncio, and none is running. With trio, call `search` "
                 "in a thread."
             )
-        if self._closed and self._executor is not None:
+        if self._closed:
             raise ConfigError("the agent is closed. Make a new SearchAgent, or search before the `with` block ends.")
         request = EpisodeRequest(question, **options)
         check_question(question)

@@ -276,8 +276,9 @@ def test_a_closed_corpus_says_that_it_is_closed_until_it_is_refreshed(tmp_path: 
     corpus.close()
 
 
-def test_a_closed_agent_says_that_it_is_closed() -> None:
-    searcher = SearchAgent(Blocking(DOCUMENTS, embedder=HashEmbedder(), calibration=False), effort="fast")
+@pytest.mark.parametrize("kind", [MemoryCorpus, Blocking])
+def test_a_closed_agent_says_that_it_is_closed(kind: type[MemoryCorpus]) -> None:
+    searcher = SearchAgent(kind(DOCUMENTS, embedder=HashEmbedder(), calibration=False), effort="fast")
     searcher.close()
     with pytest.raises(ContextAgentError, match="the agent is closed"):
         searcher.search(QUESTION)

@@ -279,7 +279,7 @@ async def test_a_resource_that_cannot_be_read_now_says_why(
         service = make_service(agent, concurrency=1, queue=0)
         async with Client(server_on(service)) as client:
             ticket = service.enter()
-            with pytest.raises(MCPError, match="1 searches are running and 0 are waiting"):
+            with pytest.raises(MCPError, match="1 running, 0 waiting"):
                 await client.read_resource("ctx1://document/d0")
             ticket.leave()
             monkeypatch.setattr(films, "read", read)
@@ -393,7 +393,7 @@ async def test_a_call_that_is_given_up_ends_the_search_and_frees_its_slot(
         await wait_until(lambda: service.admission.running == 1)
         refusal = await client.call_tool("retrieve", {"question": QUESTION})
         assert refusal.is_error
-        assert "1 searches are running and 0 are waiting. Try again in" in text(refusal)
+        assert "1 running, 0 waiting). Try again in" in text(refusal)
         call_task.cancel()
         await asyncio.gather(call_task, return_exceptions=True)
         await wait_until(lambda: service.admission.running == 0)

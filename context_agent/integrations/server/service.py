@@ -119,7 +119,7 @@ class LimitedService:
         except QueueFull:
             running, waiting = self.admission.running, self.admission.waiting
             wait = min(60, max(1, math.ceil(self._typical_seconds * (waiting + 1) / self.admission.slots)))
-            message = f"{running} {self.work} are running and {waiting} are waiting. Try again in {wait} s."
+            message = f"no place is free ({self.work}: {running} running, {waiting} waiting). Try again in {wait} s."
             raise Problem(429, "queue_full", message, headers={"Retry-After": str(wait)}) from None
 
     async def drain(self) -> None:

@@ -66,7 +66,7 @@ def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
         futures = [pool.submit(server.ask) for _ in range(2)]
         server.until(lambda: server.service.admission.waiting == 1)
         refusal = server.ask()
-        assert "1 searches are running and 1 are waiting" in problem(refusal, 429, "queue_full")
+        assert "1 running, 1 waiting" in problem(refusal, 429, "queue_full")
         assert 1 <= int(refusal.headers["retry-after"]) <= 60
         assert server.ask(stream=True).status_code == 429
         server.expect("ctx1_searches_waiting", 1)
