@@ -97,7 +97,7 @@ def test_the_name_of_a_model_may_have_slashes(serve: Serve) -> None:
 
 
 def test_errors_are_those_that_the_client_knows(serve: Serve) -> None:
-    with serve(one_search(0.4), token="abc", concurrency=1, queue=0) as server:
+    with serve(one_search(3), token="abc", concurrency=1, queue=0) as server:
 
         def create(**options: Any) -> Any:
             return client(server).chat.completions.create(**{"model": MODEL, "messages": MESSAGES, **options})
@@ -122,7 +122,7 @@ def test_errors_are_those_that_the_client_knows(serve: Serve) -> None:
             create()
         assert rate_limited.value.code == "queue_full"
         stream.close()
-        server.until(lambda: server.service.admission.running == 0, seconds=2)
+        server.until(lambda: server.service.admission.running == 0, seconds=10)
 
 
 def test_a_search_cut_short_ends_for_length(serve: Serve) -> None:
