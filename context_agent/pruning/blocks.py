@@ -187,7 +187,7 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
 
 
 def _joined_blocks(text: str, sizes: Sizes, captions: Captions) -> Iterator[tuple[int, int]]:
-    records = [match.start() for match in RECORD.finditer(text)]
+    records = [start for match in RECORD.finditer(text) if (start := match.start()) not in captions.headings]
     first_lines = captions.heads() | {*records}
     starts = first_lines | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
     if captions.fences:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from context_agent.pruning.headings import headings
 from context_agent.text.fences import fenced_spans
 
 LONGEST_LABEL = 120
@@ -119,6 +120,7 @@ class Captions:
 
     Attributes:
         fences: The bounds of the fenced code, ascending.
+        headings: The level and the text of each heading in a language other than Markdown and HTML, by its offset.
     """
 
     def __init__(self, text: str) -> None:
@@ -128,6 +130,7 @@ class Captions:
         self._underlined = {match.start(): match for match in _underlined(text)}
         rules = {match.start("rule") for match in self._underlined.values()}
         rules |= {match.start() for match in _LONG_RULE.finditer(text)}
+        self.headings = headings(text)
         self.fences = [bound for span in fenced_spans(text, rules) for bound in span]
         self._has_comments = _has_comments(_outside(text, self.fences))
         self._marks: list[str] = []
@@ -149,6 +152,7 @@ class Captions:
             # A comment of several lines stays together.
             starts = {it for it in starts if it == 0 or self._text[self._text.rfind("\n", 0, it - 1) + 1] != "#"}
         starts |= {match.start() for match in HIT.finditer(self._text)} | {start for start, _ in self._sections}
+        starts |= self.headings.keys()
         return (starts - {match.start("rule") for match in self._underlined.values()}) | self._underlined.keys()
 
     def begin(self, start: int, following: int) -> bool:
@@ -168,6 +172,8 @@ class Captions:
         elif (title := _TITLE.match(text, start, following + 1)) and not (title["marks"] and self._has_comments):
             level = len(title["marks"] or "") or int(title["depth"] or 0)
             self._push(level, next(title[name] for name in _TITLES if title[name]), start)
+        elif start in self.headings:
+            self._push(*self.headings[start], start)
         elif record := RECORD.match(text, start):
             self._push(0, _record_name(record, text[start:following]), start)
         else:

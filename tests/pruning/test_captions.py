@@ -21,6 +21,13 @@ TITLES = (
     ("# Ports", "## North", "### Quay", "## South"),
     ("Ports\n=====", "North\n-----", "Quay\n~~~~", "South\n-----"),
     ("<h1>Ports</h1>", "<h2>North</h2>", "<h3>Quay</h3>", "<h2>South</h2>"),
+    (r"\chapter{Ports}", r"\section*{North}\label{n}", r"\subsection[Q]{Quay}", r"\section{South}"),
+    ("= Ports", "== North", "=== Quay", "== South"),
+    ("= Ports =", "== North ==", "===Quay===", "== South =="),
+    ("* Ports\n:PROPERTIES:\n:END:", "** North :wet:cold:", "*** Quay", "** South"),
+    ("h1. Ports", "h2. North", "h3. Quay", "h2. South"),
+    ("=head1 Ports", "=head2 North", "=head3 Quay", "=head2 South"),
+    ("@chapter Ports", "@section North", "@subsection Quay", "@section South"),
 )
 
 
@@ -31,6 +38,30 @@ def test_a_caption_has_the_titles_of_all_sections_around_a_passage(
     parts = (first, BODY, second, BODY, third, BODY, f"After it. {BODY}", fourth, BODY, f"In the end. {BODY}")
     captions = captions_of("\n\n".join(parts))
     assert [*captions.values()] == ["", "Ports", "Ports North", "Ports North Quay", "Ports", "Ports South"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("language", "lead"),
+    [(r"\section{%s}", ""), ("* TODO %s", ""), ("* %s", ":PROPERTIES:\n:END:\n"), (".SH %s", ""), ("== %s ==", "")],
+)
+def test_a_heading_without_blank_lines_around_it_begins_a_passage(language: str, lead: str, end: str) -> None:
+    parts = "".join(f"{language % name}\n{BODY}\n" for name in NAMES)
+    captions = captions_of(f"{lead}{parts}".replace("\n", end))
+    assert [it.strip() for it in captions if it.startswith(language[:2])] == [language % name for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["=== RUN   TestQuay", "==> quay.log <==", "======= quay =======", "* quay", "** quay", "=quay", "== a == b"],
+)
+def test_a_line_that_only_resembles_a_heading_is_none(line: str) -> None:
+    assert Captions(f"{BODY}\n{line}\n{BODY}\n\n{line} 2\n{BODY}").headings == {}
+
+
+def test_a_named_result_with_equals_signs_stays_a_record_where_no_wiki_is() -> None:
+    text = f"=== FAIL: quay ===\n{BODY}\n\n{BODY}\n=== FAIL: crane ===\n{BODY}\n\n{BODY}"
+    assert [it for it in captions_of(text) if it.startswith("=")] == ["=== FAIL: quay ===", "=== FAIL: crane ==="]
 
 
 @pytest.mark.parametrize("line", ["It rained.", "title: Rain", "Ports and quays of the north and of the south"])
