@@ -6,9 +6,13 @@ for grep. It also defines the records of the state that is read.
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
+from functools import cache as cached
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, cast
@@ -80,7 +84,10 @@ class ClientSource:
         collection = self._collection()
         stored = _described(collection)
         layout = self._layout_of(stored)
-        with one_maker(own_folder(self._location, stored.id, self._cache)) as root, self.guarded():
+        folder = own_folder(self._location, stored.id, self._cache)
+        if self._location.in_memory and self._cache is None:
+            _delete_at_exit(folder)
+        with one_maker(folder) as root, self.guarded():
             base = None if rebuild else _last_snapshot(layout, root, lexical)
             if base is not None:
                 if not isinstance(layout, ForeignLayout) or layout.same(CollectionRecords(collection), base):
@@ -225,6 +232,19 @@ class ChromaDense:
         answer: Any = self._collection.query(query_embeddings=query, n_results=k, where=where, include=["distances"])
         distances = zip(answer["ids"][0], answer["distances"][0], strict=True)
         return [(record, self._offset - self._factor * distance) for record, distance in distances]
+
+
+@cached
+def _delete_at_exit(root: Path) -> None:
+    """Delete the snapshots of a collection in memory when the process ends. No other process can open them."""
+    process = os.getpid()
+
+    def delete() -> None:
+        # A forked process calls this function, too.
+        if os.getpid() == process:
+            shutil.rmtree(root, ignore_errors=True)
+
+    atexit.register(delete)
 
 
 def _described(collection: Collection) -> StoredCollection:

@@ -93,6 +93,12 @@ def vector_folder(folder: Path, name: str) -> Path | None:
         return vector_files(folder, segment_id(database, _collection(database, folder, name).id, "VECTOR"))
 
 
+def collection_ids(folder: Path) -> frozenset[str]:
+    """Return the ids of all collections, of any tenant. It raises the same errors as `read_collection`."""
+    with open_database(folder, BUSY_SECONDS) as database:
+        return frozenset(str(row[0]) for row in database.execute("select id from collections"))
+
+
 def changed_records(folder: Path, collection: str, sequence: int) -> frozenset[str]:
     """Return the records of a collection that were added or changed after a sequence number."""
     with open_database(folder, BUSY_SECONDS) as database:

@@ -36,7 +36,9 @@ from context_agent.retrieval.chroma.location import (
     Location,
     make_folder,
     own_folder,
+    remove_deleted,
     require_own_files,
+    snapshot_folders,
     without_links,
 )
 from context_agent.retrieval.chroma.repair import UNFINISHED_MARK, remember_vectors, repair_vectors, undo_unfinished
@@ -182,6 +184,7 @@ def index_documents(
             report = replace(report, warning="; ".join(filter(None, (report.warning, replaced))))
         if location.path is not None:
             remember_vectors(location.path, collection, root)
+            remove_deleted(snapshot_folders(location.path), location.path)
         (root / UNFINISHED_MARK).unlink(missing_ok=True)
         return report
 

@@ -19,7 +19,7 @@ from context_agent.retrieval.chroma.database import (
     changed_records,
     read_collection,
 )
-from context_agent.retrieval.chroma.location import OWN_FOLDER, Location, own_folder
+from context_agent.retrieval.chroma.location import OWN_FOLDER, Location, own_folder, remove_deleted, snapshot_folders
 from context_agent.retrieval.chroma.private_copy import database_copy, private_copy, remove_copies
 from context_agent.retrieval.chroma.stored_embedder import json_value, stored_embedder
 from context_agent.retrieval.index.layouts import (
@@ -128,8 +128,11 @@ class LocalSource:
                 if (current := current_snapshot(self._layout_of(stored), root)) is not None:
                     return stored, current
             remove_copies(root)
+            snapshots = snapshot_folders(self._path) if root.parent == self._path / OWN_FOLDER else []
             with private_copy(self._path, stored.id, root) as copy:
-                return self._from_copy(copy, root, rebuild)
+                made = self._from_copy(copy, root, rebuild)
+                remove_deleted(snapshots, copy)
+                return made
 
     def _from_copy(self, copy: Path, root: Path, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
         """Return a snapshot of the state in the copy. It may be newer than the state that `describe` returned."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,9 @@ from context_agent._support.arguments import folder_path, require_type, require_
 from context_agent._support.cache_folder import cache_folder
 from context_agent._support.small_files import require_files
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError
-from context_agent.retrieval.chroma.database import DATABASE_FILE
+from context_agent.retrieval.chroma.database import DATABASE_FILE, collection_ids
+from context_agent.retrieval.chroma.vector_files import VECTOR_FILES
+from context_agent.retrieval.index.publication import valid_id
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
@@ -122,6 +125,26 @@ def own_folder(location: Location, collection_id: str, cache: str | Path | None 
     return require_utf8(cache_folder(cache).absolute()) / collection_id
 
 
+def snapshot_folders(folder: Path) -> list[Path]:
+    """Return the folders in an index folder that hold the snapshots of a collection."""
+    children = (folder / OWN_FOLDER).glob("*")
+    return [child for child in children if valid_id(child.name) and child.is_dir() and not child.is_symlink()]
+
+
+def remove_deleted(snapshots: Iterable[Path], folder: Path) -> None:
+    """Delete the snapshots of collections that are no longer in the database.
+
+    Args:
+        snapshots: Folders that `snapshot_folders` returned before the database was read or copied. The folder of a
+            collection is made after the collection.
+        folder: The folder with the database.
+    """
+    present = collection_ids(folder)
+    for child in snapshots:
+        if child.name not in present:
+            shutil.rmtree(child, ignore_errors=True)
+
+
 def without_links(folder: Path, *names: str) -> Path:
     """Return a folder below `folder`. If a part of its path is a link, raise `CorpusCorruptError`.
 
@@ -150,6 +173,12 @@ def make_folder(path: Path) -> None:
             f"the index folder {path} cannot be created ({error}). Name a folder that you may write to."
         ) from error
     if not (path / DATABASE_FILE).exists() and any(
-        child.name != OWN_FOLDER and not child.name.startswith(".") for child in path.iterdir()
+        child.name != OWN_FOLDER and not child.name.startswith(".") and not _is_vector_folder(child)
+        for child in path.iterdir()
     ):
         raise CorpusError(f"{path} contains other files, but no index. Name a new or empty folder.")
+
+
+def _is_vector_folder(path: Path) -> bool:
+    """Return True if this is a folder with a vector index. It stays if the user deletes a damaged database."""
+    return valid_id(path.name) and path.is_dir() and {child.name for child in path.iterdir()} <= set(VECTOR_FILES)

@@ -1,5 +1,8 @@
 """Collections of other owners, with layouts of their own, are searched without a change."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -330,3 +333,18 @@ def test_a_collection_in_memory(tmp_path: Path) -> None:
     with ChromaCorpus.open(collection=collection, embedder=embedder, cache=tmp_path) as corpus:
         assert corpus.search("Person 3 was")[0].chunk.id == "person-3"
     client.delete_collection("passing")
+
+
+def test_the_snapshot_of_a_collection_in_memory_ends_with_the_process(tmp_path: Path) -> None:
+    program = """
+import chromadb
+from context_agent import ChromaCorpus
+collection = chromadb.EphemeralClient().create_collection("passing", embedding_function=None)
+collection.add(ids=["a"], documents=["one lighthouse"], embeddings=[[1.0, 0.0]])
+corpus = ChromaCorpus.open(collection=collection, embedder="none")
+assert list(corpus.snapshot.folder.iterdir())
+assert corpus.search("lighthouse")
+"""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
+    assert not list(tmp_path.glob("*/*"))

@@ -430,6 +430,35 @@ def test_damaged_databases_are_named(tmp_path: Path) -> None:
         ChromaCorpus.open(path)
 
 
+def test_a_damaged_database_may_be_deleted_to_index_again(tmp_path: Path) -> None:
+    index(tmp_path, people(3))
+    (former,) = (child for child in (tmp_path / "ctx1").iterdir() if child.is_dir())
+    (tmp_path / "chroma.sqlite3").write_bytes(b"not a database" * 1_000)
+    with pytest.raises(CorpusCorruptError, match="or delete it and index the documents again"):
+        index(tmp_path, people(3))
+    (tmp_path / "chroma.sqlite3").unlink()
+    index(tmp_path, people(4))
+    assert reopen(tmp_path).count() == 4
+    assert not former.exists(), "no collection has this snapshot any more"
+
+
+def test_the_snapshots_of_a_deleted_collection_are_deleted(tmp_path: Path) -> None:
+    index(tmp_path, people(3))
+    notes = tmp_path / "ctx1" / "notes"
+    notes.mkdir()
+    for _ in range(3):
+        client = chromadb.PersistentClient(str(tmp_path))
+        if len(client.list_collections()) > 1:
+            client.delete_collection("foreign")
+        foreign = client.create_collection("foreign", embedding_function=None)
+        foreign.add(ids=["a", "b"], embeddings=[[1.0, 0.0], [0.0, 1.0]], documents=["one lighthouse", "two"])
+        client.close()  # type: ignore[attr-defined]
+        reopen(tmp_path, collection="foreign", embedder="none").close()
+    assert len([child for child in (tmp_path / "ctx1").iterdir() if child.is_dir()]) == 3
+    assert notes.exists()
+    assert reopen(tmp_path).count() == 3
+
+
 def index_with_vector_files(path: Path, documents: list[Document]) -> None:
     """Index into a collection whose vectors Chroma writes to files after 100 records, not after 1,000."""
     client = chromadb.PersistentClient(str(path))
