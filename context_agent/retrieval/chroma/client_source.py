@@ -184,12 +184,13 @@ class ClientReader:
         from chromadb.errors import InvalidArgumentError
 
         try:
-            records = self._collection.get(where=where, include=[])["ids"]
+            pages = CollectionRecords(self._collection).pages([], where=where)
+            records = frozenset(record for page in pages for record in page["ids"])
         except (ValueError, InvalidArgumentError) as error:
             raise ConfigError(
                 f"Chroma refuses the metadata filter ({shorten(str(error), 500)}). Correct the filter."
             ) from error
-        return frozenset(records) & self._snapshot.chunk_of_record.keys()
+        return records & self._snapshot.chunk_of_record.keys()
 
 
 class ChromaDense:

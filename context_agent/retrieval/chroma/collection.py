@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent.retrieval.chroma.location import is_on_server
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.index.layouts import lost_vectors
 from context_agent.retrieval.index.manifest import MANIFEST_KEY, MANIFEST_SCHEMA, Manifest, parse_manifest
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 PAGE_RECORDS = 2_000
-"""The number of records that one request fetches."""
+"""The number of records that one request fetches from a local folder."""
+SERVER_RECORDS = 300
+"""The number of records that one request fetches from a server. Chroma Cloud returns no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +40,28 @@ class CollectionRecords:
         return self.collection.count()
 
     def pages(
-        self, include: Sequence[Any], ids: Sequence[str] | None = None, *, size: int = PAGE_RECORDS
+        self,
+        include: Sequence[Any],
+        ids: Sequence[str] | None = None,
+        *,
+        where: Where | None = None,
+        size: int = PAGE_RECORDS,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the records with these ids, in pages as Chroma's `get` returns them. By default, yield all records."""
+        """Yield the records with these ids, in pages as Chroma's `get` returns them.
+
+        By default, yield all records, or those that a metadata filter admits.
+        """
+        if is_on_server(self.collection):
+            size = SERVER_RECORDS
         if ids is not None:
             for start in range(0, len(ids), size):
                 yield dict(self.collection.get(ids=list(ids[start : start + size]), include=list(include)))
             return
         offset = 0
         while True:
-            page: dict[str, Any] = dict(self.collection.get(limit=size, offset=offset, include=list(include)))
+            page: dict[str, Any] = dict(
+                self.collection.get(where=where, limit=size, offset=offset, include=list(include))
+            )
             if not page["ids"]:
                 return
             yield page

@@ -81,8 +81,7 @@ class Location:
         """Whether a live collection exists only in this process."""
         if self.live is None:
             return False
-        settings = _settings(self.live)
-        return not settings.is_persistent and settings.chroma_server_host is None
+        return not _settings(self.live).is_persistent and not is_on_server(self.live)
 
     def __str__(self) -> str:
         return str(self.path or self.url or "the client that holds it open")
@@ -157,6 +156,11 @@ def without_links(folder: Path, *names: str) -> Path:
                 f"{folder} is a link, but an index keeps its files in its own folder. Delete the link."
             )
     return folder
+
+
+def is_on_server(collection: Collection) -> bool:
+    """Return True if a collection is on a server, and not in a local folder or in memory."""
+    return _settings(collection).chroma_server_host is not None
 
 
 def _settings(collection: Collection) -> Any:

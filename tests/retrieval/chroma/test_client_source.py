@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import chromadb
 import httpx
 import pytest
+from chromadb.api.models.Collection import Collection
 
 from context_agent.errors import ConfigError, CorpusError, CorpusNotFoundError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
@@ -103,6 +105,33 @@ def test_a_collection_of_someone_else(url: str, tmp_path: Path) -> None:
         assert corpus.count() == 99
         assert corpus.grep("Person 95 was")[0].chunk.id == "row person-95"
         assert corpus.grep("Person 33 was") == []
+
+
+def test_no_request_asks_for_more_records_than_chroma_cloud_returns(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder, documents = HashEmbedder(), people(700)
+    texts = [document.text for document in documents]
+    owners = chromadb.HttpClient(port=int(url.rpartition(":")[2])).create_collection("cloud", embedding_function=None)
+    owners.add(
+        ids=[document.id for document in documents],
+        documents=texts,
+        embeddings=embedder.embed_documents(texts),  # type: ignore[arg-type]
+        metadatas=[{"kind": "person"}] * 700,
+    )
+    get, asked = Collection.get, []
+
+    def recorded(collection: Collection, ids: list[str] | None = None, **options: Any) -> Any:
+        asked.append(options.get("limit") if ids is None else len(ids))
+        return get(collection, ids, **options)
+
+    monkeypatch.setattr(Collection, "get", recorded)
+    with ChromaCorpus.open(url=url, collection="cloud", embedder=embedder, cache=tmp_path) as corpus:
+        assert corpus.count() == 700
+        assert len(corpus.grep("Person", limit=700, where={"kind": "person"})) == 700
+        assert len(list(corpus.walk())) == 700
+    assert asked
+    assert all(number is not None and number <= 300 for number in asked)
 
 
 def test_what_is_not_there(url: str, tmp_path: Path) -> None:
