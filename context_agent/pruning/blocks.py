@@ -17,6 +17,7 @@ from context_agent.pruning.captions import (
     BLAME,
     INDENTATION,
     LINE_NUMBER,
+    MESSAGE,
     NODE_HEADING,
     RECORD,
     WIDEST_INDENT,
@@ -190,6 +191,7 @@ def _joined_blocks(text: str, sizes: Sizes, captions: Captions) -> Iterator[tupl
     records = [start for match in RECORD.finditer(text) if (start := match.start()) not in captions.headings]
     first_lines = captions.heads() | {*records}
     starts = first_lines | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
+    starts |= {match.start() for match in MESSAGE.finditer(text)}
     if captions.fences:
         starts = {start for start in starts if not inside(captions.fences, start)}
         records = [start for start in records if not inside(captions.fences, start)]

@@ -58,19 +58,35 @@ HIT = re.compile(
 RECORD = re.compile(
     r"^(?:(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
     r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S"
-    r"|(?P<numbered>commit [0-9a-f]{7,64}\b|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40})"
-    r"|(?P<component>BEGIN:V(?:EVENT|TODO|JOURNAL|FREEBUSY|TIMEZONE|CARD)|END:VCALENDAR)[ \t\r]*$)",
+    r"|# (?=/[^\s]{1,200}\.(?:service|socket|timer|target|mount|automount|path|slice|conf)[ \t\r]*$)"
+    r"|\*(?:filter|nat|mangle|raw|security)[ \t\r]*$"
+    r"|(?P<numbered>commit [0-9a-f]{7,64}\b|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40}|\[(?=Event \"))"
+    r"|(?P<component>(?:BEGIN:V(?:EVENT|TODO|JOURNAL|FREEBUSY|TIMEZONE|CARD)|END:VCALENDAR|0 TRLR)[ \t\r]*$"
+    r"|0 @[^@\n]{1,40}@ [A-Z_]|TY  - [A-Z]|PMID- \d|dn:{1,2} \S))",
     re.M,
 )
 """The first line of a record: a commit of `git log`, a failed test of pytest, unittest or Jest, a row that a client of
-a database writes as lines, a component of a calendar, or a card of an address book. The first line of a failed test
-names it. Commits and rows have only a number, and a component has a line with its summary. The last line of a calendar
-must not belong to its last component."""
-_SUMMARY = re.compile(r"^(?:SUMMARY|FN)(?:;[^\n:]*+)?:(?P<said>[^\n]++)", re.M)
-"""The line that names a component of a calendar, or a card of an address book."""
+a database writes as lines, a unit of systemd, a table of iptables, a chess game, a component of a calendar, a card of
+an address book, a person of a family tree, a reference of a bibliography, or an entry of a directory.
+
+The first line of a failed test names it. Commits and rows have only a number, and a component has a line with its
+summary. The last line of a calendar or of a family tree must not belong to its last component.
+"""
+_SUMMARY = re.compile(r"^(?:(?:SUMMARY|FN)(?:;[^\n:]*+)?:|1 NAME |T[I1]  ?- |dn:{1,2}[ \t]++)(?P<said>[^\n]++)", re.M)
+"""The line that names a component of a calendar, a card, a person, a reference, or an entry of a directory."""
+_GAME_TAGS = re.compile(r"^\[Event \"[^\n]*+\n(?:\[\w++ \"[^\n]*+(?:\n|\Z))*+", re.M)
+"""The tags of a chess game. They are not the names of sections."""
+MESSAGE = re.compile(
+    r"^\u200e?\[?\d{1,4}[./-]\d{1,2}[./-]\d{2,4}, \d{1,2}:\d\d(?::\d\d)?(?:[ \u202f]?[AaPp]\.?[Mm]\.?)?(?:\]| -) "
+    r"[^\n:]{1,80}: ",
+    re.M,
+)
+"""The start of a message in an exported chat. It may have more lines."""
 MOST_NAMING = 80
 """The most characters of a record's first lines that name it."""
-_NAMELESS = re.compile(r"commit [0-9a-f]{7,64}|(?:-\[ RECORD|\*{10}|\w{0,20}Date:|Merge:).*")
+_NAMELESS = re.compile(
+    r"commit [0-9a-f]{7,64}|(?:-\[ RECORD|\*{10}|\w{0,20}Date:|Merge:|\[(?:Site|Round|Result|\w{0,9}Date) ).*"
+)
 """The part of a line that does not say what a record is about."""
 _ADDRESS = re.compile(r" <[^<>\s]{1,100}+>$")
 _TITLE = re.compile(
@@ -104,7 +120,7 @@ _NAMED = re.compile(
     re.M | re.I,
 )
 """A line that names the record that follows."""
-_RULE = "_=- \t\r"
+_RULE = "_=-#* \t\r"
 _CLOSING = (")", "]", "}", "<")
 """The first character of a line that names nothing: a closing bracket, or a tag."""
 _ENDS = " \t\r:{([,-"
@@ -134,7 +150,9 @@ class Captions:
         self.fences = [bound for span in fenced_spans(text, rules) for bound in span]
         self._has_comments = _has_comments(_outside(text, self.fences))
         self._marks: list[str] = []
-        self._sections = [(match.start(), match["name"]) for match in _SECTION.finditer(text)]
+        tags = [bound for match in _GAME_TAGS.finditer(text) for bound in (match.start() - 1, match.end())]
+        sections = (match for match in _SECTION.finditer(text) if bisect_right(tags, match.start()) % 2 == 0)
+        self._sections = [(match.start(), match["name"]) for match in sections]
         self._has_nodes = NODE_HEADING.search(text) is not None
         self._headings = NODE_HEADING.finditer(text)
         self._next_heading = next(self._headings, None)

@@ -45,6 +45,8 @@ DEEPEST = 6
 """The most levels of nested values that are opened. A string that contains JSON counts as a level."""
 FEWEST_MEMBERS = 4
 """The fewest members of an object whose members may each be a record."""
+_SIGNATURE = re.compile(r"\ufeff?WEBVTT(?![^\s])[^\n]*+\n")
+"""The first line of subtitles, without which players refuse them."""
 _BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")
 
 
@@ -98,7 +100,8 @@ class _Cutter:
         They come from its values, elements and tables, and from the text between these.
         """
         passages: list[Passage] = []
-        position, label = 0, ""
+        signature = _SIGNATURE.match(self._text)
+        position, label = 0 if signature is None else signature.end(), ""
         for start, end, cut_part in [*self._parts(), (len(self._text), len(self._text), None)]:
             between = self._of_plain(position, start, is_alone=(position, start) == (0, len(self._text)))
             passages += between

@@ -96,6 +96,12 @@ RECORDS = {
     "psql": "-[ RECORD {1} ]------\nname  | {0}\nport  | {1}\nnote  | It rained in most of the weeks of that year.",
     "mysql": "************ {1}. row ************\n name: {0}\n port: {1}\n note: It rained.",
     "ini": "[{0}]\nport={1}\n# It rained.\nnote=It rained in most of the weeks",
+    "ldif": "dn: cn={0}\nmobile: {1}\ndescription: It rained in most of the weeks of that year.",
+    "gedcom": "0 @I{1}@ INDI\n1 NAME Ana /{0}/\n1 NOTE It rained in most of the weeks of that year.",
+    "ris": "TY  - JOUR\nTI  - On {0}s\nPY  - 200{1}\nN1  - It rained in most of the weeks.\nER  - ",
+    "medline": "PMID- {1}\nTI  - On {0}s\nAB  - It rained in most of the weeks of that year.",
+    "pgn": '[Event "{0} open"]\n[Site "Port"]\n[Round "{1}"]\n\n1. e4 e5 2. Nf3 Nc6 1-0\n',
+    "systemctl cat": "# /etc/systemd/system/{0}.service\n[Unit]\nAfter=port.target\n\n[Service]\nRestartSec={1}\n",
 }
 
 
@@ -105,6 +111,47 @@ def test_a_short_record_or_section_is_not_joined_with_the_next(kind: str) -> Non
     passages = [text[start:end] for start, end, _ in text_spans(text, Sizes.of(text))]
     assert len(passages) >= len(NAMES)
     assert all(sum(name in passage for name in NAMES) <= 1 for passage in passages)
+
+
+LARGE_RECORDS = {
+    "ldif": ("dn: cn={0}\n", "cn={0}"),
+    "gedcom": ("0 @I1@ INDI\n1 NAME Ana /{0}/\n", "Ana /{0}/"),
+    "ris": ("TY  - JOUR\nTI  - On {0}s\n", "On {0}s"),
+    "pgn": ('[Event "{0} open"]\n[Site "Port"]\n[White "Ana"]\n', 'Event "{0} open"] [White "Ana"]'),
+    "systemctl cat": ("# /etc/systemd/system/{0}.service\n", "/etc/systemd/system/{0}.service"),
+}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("kind", LARGE_RECORDS)
+def test_each_part_of_a_large_record_is_named_by_the_lines_at_its_start(kind: str, end: str) -> None:
+    head, named = LARGE_RECORDS[kind]
+    body = "9 note: It rained in most of the weeks of that year.\n" * 60
+    text = "".join(head.format(name) + body for name in NAMES).replace("\n", end)
+    captions = [(start, caption) for start, _, caption in text_spans(text, Sizes.of(text))]
+    for row, name in enumerate(NAMES):
+        first, last = (text.index(head.format(it).replace("\n", end)) for it in (name, NAMES[row + 1 - len(NAMES)]))
+        parts = [caption for start, caption in captions if first < start < (last if last > first else len(text))]
+        assert len(parts) > 2
+        assert all(named.format(name) in caption for caption in parts)
+
+
+def test_the_last_line_of_a_family_tree_is_in_no_record() -> None:
+    text = "".join(RECORDS["gedcom"].format(name, row) + "\n" for row, name in enumerate(NAMES)) + "0 TRLR\n"
+    spans = [*text_spans(text, Sizes.of(text))]
+    assert text[slice(*spans[-1][:2])] == "0 TRLR"
+
+
+@pytest.mark.parametrize(
+    "head", ["[23.11.26, 10:0{}:12] {}: ", "[11/23/26, 10:0{}:12\u202fAM] {}: ", "23/11/2026, 10:0{} - {}: "]
+)
+def test_a_message_of_several_lines_in_a_chat_is_not_cut(head: str) -> None:
+    text = "".join(f"{head.format(row, name)}It rained.\n{BODY[:200]}\n" for row, name in enumerate(NAMES))
+    passages = [text[start:end] for start, end, _ in text_spans(text, Sizes.of(text))]
+    assert [
+        head.format(row, name) == it[: len(head.format(row, name))]
+        for row, (name, it) in enumerate(zip(NAMES, passages, strict=True))
+    ] == [True] * len(NAMES)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

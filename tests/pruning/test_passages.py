@@ -433,3 +433,13 @@ def test_escaped_line_breaks_are_line_breaks_in_a_text_of_the_same_length() -> N
     assert with_line_breaks(r"a\nb\nc\td\r\ne\nf\ng") == "a \nb \nc  d   \ne \nf \ng"
     assert with_line_breaks("a\\nb" * 5 + "\n") == "a\\nb" * 5 + "\n"
     assert with_line_breaks("a\\nb" * 6 + "\n") == "a \nb" * 6 + "\n"
+
+
+@pytest.mark.parametrize("first_line", ["WEBVTT\n", "\ufeffWEBVTT - Rain\r\n"])
+def test_the_first_line_of_subtitles_stays(first_line: str) -> None:
+    cues = "".join(
+        f"00:00:{n}.000 --> 00:00:{n}.900\nIt rained in the {n}th week of the year.\n\n" for n in range(10, 60)
+    )
+    passages = cut(f"{first_line}\n{cues}")
+    assert passages[0].start >= len(first_line)
+    assert passages[0].text.startswith("00:00:10.000 -->")
