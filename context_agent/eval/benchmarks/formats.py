@@ -44,7 +44,7 @@ def hotpotqa(tables: SourceTables) -> BenchmarkContent:
     pooled: dict[str, Document] = {}
 
     def question(row: SourceRow) -> Question:
-        paragraphs = {title: "".join(sentences) for title, sentences in _pairs(row["context"], "title", "sentences")}
+        paragraphs = {title: _joined(sentences) for title, sentences in _pairs(row["context"], "title", "sentences")}
         ids = {title: _pooled(pooled, title, text) for title, text in paragraphs.items()}
         titles = dict.fromkeys(title for title, _ in _pairs(row["supporting_facts"], "title", "sent_id"))
         gold = tuple(ids.get(title, str(title)) for title in titles)
@@ -277,6 +277,15 @@ def _pooled(pooled: dict[str, Document], title: str, text: str) -> str:
     if text.strip():
         pooled.setdefault(identifier, Document(identifier, text, title))
     return identifier
+
+
+def _joined(sentences: Iterable[str]) -> str:
+    """Return the text of a paragraph. HotpotQA's sentences begin with the space between them, 2Wiki's do not."""
+    text = ""
+    for sentence in sentences:
+        is_apart = not text or not sentence or text[-1].isspace() or sentence[0].isspace()
+        text += sentence if is_apart else f" {sentence}"
+    return text
 
 
 def _pairs(value: Any, first: str, second: str) -> Sequence[tuple[Any, Any]]:

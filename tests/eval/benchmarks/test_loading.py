@@ -125,6 +125,14 @@ def test_hotpotqa_and_2wiki_pool_the_paragraphs_and_take_gold_by_title(tmp_path:
     assert benchmark.split == "dev"
 
 
+@pytest.mark.parametrize("space", ["", " "])
+def test_sentences_of_a_paragraph_are_apart_with_and_without_spaces_of_their_own(tmp_path: Path, space: str) -> None:
+    context = [["Weir", ["The weir is old.", f"{space}Ada built it.", ""]]]
+    write(tmp_path / "dev.json", [{**hotpot_row(), "context": context, "supporting_facts": [["Weir", 1]]}])
+    benchmark = load_benchmark(f"2wikimultihopqa={tmp_path}", data=NOWHERE)
+    assert [document.text for document in benchmark.documents] == ["The weir is old. Ada built it."]
+
+
 def test_musique_takes_gold_in_the_order_of_the_hops(tmp_path: Path) -> None:
     write(tmp_path / "musique_ans_v1.0_dev.jsonl", [musique_row()])
     write(tmp_path / "musique_ans_v1.0_train.jsonl", [{**musique_row(), "id": "2hop__9_9"}])
