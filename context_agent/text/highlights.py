@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from context_agent.text.sentences import unwrapped_spans
-from context_agent.text.words import STOP_WORDS, key, related_keys, without_brackets, words
+from context_agent.text.sentences import terminated, unwrapped_spans
+from context_agent.text.words import STOP_WORDS, key, related_words, without_brackets, without_inflection, words
 from context_agent.types import RankedChunk, RankedDocument
 
 _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z|[^\n]{0,200}\(\d{4}-\d\d-\d\d[^\s()]{0,40}\):\s*\Z")
@@ -35,6 +35,8 @@ _LISTED = re.compile(
 """A line of a table of contents, or of a notice of copyright."""
 FURNITURE_WORTH, FURNITURE_WORDS = 0.5, 2
 """The factor on the worth of a line that is no sentence, and the fewest words of the question that it must have."""
+_QUESTION = re.compile(r"[?？؟][\"'”’»)\]*_]{0,4}\Z")
+"""The end of a question."""
 _CAPITALS = re.compile(r"[^\W\d_]++(?:[ ,&'’-]{1,3}[^\W\d_]++){1,12}\Z")
 """Words alone. In capital letters they are a heading."""
 
@@ -59,7 +61,7 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     If several sentences are equally good, the first one is returned. A heading, or the line of a chat that names the
     speaker, is returned only if the document has nothing else. Links, fields such as `Version: 2`, tables of contents
     and copyright notices are returned if they fit the question much better than all sentences do, and a field also if
-    the question names it.
+    the question names it. A question, such as that of an FAQ, is returned together with the sentence after it.
 
     Args:
         question: The question that the documents answer.
@@ -75,18 +77,18 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
         >>> sentence.text
         'Ketil Varga designed it.'
     """
+    titles = [_keys(without_brackets(document.title)) for document in documents]
     sentences = [
         _without_headings(
-            [BestSentence(chunk, *span) for chunk in document.chunks for span in unwrapped_spans(chunk.text)]
+            [BestSentence(chunk, *span) for chunk in document.chunks for span in unwrapped_spans(chunk.text)], title
         )
-        for document in documents
+        for document, title in zip(documents, titles, strict=True)
     ]
     keys = [[_keys(sentence.text) for sentence in own] for own in sentences]
     frequency = Counter(item for own in keys for sentence_keys in own for item in sentence_keys)
     total = sum(map(len, keys))
     rarity = {item: math.log(1 + total / number) for item, number in frequency.items()}
-    question_keys = {item for word in _content(question) for item in (key(word), *related_keys(word))}
-    titles = [_keys(without_brackets(document.title)) for document in documents]
+    question_keys = {_key(item) for word in _content(question) for item in (word, *related_words(word))}
     best: list[BestSentence | None] = []
     for number, own in enumerate(sentences):
         other_titles = [title for title in titles if title and not title <= titles[number]]
@@ -96,8 +98,17 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
             is_sentence = not _is_furniture(sentence, question_keys)
             fits = len(item & question_keys - titles[number]) >= FURNITURE_WORDS
             ranked.append((value if is_sentence else FURNITURE_WORTH * value * fits, is_sentence, value))
-        best.append(own[ranked.index(max(ranked))] if own else None)
+        best.append(_with_answer(own, ranked.index(max(ranked))) if own else None)
     return best
+
+
+def _with_answer(sentences: Sequence[BestSentence], place: int) -> BestSentence:
+    """Return the sentence at this place. If it is a question, the sentence after it, which answers it, is included."""
+    sentence = sentences[place]
+    following = sentences[place + 1] if place + 1 < len(sentences) else sentence
+    if not _QUESTION.search(sentence.text) or _QUESTION.search(following.text) or following.chunk is not sentence.chunk:
+        return sentence
+    return BestSentence(sentence.chunk, sentence.start, following.end)
 
 
 def _worth(
@@ -115,12 +126,15 @@ def _worth(
     return sum(rarity[item] for item in (sentence & question_keys).union(*mentioned) - title)
 
 
-def _without_headings(sentences: list[BestSentence]) -> list[BestSentence]:
-    return [sentence for sentence in sentences if not _is_heading(sentence.text)] or sentences
+def _without_headings(sentences: list[BestSentence], title: frozenset[str]) -> list[BestSentence]:
+    return [sentence for sentence in sentences if not _is_heading(sentence.text, title)] or sentences
 
 
-def _is_heading(text: str) -> bool:
-    return bool(_HEADING.match(text)) or (text.isupper() and bool(_CAPITALS.match(text)))
+def _is_heading(text: str, title: frozenset[str]) -> bool:
+    """Return True if a line is a heading, or if it only repeats words of the title, which a reader has seen."""
+    if _HEADING.match(text) or (text.isupper() and _CAPITALS.match(text)):
+        return True
+    return not terminated(text, 0, len(text)) and bool(own := _keys(text)) and own <= title
 
 
 def _is_furniture(sentence: BestSentence, question_keys: set[str]) -> bool:
@@ -147,4 +161,8 @@ def _content(text: str) -> list[str]:
 
 
 def _keys(text: str) -> frozenset[str]:
-    return frozenset(map(key, _content(text)))
+    return frozenset(map(_key, _content(text)))
+
+
+def _key(word: str) -> str:
+    return key(without_inflection(word))

@@ -23,6 +23,10 @@ _EXTENSION = re.compile(
 )
 _HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
+_VOWELS = frozenset("aeiouy")
+SHORT_WORD = 3
+"""The number of letters of a word, such as `gas` or `lie`, that keeps its ending."""
+
 KEY_LENGTH = 6
 """The number of letters of a word that are compared. So `director`, `directed` and `direction` are equal."""
 
@@ -117,10 +121,33 @@ def key(word: str) -> str:
     return word[:KEY_LENGTH]
 
 
+def related_words(word: str) -> list[str]:
+    """Return the words that are related to `word`, such as `died` and `killed` to `death`."""
+    return _RELATED_WORDS.get(word, "").split()
+
+
 @lru_cache(maxsize=4096)
 def related_keys(word: str) -> frozenset[str]:
     """Return the keys of the words that are related to `word`."""
-    return frozenset(map(key, _RELATED_WORDS.get(word, "").split()))
+    return frozenset(map(key, related_words(word)))
+
+
+@lru_cache(maxsize=4096)
+def without_inflection(word: str) -> str:
+    """Return an English word without the endings of plurals and verbs. So `melts`, `melted` and `melting` are equal.
+
+    The key of a short word still has its ending. The result need not be a word: `serve` becomes `serv`.
+    """
+    if len(word) > SHORT_WORD and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    stem = word.removesuffix("ing").removesuffix("ed")
+    if stem != word and len(stem) >= SHORT_WORD and not stem.endswith("e") and not _VOWELS.isdisjoint(stem):
+        is_doubled = stem[-1] == stem[-2] and stem[-1] in "bdfgmnprt"
+        word = stem[:-1] if is_doubled else stem
+    elif len(word) > SHORT_WORD:
+        word = word.removesuffix("e")
+    has_consonant_y = len(word) > 1 and word.endswith("y") and word[-2] not in "aeiou"
+    return f"{word[:-1]}i" if has_consonant_y else word
 
 
 def without_brackets(title: str) -> str:

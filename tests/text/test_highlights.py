@@ -136,3 +136,30 @@ def test_a_copyright_that_the_question_asks_for_is_shown() -> None:
 )  # fmt: skip
 def test_a_sentence_goes_on_after_an_open_bracket_or_an_open_end(sentence: str) -> None:
     assert shown(sentence.replace("\n", " "), f"Nothing.\n\n{sentence}\nIt ends here.") == sentence
+
+
+def test_a_question_is_shown_with_the_sentence_that_answers_it() -> None:
+    faq = "Is there a lift? Only in the tower.\nMay I bring my dog? Dogs on a leash are welcome."
+    assert shown("Can my dog come, may I bring it?", faq) == "May I bring my dog? Dogs on a leash are welcome."
+    assert shown("Are dogs welcome?", "May I bring my dog?\nWhere can I park?") == "May I bring my dog?"
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("What does a mole eat?", "It eats earthworms."),
+        ("At what temperature does lead melt?", "It melts at 327 degrees."),
+        ("What did the fishwife serve?", "She served waffles."),
+    ],
+)
+def test_short_words_are_found_in_other_inflections(question: str, sentence: str) -> None:
+    assert shown(question, f"It is small. {sentence}") == sentence
+
+
+def test_a_first_line_that_repeats_the_title_is_shown_only_where_there_is_nothing_else() -> None:
+    phone = "Telephone: 0431 98 76 54"
+    entry, bare = document("Müller, Käthe", f"Müller, Käthe\n{phone}"), document("Weiß, Anna", "Weiß, Anna")
+    assert [sentence and sentence.text for sentence in best_sentences("Kathe Muller", [entry, bare])] == [
+        phone,
+        "Weiß, Anna",
+    ]

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.words import fold, key, months_in_digits, related_keys, spelled_title, without_brackets, words
+from context_agent.text.words import (
+    fold,
+    key,
+    months_in_digits,
+    related_keys,
+    spelled_title,
+    without_brackets,
+    without_inflection,
+    words,
+)
 
 
 def test_words_lose_case_accents_and_possessives():
@@ -65,3 +74,18 @@ def test_a_word_keeps_its_vowel_signs(word):
     (found,) = words(word)
     assert words(f"x {word}") == ["x", found]
     assert len(found) > 2
+
+
+@pytest.mark.parametrize(
+    "forms",
+    ["melt melts melted melting", "serve serves served", "stop stopped", "try tries tried", "need needs",
+     "speed speeds", "bus buses", "spring springs", "lie lies", "bee bees"],
+)  # fmt: skip
+def test_inflected_forms_are_equal(forms: str) -> None:
+    assert len(set(map(without_inflection, forms.split()))) == 1
+
+
+def test_short_words_and_numbers_keep_their_endings() -> None:
+    assert [without_inflection(word) for word in ("gas", "glass", "bring", "red", "7s", "s", "")] == [
+        "gas", "glass", "bring", "red", "7s", "s", "",
+    ]  # fmt: skip
