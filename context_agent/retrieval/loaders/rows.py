@@ -21,6 +21,7 @@ from context_agent.retrieval.document_checks import LONGEST_KEY, MOST_ENTRIES
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import LONGEST_HEADING, marked_headings, shortened
 from context_agent.retrieval.loaders.json_outline import json_captions
+from context_agent.retrieval.loaders.markup import page_text
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.outlines import Lines, nested, text_captions
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, metadata_value, one_line, storable
@@ -53,6 +54,12 @@ LONGEST_NAME = 128
 """The most characters of a column's name in the text of a row. The name is repeated in each row."""
 LARGEST_METADATA = 32_768
 """The most characters of all metadata values of a row. They are stored with every chunk."""
+_PAGE = re.compile(
+    r"\s*+(?:<!--[^>]{0,200}-->\s*+)?"
+    r"<(?:!doctype html|html|body|p|div|h[1-6]|ul|ol|blockquote|table|section|article|figure)\b",
+    re.IGNORECASE,
+)
+"""The beginning of a text that is HTML: a block, after a comment such as WordPress writes."""
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -186,11 +193,20 @@ def _replies(value: object) -> str:
         if not isinstance(reply, dict):
             return ""
         words = (text.strip() for key in TEXT_KEYS if isinstance(text := reply.get(key), str))
-        if said := next(filter(None, words), ""):
+        if said := _without_tags(next(filter(None, words), "")):
             author, time = _author(reply), _first_string(reply, _TIME_KEYS)
             heading = f"{author} ({time})" if author and time else author or time
             parts.append(f"{heading}:\n{said}" if heading else said)
     return "\n\n".join(parts)
+
+
+def _without_tags(text: str) -> str:
+    """Return the text of a field that is HTML, as the exports of forums, blogs and help desks have it.
+
+    A text that does not begin with a block and end with a tag is returned as it is.
+    """
+    is_page = _PAGE.match(text) is not None and text.rstrip().endswith(">")
+    return (page_text(unix_lines(text))[1] or text) if is_page else text
 
 
 def _author(reply: Mapping[str, Any]) -> str:
@@ -239,7 +255,7 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
     for key in keys:
         value = row.get(key)
         if isinstance(value, str) and value.strip():
-            return key, value
+            return key, _without_tags(value)
         if key in row:
             kind = "empty" if value is None or isinstance(value, str) else f"{json_type(value)}, not a string"
             reason = f"field {key!r} is {kind}"

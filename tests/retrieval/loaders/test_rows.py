@@ -220,3 +220,34 @@ def test_a_table_in_json_whose_columns_are_named_beside_it_has_rows(tmp_path: Pa
     assert (first.title, first.text) == ("North", "name: North\nwheel: red")
     assert (second.id, third.title, third.text, fourth.text) == ("a.json#2", "North", "red", "blue")
     assert whole.id == "c.json"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<p>The pump <b>leaks</b> &amp; drips.</p><ul><li>Close valve 4.</li></ul>",
+        "<!-- wp:paragraph -->\n<p>The pump leaks &amp; drips.</p>\n<p>Close valve 4.</p>\n<!-- /wp:paragraph -->",
+    ],
+)
+def test_html_in_a_field_of_text_is_read_as_text(body: str) -> None:
+    ((document,), _) = read({"id": 7, "body": body, "comments": [{"author": "Ina", "body": "<p>Valve <i>4</i>?</p>"}]})
+    assert "The pump leaks & drips." in document.text
+    assert "Close valve 4." in document.text
+    assert "Valve 4?" in document.text
+    assert "<" not in document.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Use <p> and </p> for paragraphs.",
+        "<p> begins a paragraph",
+        "<name>Ina</name>",
+        "a < b",
+        "<p></p>",
+        "<pre-commit>",
+    ],
+)
+def test_a_text_that_only_mentions_tags_stays(body: str) -> None:
+    ((document,), _) = read({"body": body})
+    assert document.text == body
