@@ -5,7 +5,9 @@ no other passage has more of the question's words. Copies of one passage take th
 therefore counts by what it adds, as in maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998). Each better
 candidate that says the same divides its score by ten. Candidates that mostly repeat the question, quote it, or restate
 a long one all say the same. A near-duplicate that does not repeat the question is ranked above near-duplicates that
-repeat it. Up to four issues of one text, such as the reports of four quarters, each keep their place.
+repeat it. If the question is a text of several sentences that asks nothing, such as a pasted paragraph, no candidate is
+an echo: nobody foresees such a text, and whoever pastes it looks for it. Up to four issues of one text, such as the
+reports of four quarters, each keep their place.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
+from context_agent.text.sentences import sentences
 from context_agent.text.words import STOP_WORDS, key
 
 COMPARED = 24
@@ -30,6 +33,9 @@ ECHO = 0.6
 """The share of an echo's content words that are the question's."""
 LONG_QUESTION = 6
 """Number of a question's content words that no passage has close together by chance. Such text is an echo."""
+PASTED_TEXT = 12
+"""The least number of a question's content words for a pasted text."""
+QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 SHINGLE = 3
 """Words of a shingle (Broder, "On the resemblance and containment of documents", 1997)."""
 MOST_ISSUES = 4
@@ -66,6 +72,7 @@ class Novelty:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._question_shingles = _shingles(notes.question.padded.split())
+        self._is_pasted = _is_pasted(notes.question)
         self._contents: dict[int, _Content] = {}
         self._rows: dict[Shingle, list[int]] = {}
         """The rows of the texts that contain each shingle."""
@@ -128,7 +135,7 @@ class Novelty:
         covers = len(question_keys) > KEYWORDS and len(in_question) >= COVERED * len(question_keys)
         shingles = _shingles(passage.words)
         quoted = len(shingles & self._question_shingles) >= COVERED * len(self._question_shingles)
-        is_echo = covers and (repeated >= ECHO or quoted or self._restates(passage))
+        is_echo = covers and not self._is_pasted and (repeated >= ECHO or quoted or self._restates(passage))
         return _Content(shingles - self._question_shingles, repeated, len(content_keys) - len(in_question), is_echo)
 
     def _restates(self, passage: AnalyzedPassage) -> bool:
@@ -169,6 +176,13 @@ def _are_issues(first: AnalyzedPassage, second: AnalyzedPassage) -> bool:
         [word for word in passage.words if has_digit(word) and word not in titles] for passage in (first, second)
     )
     return first.full_title != second.full_title and numbers != other_numbers
+
+
+def _is_pasted(question: AnalyzedQuestion) -> bool:
+    """Return True if a question is a text of at least two sentences without a question mark."""
+    if len(question.key_set) < PASTED_TEXT or not QUESTION_MARKS.isdisjoint(question.text):
+        return False
+    return len(sentences(question.text)) > 1
 
 
 def has_digit(word: str) -> bool:

@@ -54,6 +54,28 @@ def test_passages_that_repeat_the_question_share_one_place(planted):
     assert sum(score > 0.2 for score in scores[:5]) <= 1
 
 
+WORDS = (
+    "stone river bridge mill harbour light keeper storm winter letter sister boat timber cargo island north chapel "
+    "garden wall tower meadow lantern copper anchor saddle orchard violin ribbon candle mirror"
+).split()
+PASTED = f"{' '.join(WORDS[:10]).capitalize()}. {' '.join(WORDS[10:18]).capitalize()}."
+
+
+def test_the_passage_that_was_pasted_as_the_question_keeps_its_score():
+    assert scores_of([("", PASTED), FILM], [0.9, 0.1], PASTED) == pytest.approx([0.9, 0.1])
+    asked = f"{PASTED[:-1]}?"
+    assert scores_of([("", asked), FILM], [0.9, 0.1], asked) == pytest.approx([0.0, 0.1])
+
+
+def test_a_pasted_paragraph_finds_its_document():
+    draw = np.random.default_rng(1)
+    parts = [[" ".join(draw.choice(WORDS, 9)).capitalize() for _ in range(2)] for _ in range(20)]
+    texts = [f"{first}. {second}." for first, second in parts]
+    agent = SearchAgent(MemoryCorpus([Document(f"d{row}", text) for row, text in enumerate(texts)]), effort="fast")
+    found = [agent.search(text, k=1).documents[0].id for text in texts[:6]]
+    assert sum(name == f"d{row}" for row, name in enumerate(found)) >= 5
+
+
 def test_a_bare_copy_of_the_question_comes_last():
     assert scores_of([("", QUESTION), FILM], [0.9, 0.1]) == pytest.approx([0.0, 0.1])
 
