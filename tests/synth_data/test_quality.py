@@ -12,13 +12,14 @@ import pytest
 
 from context_agent import Action, BridgePolicy, Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError, PolicyError
+from context_agent.eval.gold import question_key
 from context_agent.synth_data import duplicates
 from context_agent.synth_data.attempts import AttemptResults, PassAtN, build_attempts, default_vary
 from context_agent.synth_data.difficulty import estimate_difficulty, label_difficulty, rival_margin
 from context_agent.synth_data.duplicates import find_duplicates, shingles
 from context_agent.synth_data.quality import filter_tasks
 from context_agent.synth_data.stages import dropped_path
-from context_agent.synth_data.task import load_tasks, question_key
+from context_agent.synth_data.task import load_tasks
 from context_agent.testing import actions
 from context_agent.testing.documents import linked_documents
 from tests.support.tasks import task

@@ -251,7 +251,7 @@ def test_it_ends_with_its_trainer_even_where_that_died_with_the_lock(run: RunCon
     command = [sys.executable, str(program), str(file)]
     (temporary := tmp_path / "temporary").mkdir()
     variables = os.environ | {"TMPDIR": str(temporary)}
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=variables)
     assert completed.returncode == -signal.SIGKILL, completed.stderr
     assert completed.stdout == "False\n", "the batch waits for the lock"
     assert not [*temporary.glob("ctx1-weights-*")], "nobody else deletes the weights of a trainer that was killed"
