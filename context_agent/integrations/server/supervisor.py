@@ -275,8 +275,9 @@ def _events(child: _Child) -> list[Any]:
 
 @contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals that stop a server while the block runs. The end of the terminal is one, unless `nohup`
-    ignores it.
+    """Handle the signals that stop a server while the block runs.
+
+    The signal that a closed terminal sends stops it, too, unless `nohup` ignores this signal.
     """
     hangup = (signal.SIGHUP,) if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL else ()
     before = {sig: signal.signal(sig, handler) for sig in (*STOP_SIGNALS, *hangup)}

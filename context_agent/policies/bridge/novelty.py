@@ -6,8 +6,8 @@ therefore counts by what it adds, as in maximal marginal relevance (Carbonell an
 candidate that says the same divides its score by ten. Candidates that mostly repeat the question, quote it, or restate
 a long one all say the same. A near-duplicate that does not repeat the question is ranked above near-duplicates that
 repeat it. If the question is a text of several sentences that asks nothing, such as a pasted paragraph, no candidate is
-an echo: nobody foresees such a text, and whoever pastes it looks for it. Up to four issues of one text, such as the
-reports of four quarters, each keep their place.
+an echo: an attacker cannot foresee such a text, and a user who pastes it looks for it. Up to four
+issues of one text, such as the reports of four quarters, each keep their place.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ ECHO = 0.6
 LONG_QUESTION = 6
 """Number of a question's content words that no passage has close together by chance. Such text is an echo."""
 PASTED_TEXT = 12
-"""The least number of a question's content words for a pasted text."""
+"""The fewest content words of a question that is a pasted text."""
 QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
+"""The question marks of Latin, Chinese, Arabic and Greek text."""
 SHINGLE = 3
 """Words of a shingle (Broder, "On the resemblance and containment of documents", 1997)."""
 MOST_ISSUES = 4
