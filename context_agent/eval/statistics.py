@@ -3,7 +3,7 @@
 Intervals come from the percentile method with a fixed seed. The unit of resampling is the question. Values of several
 seeds are averaged per question first, because two runs of the same question are not two questions. Two systems are
 compared by the interval of their mean difference on the questions that both answered. If that interval excludes 0, a
-report says "better".
+report says "better" (`summary.verdict`).
 """
 
 from __future__ import annotations

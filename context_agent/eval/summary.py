@@ -23,6 +23,12 @@ from context_agent.eval.metrics import Metric, find_metric, in_table_order, lead
 
 SCHEMA = 1
 """The schema version of the JSON. A reader refuses a newer version."""
+MIN_VERDICT_QUESTIONS = 6
+"""The fewest questions that can show a difference at the level of 95%.
+
+Two equal systems differ in the same direction on all of 5 questions with a probability of 2 / 2⁵ = 6%. The bootstrap
+interval of such differences excludes 0 nevertheless, even that of a single question.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,9 +427,11 @@ def format_interval(value: MetricValue, metric: Metric, *, sign: bool = False) -
 def verdict(difference: MetricValue, metric: Metric) -> str:
     """Return `better` or `worse`.
 
-    If the interval includes 0 or the metric has no better direction, return an empty string.
+    If the interval includes 0, the metric has no better direction, or there are fewer than `MIN_VERDICT_QUESTIONS`
+    questions, return an empty string.
     """
-    if metric.better == "neither" or difference.low <= 0 <= difference.high:
+    is_open = difference.n < MIN_VERDICT_QUESTIONS or difference.low <= 0 <= difference.high
+    if metric.better == "neither" or is_open:
         return ""
     return "better" if (difference.low > 0) == (metric.better == "higher") else "worse"
 

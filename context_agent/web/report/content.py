@@ -14,6 +14,7 @@ from context_agent.errors import MissingExtraError
 from context_agent.eval.metrics import Metric, find_metric, leading_metric
 from context_agent.eval.summary import (
     COLUMNS,
+    MIN_VERDICT_QUESTIONS,
     Cell,
     EvalSummary,
     FailedQuestion,
@@ -88,7 +89,8 @@ def _introduction(summary: EvalSummary) -> str:
     if summary.reference is not None and len(summary.systems) > 1:
         sentences.append(
             f"Δ is the paired difference from <b>{escape(summary.reference)}</b> on the same questions, "
-            '<span class="good">better</span> or <span class="bad">worse</span> if its interval excludes 0.'
+            '<span class="good">better</span> or <span class="bad">worse</span> if its interval excludes 0 '
+            f"and there are at least {MIN_VERDICT_QUESTIONS} questions."
         )
     return f"<p>{' '.join(sentences)}</p>"
 
