@@ -308,3 +308,9 @@ def test_a_difference_is_better_or_worse_only_where_its_interval_says_so() -> No
 def test_long_names_are_cut_in_plots() -> None:
     summary = summarize([replace(record, system=record.system + "x" * 200) for record in RECORDS])
     assert "x" * MAX_NAME not in plots.budget_curve(summary)
+
+
+def test_fewer_than_six_questions_decide_nothing() -> None:
+    """Equal systems differ in the same direction on all of 5 questions in 6% of the cases."""
+    decided = [verdict(MetricValue(1.0, 1.0, 1.0, n), METRICS["recall"]) for n in (1, 5, 6)]
+    assert decided == ["", "", "better"]
