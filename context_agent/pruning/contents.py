@@ -11,6 +11,7 @@ from context_agent.pruning.images import ImageRule
 MessageKind = Literal[
     "openai", "responses", "anthropic", "langchain", "bedrock", "gemini", "vercel", "pydantic-ai", "cohere",
     "llamaindex", "haystack", "autogen", "semantic-kernel", "opentelemetry", "mistral", "opencode", "goose",
+    "agent-framework",
 ]  # fmt: skip
 
 
@@ -65,6 +66,7 @@ class ResultText:
         tokens: The tokens of the image.
         text_type: The type of a text part that may replace the image.
         asked: What the arguments of the call ask for.
+        repeats: Further paths from its message to the same text. All of them change together.
     """
 
     message: int
@@ -78,6 +80,7 @@ class ResultText:
     tokens: int = 0
     text_type: str = "text"
     asked: str = field(default="", compare=False)
+    repeats: tuple[Path, ...] = ()
 
 
 OWN_RESULT = -1
@@ -164,4 +167,5 @@ IMAGE_RULES: dict[MessageKind, ImageRule] = {
     "mistral": "pixels",
     "opencode": "pixels",
     "goose": "pixels",
+    "agent-framework": "pixels",
 }

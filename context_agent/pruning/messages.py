@@ -218,7 +218,7 @@ class Transcript:
             new = json.loads(value) if result.form == "value" else value
             if isinstance(value, Mapping):
                 new = _with_mark(value, reduce(_at, path, self.messages[self.origins[result.message]]))
-            changes.setdefault(self.origins[result.message], {})[path] = new
+            changes.setdefault(self.origins[result.message], {}).update(dict.fromkeys((path, *result.repeats), new))
         messages = list(self.messages)
         for index, by_path in changes.items():
             messages[index] = _with_values(messages[index], by_path)

@@ -100,7 +100,12 @@ def _vercel_ui(turns: Sequence[Turn]) -> list[Any]:
 
 
 _pydantic_ai = _turns(
-    lambda text: {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": text}]},
+    lambda text: {
+        "kind": "request",
+        "parts": [{"part_kind": "user-prompt", "content": text}],
+        "timestamp": "2026-01-01T00:00:00Z",
+        "instructions": None,
+    },
     lambda text, calls: [
         {
             "kind": "response",
@@ -120,6 +125,8 @@ _pydantic_ai = _turns(
                 {"part_kind": "tool-return", "tool_name": "search", "tool_call_id": c.id, "content": _value(c)}
                 for c in calls
             ],
+            "timestamp": None,
+            "instructions": "Answer in one sentence.",
         }
     ],
 )
@@ -902,6 +909,60 @@ _kiro_session = _turns(
 )
 
 
+_agent_framework = _turns(
+    lambda text: {"type": "message", "role": "user", "contents": [{"type": "text", "text": text}]},
+    lambda text, calls: [
+        {
+            "type": "message",
+            "role": "assistant",
+            "contents": [
+                {"type": "text_reasoning", "text": "Let me see.", "protected_data": "0a1b"},
+                *_said(text, {"type": "text", "text": text}),
+                *(
+                    {"type": "function_call", "call_id": c.id, "name": "search", "arguments": json.dumps(c.arguments)}
+                    for c in calls
+                ),
+                {"type": "usage", "usage_details": {"input_token_count": 9}},
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "type": "message",
+            "role": "tool",
+            "contents": [
+                {
+                    "type": "function_result",
+                    "call_id": c.id,
+                    "result": c.texts[0],
+                    "items": [{"type": "text", "text": c.texts[0]}],
+                    **({"exception": "hidden"} if c.is_error else {}),
+                }
+                for c in calls
+            ],
+        }
+    ],
+)
+_extensions_ai = _turns(
+    lambda text: {"role": "user", "contents": [{"$type": "text", "text": text}]},
+    lambda text, calls: [
+        {
+            "role": "assistant",
+            "contents": [
+                *_said(text, {"$type": "text", "text": text}),
+                *({"$type": "functionCall", "callId": c.id, "name": "search", "arguments": c.arguments} for c in calls),
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "role": "tool",
+            "contents": [{"$type": "functionResult", "callId": c.id, "result": _value(c)} for c in calls],
+        }
+    ],
+)
+
+
 FRAMEWORKS: dict[str, Renderer] = {
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
     "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
@@ -938,6 +999,8 @@ FRAMEWORKS: dict[str, Renderer] = {
     "trajectory": _trajectory,
     "codex exec": _codex_exec,
     "amp": _amp,
+    "agent framework": _agent_framework,
+    "extensions ai": _extensions_ai,
     "kiro": _kiro,
     "kiro session": _kiro_session,
     "amazon q": lambda turns: [[entry["user"], entry["assistant"]] for entry in _kiro(turns)],

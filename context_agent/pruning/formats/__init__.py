@@ -121,8 +121,13 @@ def read_content(
 
 def _under(path: Path, content: MessageContent) -> MessageContent:
     """Return the content of a message that is at a path in another object."""
-    results = tuple(replace(text, path=(*path, *text.path)) for text in content.results)
-    arguments = tuple(replace(text, path=(*path, *text.path)) for text in content.arguments)
+    results, arguments = (
+        tuple(
+            replace(text, path=(*path, *text.path), repeats=tuple((*path, *repeat) for repeat in text.repeats))
+            for text in texts
+        )
+        for texts in (content.results, content.arguments)
+    )
     later = tuple(_under(path, part) for part in content.later)
     return replace(content, results=results, arguments=arguments, later=later)
 

@@ -1,13 +1,13 @@
 """Messages of frameworks that list calls, results and texts as parts with a type.
 
-These are the Vercel AI SDK, Pydantic AI, Semantic Kernel, and the messages in OpenTelemetry's traces. The frameworks
-differ only in the names of types and fields.
+These are the Vercel AI SDK, Pydantic AI, Semantic Kernel, Microsoft's Agent Framework, and the messages in
+OpenTelemetry's traces. The frameworks differ only in the names of types and fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from context_agent.pruning.contents import Call, MessageContent, MessageKind, Path, ResultText
@@ -23,7 +23,7 @@ from context_agent.pruning.formats.fields import (
 )
 from context_agent.pruning.formats.parts import result_text, result_texts, value_texts
 
-_WORDS = frozenset(("text", "reasoning", "thinking", "user-prompt", "system-prompt"))
+_WORDS = frozenset(("text", "reasoning", "text_reasoning", "thinking", "user-prompt", "system-prompt"))
 _OPAQUE = frozenset((
     "image", "file", "source-url", "source-document", "step-start", "source", "redacted-reasoning",
     "reasoning-file", "tool-approval-request", "tool-approval-response", "builtin-tool-call", "builtin-tool-return",
@@ -31,8 +31,11 @@ _OPAQUE = frozenset((
     "compaction", "speech", "blob", "uri", "server_tool_call", "server_tool_call_response", "retry-feedback",
     "instruction", "instruction-delta", "instruction-baseline", "instruction-digest", "tool-availability-delta",
     "capability-load-delta", "model-settings-delta", "binary", "annotation", "file_reference",
+    "data", "error", "usage", "hosted_file", "hosted_vector_store", "hostedFile", "hostedVectorStore",
 ))  # fmt: skip
 """Known parts without a text that pruning may change."""
+_OPAQUE_ENDS = ("toolcall", "toolresult", "approvalrequest", "approvalresponse")
+"""The ends of the types of further such parts, without underscores: tools of the provider, and approvals."""
 _FAILURES = ("failed", "retried", "error-text", "error-json")
 
 
@@ -79,6 +82,15 @@ SEMANTIC_KERNEL = PartFormat(
     "semantic-kernel", "items", "content_type", "function_call", ("function_result",), "id", "name", ("arguments",),
     ("result",),
 )  # fmt: skip
+AGENT_FRAMEWORK = PartFormat(
+    "agent-framework", "contents", "type", "function_call", ("function_result",), "call_id", "name", ("arguments",),
+    ("result",),
+)  # fmt: skip
+EXTENSIONS_AI = PartFormat(
+    "agent-framework", "contents", "$type", "functionCall", ("functionResult",), "callId", "name", ("arguments",),
+    ("result",),
+)  # fmt: skip
+"""The messages of `Microsoft.Extensions.AI`, which the Agent Framework uses in C#."""
 
 
 def pydantic_ai_author(message: Any) -> str:
@@ -97,6 +109,9 @@ def _part_format(message: Any) -> PartFormat | None:
         return PYDANTIC_AI
     if any(text_field(part, "content_type") for part in items(get_field(message, "items"))):
         return SEMANTIC_KERNEL
+    for names in (AGENT_FRAMEWORK, EXTENSIONS_AI):
+        if any(text_field(part, names.type) for part in items(get_field(message, names.parts))):
+            return names
     types = [text_field(part, "type") for part in items(get_field(message, "parts"))]
     if types and all(types):
         return OPENTELEMETRY
@@ -130,7 +145,7 @@ def read_typed_parts(message: Any, index: int, role: str) -> MessageContent:
         elif name in _WORDS or name == "retry-prompt":
             if name != "system-prompt" or role == "system":
                 reading.words += _words(part)
-        elif name not in _OPAQUE:
+        elif name not in _OPAQUE and not name.replace("_", "").lower().endswith(_OPAQUE_ENDS):
             reading.unknown.append(name)
     return reading.authored(role)
 
@@ -139,11 +154,28 @@ def _add_result(reading: ContentCollector, part: Any, call: Call, path: Path, na
     field, output = first_field(part, *names.outputs)
     output_type = text_field(output, "type") if isinstance(output, Mapping) else ""
     texts, unknown = _output_texts(output, output_type, (*path, field), names)
-    failed = get_field(part, "isError") is True or get_field(part, "outcome") in _FAILURES or output_type in _FAILURES
+    if names is AGENT_FRAMEWORK and isinstance(output, str):
+        texts, unknown = _repeated_texts(part, output, path)
+    has_error = get_field(part, "isError") is True or bool(get_field(part, "exception"))
+    failed = has_error or get_field(part, "outcome") in _FAILURES or output_type in _FAILURES
     # A typed result of Pydantic AI must keep its fields.
     texts = [] if get_field(part, "tool_kind") else texts
     reading.add_results(call, texts, flagged=failed or text_field(part, names.type) == "retry-prompt")
     reading.unknown += unknown
+
+
+def _repeated_texts(part: Any, output: str, path: Path) -> tuple[list[ResultText], list[str]]:
+    """Return the text of a result whose items repeat it. Some clients send the text to the model, others the items.
+
+    If several items share the text, it stays, because its passages belong to no single item.
+    """
+    texts = [
+        (row, text) for row, item in enumerate(items(get_field(part, "items"))) if (text := text_field(item, "text"))
+    ]
+    if len(texts) > 1 or any(text != output for _, text in texts):
+        return [], ["function_result with several texts"]
+    repeats = tuple((*path, "items", row, "text") for row, _ in texts)
+    return [replace(result_text((*path, "result"), output), repeats=repeats)], []
 
 
 def _output_texts(output: Any, output_type: str, path: Path, names: PartFormat) -> tuple[list[ResultText], list[str]]:
@@ -157,6 +189,9 @@ def _output_texts(output: Any, output_type: str, path: Path, names: PartFormat) 
         is_text = isinstance(value, str) and "text" in output_type
         return [result_text(path, value)] if is_text else value_texts(path, value), []
     texts = value_texts(path, output)
+    if not texts:
+        # A list with files has its texts beside them.
+        texts = [result_text((*path, row), item) for row, item in enumerate(items(output)) if isinstance(item, str)]
     is_unread = output is not None and not texts
     return texts, [type(output).__name__] if is_unread else []
 

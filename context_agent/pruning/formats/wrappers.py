@@ -36,7 +36,8 @@ def is_session_record(message: Any) -> bool:
     if not isinstance(message, Mapping) or "role" in message:
         return False
     if "type" not in message:
-        is_opening = "timestamp" in message and "instructions" in message
+        # The messages that Pydantic AI saves have both fields, too, beside their parts.
+        is_opening = "timestamp" in message and "instructions" in message and "parts" not in message
         return is_opening or any(name in message for name in (*_GEMINI_CLI_FIELDS, "record_type"))
     kind = text_field(message, "type")
     if kind in _CLAUDE_CODE_RECORDS or kind in _PI_RECORDS or (kind in ("system", "result") and "subtype" in message):

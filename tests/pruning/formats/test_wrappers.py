@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -152,6 +153,34 @@ def test_a_result_that_is_no_json_is_named() -> None:
     messages = [{"kind": "response", "parts": [call]}, {"kind": "request", "parts": [part]}]
     (warning,) = pruner().prune(messages).report.warnings
     assert warning.startswith("message 1 has a part of unknown type 'Film', which stays as it is. ")
+
+
+def test_the_texts_beside_files_in_a_result_are_pruned() -> None:
+    class Picture:
+        pass
+
+    call = {"part_kind": "tool-call", "tool_name": "f", "tool_call_id": "c", "args": None}
+    part = {"part_kind": "tool-return", "tool_name": "f", "tool_call_id": "c", "content": [noises(0, 9), Picture()]}
+    said = {"kind": "response", "parts": [{"part_kind": "text", "content": "I look further."}]}
+    messages = [{"kind": "response", "parts": [call]}, {"kind": "request", "parts": [part]}, said]
+    pruned = pruner().prune(messages)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+    assert pruned.messages[1]["parts"][0]["content"][1] is part["content"][1]
+
+
+def test_the_text_of_a_result_of_the_agent_framework_and_its_items_change_together() -> None:
+    """Some of its clients send the text to the model, and others send the items."""
+    messages = FRAMEWORKS["agent framework"](LONG)
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    results = [part for message in pruned.messages for part in message["contents"] if "result" in part]
+    assert [part["items"][0]["text"] for part in results] == [part["result"] for part in results]
+    several = copy.deepcopy(messages)
+    several[3]["contents"][0]["items"] *= 2
+    left = pruner().prune(several)
+    assert left.messages[3] == several[3]
+    assert len(left.report.warnings) == 1
+    assert "several texts" in left.report.warnings[0]
 
 
 @pytest.mark.parametrize("part", [{"type": "image-data"}, {"type": "media"}, {"type": "image-url", "url": "https://a"}])
