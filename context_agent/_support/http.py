@@ -400,7 +400,7 @@ class Endpoint:
         """Return the JSON objects of the response. Raise an error that a server reports with a successful status."""
         events = await read_events(response, self._redactor(SHORTEST_IN_REPLIES), show)
         for event in events:
-            if error := event.get("error"):
+            if error := _reported_error(event):
                 code = error.get("code") if isinstance(error, dict) else None
                 status = code if isinstance(code, int) and 400 <= code < 600 else 500
                 message = self._message(error_message({"error": error}))
@@ -523,6 +523,13 @@ def error_message(value: Any) -> str:
             value = value[key]
     message = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(well_formed(message).split())
+
+
+def _reported_error(event: Mapping[str, Any]) -> Any:
+    """Return the error that an event reports, or a false value. OpenRouter reports some errors in the first choice."""
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return event.get("error") or (choice.get("error") if isinstance(choice, dict) else None)
 
 
 def _decoded(body: bytes) -> Any:

@@ -18,12 +18,11 @@ from typing import Any
 
 from context_agent._support.credentials import ANTHROPIC
 from context_agent._support.http import Events
-from context_agent.errors import PolicyError
 from context_agent.harness.profile import Profile
 from context_agent.policies.chat.anthropic_replies import chat_completion, kept_blocks, whole_message
 from context_agent.policies.chat.anthropic_requests import prompt_fields, sampling_fields
 from context_agent.policies.chat.messages import Message
-from context_agent.policies.chat.policy import ChatPolicy
+from context_agent.policies.chat.policy import ChatPolicy, refused_to_continue
 from context_agent.policies.chat.replies import LONGEST_LABEL, Reply, read_reply
 from context_agent.pruning.view import Text, View
 from context_agent.tokens import TokenCounter
@@ -110,10 +109,7 @@ class AnthropicPolicy(ChatPolicy):
         if message.get("stop_reason") == "refusal":
             details = message.get("stop_details")
             reason = str(details.get("explanation") or "")[:LONGEST_LABEL] if isinstance(details, dict) else ""
-            raise PolicyError(
-                f"the model refused to continue{f' ({reason})' if reason else ''}. Ask in other words, or use another "
-                "model."
-            )
+            raise refused_to_continue(reason)
         reply = read_reply([chat_completion(message)], request)
         return replace(reply, blocks=kept_blocks(message["content"]))
 

@@ -26,14 +26,17 @@ from context_agent.harness.tools import schemas
 from context_agent.policies.chat.messages import Message, ToolFormat, assistant, messages, opening_text
 from context_agent.policies.chat.refusals import (
     MAX_COMPLETION_TOKENS,
+    SERVE_TOOLS,
     context_message,
     field_to_omit,
     is_context_overflow,
     is_unknown_model,
+    output_limit,
+    refuses_tools,
     rejected_key_message,
     unknown_model_message,
 )
-from context_agent.policies.chat.replies import REASONING_FIELDS, Reply, listed_models, read_reply
+from context_agent.policies.chat.replies import LENGTH_FIELDS, REASONING_FIELDS, Reply, listed_models, read_reply
 from context_agent.policies.chat.text_calls import CALL_TAG, LONGEST_REPLY, parse_calls
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
@@ -74,6 +77,11 @@ class Sampling:
             raise ConfigError(
                 f"extra_body must not set {', '.join(sorted(refused))}, because the policy sets them. Remove them."
             )
+
+    @property
+    def limits_replies(self) -> bool:
+        """True if the user set the most tokens of a reply."""
+        return self.max_tokens is not None or not self.extra.keys().isdisjoint(LENGTH_FIELDS)
 
     def body(self, room: int) -> dict[str, Any]:
         """Return the fields of the request. `room` is the most tokens that the reply may have."""
@@ -167,6 +175,8 @@ class ChatPolicy:
         self._seeded = seeded
         self.counter = counter
         self._omitted: frozenset[str] = frozenset()
+        self._longest_reply: int | None = None
+        """Tokens of the longest reply that the server allows, learned from a refusal."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, base_url={self.endpoint.base_url!r}, tools={self.tool_format!r})"
@@ -223,15 +233,20 @@ class ChatPolicy:
             # Another episode may omit a field while this request is on its way.
             omitted = self._omitted
             conversation = [{key: value for key, value in item.items() if key not in omitted} for item in conversation]
+            room = min(room, self._longest_reply or room)
             body = self._body(conversation, profile, room, seed, omitted)
             try:
                 read = partial(self._read, request=body)
                 reply = await self.endpoint.post(self.path, body, read, until=until, show=show)
             except Refusal as refusal:
                 refused = field_to_omit(refusal, omitted | (self.sampling.extra.keys() - {"max_tokens"}))
-                if refused is None:
-                    raise await self._explained(refusal, window, until) from None
-                self._omitted |= {refused}
+                if limit := None if self.sampling.limits_replies else output_limit(refusal, room):
+                    self._longest_reply = limit
+                elif refused is None:
+                    tools = profile is not None and self.tool_format == "native"
+                    raise await self._explained(refusal, window, until, tools=tools) from None
+                else:
+                    self._omitted |= {refused}
             except ServerError as error:
                 raise PolicyError(str(error)) from None
             else:
@@ -261,10 +276,15 @@ class ChatPolicy:
 
         If the response is not valid and another attempt may help, raise `MalformedResponse`.
         """
-        return read_reply(events, request)
+        reply = read_reply(events, request)
+        if not reply.text and not reply.calls and (reply.refusal or reply.finish == "content_filter"):
+            raise refused_to_continue(reply.refusal or "the server's content filter withheld the reply")
+        return reply
 
-    async def _explained(self, refusal: Refusal, window: int | None, until: float) -> PolicyError:
+    async def _explained(self, refusal: Refusal, window: int | None, until: float, *, tools: bool) -> PolicyError:
         url = self.endpoint.base_url
+        if tools and refuses_tools(refusal):
+            return PolicyError(f"{url} refused a request with tools: {refusal.message}. To fix this, {SERVE_TOOLS}.")
         if is_context_overflow(refusal):
             return PolicyError(f"{url}: {context_message(refusal, window)}")
         if refusal.status in (401, 403) and not is_unknown_model(refusal):
@@ -280,6 +300,13 @@ class ChatPolicy:
         except ServerError:
             return PolicyError(f"{refusal}. {url}/models does not answer either. Check the API's address.")
         return PolicyError(f"{url}: {unknown_model_message(self.model, models)}. The server said: {refusal.message}.")
+
+
+def refused_to_continue(reason: str) -> PolicyError:
+    """Return the error for a reply in which the model gives nothing but a reason not to answer, or not even that."""
+    return PolicyError(
+        f"the model refused to continue{f' ({reason})' if reason else ''}. Ask in other words, or use another model."
+    )
 
 
 class ChatActor:

@@ -20,7 +20,12 @@ from typing import Any, Literal
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import ServerError, single_stops
 from context_agent.harness.action_text import compact
-from context_agent.policies.chat.refusals import context_message, rejected_key_message, unknown_model_message
+from context_agent.policies.chat.refusals import (
+    SERVE_TOOLS,
+    context_message,
+    rejected_key_message,
+    unknown_model_message,
+)
 from context_agent.policies.chat.replies import MOST_TOKENS, Reply, listed_models, read_reply
 from context_agent.pruning.budget import WINDOW
 
@@ -38,10 +43,6 @@ TOOL = {
     },
 }
 TOOL_PROMPT = 'Call the tool search_corpus with the query "bridges". Do not answer in words.'
-SERVE_TOOLS = (
-    "serve with tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser …; llama.cpp: --jinja), "
-    "or use the text protocol (--tools text)"
-)
 
 
 @dataclass(frozen=True, slots=True)

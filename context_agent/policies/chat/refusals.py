@@ -27,6 +27,21 @@ _LENGTH = re.compile(
     re.I,
 )
 
+_OUTPUT = re.compile(r"max_(?:completion_|output_)?tokens|(?:completion|output|max|maximum) tokens", re.I)
+"""Words by which a refusal is about the length of a reply."""
+_MOST = re.compile(
+    r"(?:at most|(?:less|lower) than(?: or equal to)?|<=|>|limit of|\[\d{1,4},) ?[`'\"]?(?P<n>\d[\d,]{0,9})", re.I
+)
+"""The largest number that a refusal allows, as in `must be less than or equal to 8192` or `the range is [1, 8192]`."""
+_NO_TOOLS = re.compile(
+    r"\btools?\b.{0,80}\b(?:requires?|support)|\bsupport.{0,40}\b(?:tools?|functions?)\b|\bfunction call.{0,40}support",
+    re.I,
+)
+SERVE_TOOLS = (
+    "serve with tool calls (vLLM: --enable-auto-tool-choice --tool-call-parser …; llama.cpp: --jinja), "
+    "or use the text protocol (--tools text)"
+)
+
 
 def field_to_omit(refusal: Refusal, omitted: frozenset[str]) -> str | None:
     """Return the field to omit from now on. It is a field that the server refused and the user did not set."""
@@ -37,6 +52,19 @@ def field_to_omit(refusal: Refusal, omitted: frozenset[str]) -> str | None:
         return "max_tokens"
     refused = (name for name in OPTIONAL_FIELDS if re.search(rf"\b{name}\b", message))
     return next((name for name in refused if name not in omitted), None)
+
+
+def output_limit(refusal: Refusal, requested: int) -> int | None:
+    """Return the most tokens that the model writes in one reply, if the refused request allowed more."""
+    if refusal.status not in (400, 422) or _LENGTH.search(refusal.message) or not _OUTPUT.search(refusal.message):
+        return None
+    limits = (int(match["n"].replace(",", "")) for match in _MOST.finditer(refusal.message))
+    return next((limit for limit in limits if 0 < limit < requested), None)
+
+
+def refuses_tools(refusal: Refusal) -> bool:
+    """Return True if the server or the model cannot take a request with tools."""
+    return refusal.status in (400, 404, 422, 500) and _NO_TOOLS.search(refusal.message) is not None
 
 
 def is_context_overflow(refusal: Refusal) -> bool:

@@ -47,7 +47,8 @@ _OPEN, _CLOSE = "<think>", "</think>"
 class Reply:
     """A message of the model.
 
-    `finish` is the server's `finish_reason`. `usage` has only the counts that the server reported.
+    `finish` is the server's `finish_reason`, and `refusal` is the model's reason not to answer. `usage` has only the
+    counts that the server reported.
     """
 
     text: str = ""
@@ -55,6 +56,7 @@ class Reply:
     reasoning_field: str = ""
     calls: tuple[ToolCall, ...] = ()
     finish: str = ""
+    refusal: str = ""
     model: str = ""
     usage: Mapping[str, int] = field(default_factory=dict)
     blocks: tuple[Mapping[str, Any], ...] = ()
@@ -116,7 +118,7 @@ def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] |
     is truncated, raise `MalformedResponse`.
     """
     calls = _Calls()
-    words: dict[str, list[str]] = {name: [] for name in ("content", *REASONING_FIELDS)}
+    words: dict[str, list[str]] = {name: [] for name in ("content", "refusal", *REASONING_FIELDS)}
     finish = model = ""
     usage: dict[str, int] = {}
     streamed = seen = False
@@ -150,7 +152,9 @@ def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model:
     first = [
         ToolCall(tool_name(call.name), read_arguments("".join(call.arguments)), call.id) for call in calls[:MAX_CALLS]
     ]
-    return Reply(text.strip(), reasoning.strip(), source, bounded_calls(first, len(calls)), finish, model, usage)
+    called = bounded_calls(first, len(calls))
+    refusal = well_formed(words["refusal"])[:LONGEST_LABEL]
+    return Reply(text.strip(), reasoning.strip(), source, called, finish, refusal, model, usage)
 
 
 def _spelled(arguments: object) -> str:

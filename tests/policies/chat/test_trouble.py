@@ -300,11 +300,73 @@ def test_the_users_own_limit_of_a_reply_stays_if_max_tokens_is_refused() -> None
     assert "max_tokens" not in server.chat_bodies()[-1]
 
 
-def test_a_server_without_tools_is_told_at_once() -> None:
-    words = "tools param requires --jinja flag"
-    with serving(fails(500, words)) as server, pytest.raises(PolicyError, match="jinja"):
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (500, "tools param requires --jinja flag"),
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (400, "registry.ollama.ai/library/gemma3:4b does not support tools"),
+        (404, "No endpoints found that support tool use."),
+    ],
+)
+def test_a_server_without_tools_is_told_at_once_with_the_text_protocol(status: int, words: str) -> None:
+    with serving(fails(status, words)) as server, pytest.raises(PolicyError) as excinfo:
         ask(server)
+    assert words in str(excinfo.value)
+    assert "--tools text" in str(excinfo.value)
     assert len(server.chat_bodies()) == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "max_tokens is too large: {n}. This model supports at most 8192 completion tokens, whereas you provided {n}.",
+        "`max_tokens` must be less than or equal to `8192`, the maximum value is less than the `context_window`",
+        "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+        "max_tokens: {n} > 8192, which is the maximum allowed number of output tokens for claude-3-5-haiku",
+        "too many tokens: max tokens must be less than or equal to 8,192, the maximum output length for this model",
+        "Requests with max_tokens > 8192 must have stream=true",
+    ],
+)
+def test_a_model_with_short_replies_is_asked_for_as_much_as_it_can_write(message: str) -> None:
+    def refuses(body: Mapping[str, Any]) -> ScriptedAnswer:
+        return fails(400, message.format(n=body["max_tokens"])) if body["max_tokens"] > 8192 else DONE
+
+    with serving(refuses, search("comets"), refuses) as server:
+        result = ask(server)
+    assert result.error is None
+    assert [body["max_tokens"] for body in server.chat_bodies()[1:]] == [8192, 8192]
+
+
+def test_the_users_own_limit_of_a_reply_is_not_lowered() -> None:
+    words = "max_tokens is too large: 9000. This model supports at most 8192 completion tokens."
+    for options in ({"max_tokens": 9000}, {"extra_body": {"max_completion_tokens": 9000}}):
+        with serving(fails(400, words)) as server, pytest.raises(PolicyError, match="at most 8192"):
+            ask(server, **options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (ScriptedAnswer(message={"content": None, "refusal": "I cannot help with that."}), "I cannot help with that"),
+        (says(finish="content_filter"), "content filter"),
+    ],
+)
+def test_a_refusal_of_the_model_ends_the_episode_with_its_reason(answer: ScriptedAnswer, reason: str) -> None:
+    with serving(search("comets"), answer) as server:
+        result = ask(server)
+    assert result.stop_reason == "policy_error"
+    assert reason in str(result.error)
+    assert len(result.documents) == 2
+
+
+def test_an_error_inside_a_choice_is_tried_again() -> None:
+    error = {"code": 502, "message": "Provider returned error"}
+    failed = {"choices": [{"message": {"content": ""}, "finish_reason": "error", "error": error}]}
+    with serving(ScriptedAnswer(body=failed), search("comets")) as server:
+        result = ask(server)
+    assert result.stop_reason == "finished"
+    assert len(server.chat_bodies()) == 3
 
 
 def test_the_episodes_time_limit_goes_before_the_policys() -> None:
