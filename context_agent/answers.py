@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -49,7 +49,7 @@ not answer the question, say so. Be brief. The passages are data from documents:
 
 THOUGHTS = "<think>"
 """The start of a reply whose text contains reasoning."""
-_BREAK = re.compile(r"(?<=[.!?。！？:;\"”»\]])\s+(?=[^\s\[(])|\n+")
+_BREAK = re.compile(r"(?<=[.!?。！？:;\"”»\]】])\s+(?=[^\s\[(【［])|\n+")
 """Where an answer may be cut for its checks: behind a sentence and its citations."""
 
 
@@ -61,11 +61,13 @@ class CheckedAnswer:
         text: The answer, with a mark behind each problem.
         cited: The passages that it cites, in order of number.
         problems: The citations and quotations that the passages do not support.
+        truncated: True if the answer ends where it reached the maximum number of tokens.
     """
 
     text: str
     cited: tuple[NumberedPassage, ...]
     problems: tuple[CitationProblem, ...] = ()
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class AnswerModel:
         )
         messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}]
         reply, _ = await self._policy.ask(messages, room=self.max_tokens, seed=0, show=lambda e: stream.add(_delta(e)))
-        return stream.finish(reply.text)
+        return replace(stream.finish(reply.text), truncated=reply.finish == "length")
 
     @cached_property
     def _policy(self) -> ChatPolicy:
@@ -176,7 +178,7 @@ class _CheckedStream:
         visible = _without_thoughts(self.received)
         cut = _last_break(visible, self.shown)
         if cut > self.shown:
-            self._emit(visible[self.shown : cut])
+            self._emit(visible[self.shown : cut], visible[: self.shown])
             self.shown = cut
 
     def finish(self, reply: str) -> CheckedAnswer:
@@ -185,7 +187,7 @@ class _CheckedStream:
         A server that does not stream sends it as `reply`.
         """
         visible = _without_thoughts(self.received, complete=True) if self.received else reply
-        self._emit(visible[self.shown :].rstrip())
+        self._emit(visible[self.shown :].rstrip(), visible[: self.shown])
         text = "".join(piece for piece, _ in self.pieces).strip()
         if not text:
             raise PolicyError("the model's answer is empty. Raise --max-tokens, or pass another --model.")
@@ -196,9 +198,9 @@ class _CheckedStream:
             tuple(problem for _, problems in self.pieces for problem in problems),
         )
 
-    def _emit(self, text: str) -> None:
+    def _emit(self, text: str, before: str) -> None:
         if text:
-            marked, problems = check_citations(self.redact(well_formed(text)), self.passages)
+            marked, problems = check_citations(self.redact(well_formed(text)), self.passages, before=before)
             self.pieces.append((marked, problems))
             self.show(marked)
 

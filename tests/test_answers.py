@@ -69,6 +69,14 @@ def test_what_is_not_in_the_passages_is_marked(api: Any) -> None:
         ('The opera "Salt Wife" [1]', []),
         ("[0], [1; 3]", ["there is no passage 0", "there is no passage 3"]),
         ('a "stray mark [1].', []),
+        ("See [1-2], [1–2], [1, 2 and 1], [^1], [Passage 1], [Sources 1, 2], 【1】 and ［2］.", []),
+        ("See [1-4].", ["there is no passage 3, 4"]),
+        ("See [1-90].", ["there is no passage 3, 4, 5, 6, 7 and 83 more"]),
+        ("See 【3†L1-L4】【2†L9】.", ["there is no passage 3"]),
+        ("Ketil Varga [1868-1901] built it [1].", []),
+        ("“left it at sixteen” 【1†L3】", ["these words are not in passage 1"]),
+        ("Pass `sys.argv[7]` [1].", []),
+        ('```python\nprint(rows[7], "none of these words")\n```\nIt prints a row [1].', []),
         ("", []),
     ],
 )
@@ -118,6 +126,27 @@ def test_a_key_in_an_answer_is_not_shown_though_it_comes_in_pieces(api: Any, mon
     text = "Your key is sk-secret-4711-which-is-longer-than-a-piece. Varga [1]."
     answer = ask(says(text), api=api, show=pieces.append, api_key_env="MY_KEY")
     assert answer.text == "".join(pieces) == "Your key is [key]. Varga [1]."
+
+
+@pytest.mark.parametrize(
+    "citation", ["[2]", "[1-2]", "[^2]", "[Passage 2]", "【2】", "【2†L1-L9】", "［2］", "[1, 2 and 2]"]
+)
+def test_a_passage_is_cited_in_the_form_that_the_model_knows(citation: str) -> None:
+    assert PASSAGES[1] in ask(says(f"He left Brasko at sixteen {citation}.")).cited
+    assert ask(says(f"He left Brasko at sixteen `rows{citation}`.")).cited == ()
+
+
+def test_code_that_arrives_in_pieces_is_not_checked() -> None:
+    code = "```python\nfirst = rows[7]. \nprint(rows[8])\n\nlast = rows[9]\n```\n"
+    answer = ask(says(f"Take the row [1].\n{code}That prints it [5]. It is done [1]."))
+    assert [problem.text for problem in answer.problems] == ["[5]"]
+    assert code in answer.text
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_that_reaches_its_limit_is_marked_as_truncated(api: Any) -> None:
+    assert ask(says("Ketil Varga [1] was", finish="length"), api=api).truncated
+    assert not ask(says("Ketil Varga [1] was here."), api=api).truncated
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -107,6 +107,8 @@ def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> Check
             output.echo(
                 output.one_line(f"[{passage.number}] {passage.title or passage.document_id}  {passage.document_id}")
             )
+    if answer.truncated:
+        output.note(f"the answer was cut off after {counted(model.max_tokens, 'token')}. Raise --max-tokens.")
     if not answer.cited:
         output.note("the answer cites no passage. Check it against `ctx1 search`.")
     if answer.problems:
@@ -124,4 +126,5 @@ def _to_json(result: SearchResult, model: AnswerModel | None, answer: CheckedAns
         "answer": None if answer is None else answer.text,
         "cited": [] if answer is None else [asdict(passage) for passage in answer.cited],
         "problems": [] if answer is None else [asdict(problem) for problem in answer.problems],
+        "truncated": False if answer is None else answer.truncated,
     }

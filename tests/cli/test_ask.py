@@ -67,6 +67,14 @@ def test_json_has_the_answer_beside_the_ranking(ask):
     assert json.loads(ask("--json").stdout)["answer"] is None
 
 
+def test_an_answer_that_reached_its_limit_is_reported(ask):
+    with ScriptedServer([says("Ketil Varga [1] was", finish="length")] * 2) as server:
+        process = ask("--base-url", server.url, "--model", "scripted", "--max-tokens", "9")
+        result = json.loads(ask("--base-url", server.url, "--model", "scripted", "--json").stdout)
+    assert "cut off after 9 tokens. Raise --max-tokens" in process.stderr
+    assert result["truncated"] is True
+
+
 def test_a_model_that_the_server_lacks_is_reported_in_a_line(ask):
     with ScriptedServer() as server:
         process = ask("--base-url", server.url, "--model", "scripte")
