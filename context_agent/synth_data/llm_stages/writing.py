@@ -269,9 +269,11 @@ async def _new_excerpts(context: StageContext, task: Task, parts: list[PromptPar
 
 
 def _check_extension(context: StageContext, task: Task, written: WrittenTask, excerpts: list[DocumentExcerpt]) -> None:
-    if normalize(written.answer) == normalize(task.answer):
-        raise InvalidReply("the answer is unchanged", f"the new answer is the old one, {task.answer!r}")
-    check_written(context, written, excerpts, secrets=[task.answer, *task.aliases])
+    earlier = [*_bridge_answers(task), task.answer]
+    if normalize(written.answer) in map(normalize, earlier):
+        raise InvalidReply("the answer is unchanged", f"the new answer is an old one, {written.answer!r}")
+    # A question that names an earlier answer can be answered without the hops that lead to it.
+    check_written(context, written, excerpts, secrets=[*earlier, *task.aliases])
     # The old clues stay in the task, so they must not state the new answer.
     if states_answer(task.clues, written.answer, written.aliases):
         raise InvalidReply("the clues contain the answer", f"the old clues already say {written.answer!r}")

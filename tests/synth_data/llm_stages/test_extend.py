@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -123,6 +124,21 @@ def test_what_a_writer_of_longer_questions_must_not_do(tmp_path, change, reason)
         return
     with pytest.raises(DropRow) as caught:
         run_extend(tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0"), {**NEW_TASK, **change})
+    assert caught.value.dropped.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"question": "Who sounded the water of Oldmere?"}, "the question contains the answer"),
+        ({"clues": "It ends in a water that somebody of Oldmere sounded."}, "the question contains the answer"),
+        ({"answer": "Oldmere"}, "the answer is unchanged"),
+    ],
+)
+def test_no_hop_is_skipped_by_naming_an_earlier_answer(tmp_path, change, reason):
+    second = replace(TASK, level=1, hops=2, labels={"bridges": ["Oldmere"]})
+    with pytest.raises(DropRow) as caught:
+        run_extend(tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0"), {**NEW_TASK, **change}, second)
     assert caught.value.dropped.reason == reason
 
 
