@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -186,3 +187,19 @@ def test_a_writer_on_a_read_only_file_system_says_so(small_disk: Path) -> None:
     cache = small_disk.parents[1] / "cache"
     with ChromaCorpus.open(small_disk, embedder=HashEmbedder(), cache=cache) as corpus:
         assert corpus.count() == BEFORE
+
+
+def open_with_cache(folder: Path, cache: Path) -> None:
+    ChromaCorpus.open(folder, embedder=HashEmbedder(), cache=cache).close()
+
+
+def test_a_cache_on_a_full_disk_is_named_and_nothing_is_left_in_it(template: Path, small_disk: Path) -> None:
+    cache = small_disk.parent / "cache"
+    filler = small_disk.parent / "filler"
+    filler.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 24_576))
+    error = bounded(open_with_cache, template, cache).error
+    assert isinstance(error, CorpusError), repr(error)
+    assert re.search(f"copied to {cache}.*disk there is full.*cache=", str(error))
+    assert [child.name for child in cache.glob("*/*")] == ["snapshot.lock"]
+    filler.unlink()
+    bounded(open_with_cache, template, cache).require()

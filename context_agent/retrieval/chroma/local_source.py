@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from context_agent.errors import CorpusCorruptError, CorpusLockedError
-from context_agent.retrieval.chroma.client import chroma_errors, connect, find, is_writing
+from context_agent.errors import CorpusCorruptError, CorpusError, CorpusLockedError
+from context_agent.retrieval.chroma.client import chroma_errors, connect, disk_full, find, is_writing
 from context_agent.retrieval.chroma.collection import CollectionRecords
 from context_agent.retrieval.chroma.database import (
     BUSY_SECONDS,
@@ -39,7 +39,7 @@ from context_agent.retrieval.index.publication import (
     published_collection,
 )
 from context_agent.retrieval.index.reader import SnapshotReader
-from context_agent.retrieval.index.snapshot import Snapshot, adopt, number_in
+from context_agent.retrieval.index.snapshot import Snapshot, adopt, number_in, remove_others
 
 if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
@@ -123,16 +123,40 @@ class LocalSource:
     def _made(self, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
         with one_maker(self._root(self.describe())) as root:
             stored = self.describe()
+            remove_copies(root)
             if not rebuild:
-                _adopt_published(self._path / OWN_FOLDER / stored.id, root)
+                self._adopt_published(self._path / OWN_FOLDER / stored.id, root)
                 if (current := current_snapshot(self._layout_of(stored), root)) is not None:
                     return stored, current
-            remove_copies(root)
             snapshots = snapshot_folders(self._path) if root.parent == self._path / OWN_FOLDER else []
             with private_copy(self._path, stored.id, root) as copy:
                 made = self._from_copy(copy, root, rebuild)
                 remove_deleted(snapshots, copy)
                 return made
+
+    def _adopt_published(self, home: Path, root: Path) -> None:
+        """If `root` is not in the index folder, copy the published snapshot of the index to `root`.
+
+        Earlier copies are deleted, except the last one, which another process may be opening.
+        """
+        publication = published(home) if home != root else None
+        previous = published(root)
+        if publication is None or previous == publication or not number_in(publication.snapshot):
+            return
+        try:
+            adopt(home / publication.snapshot, root)
+        except OSError as error:
+            if disk_full(self._location, error):
+                raise CorpusError(
+                    f"the snapshot of the index {self._path} is copied to {root}, but the disk there is full. Free some "
+                    "space, or set XDG_CACHE_HOME to a folder on another disk (with ctx1 serve: --cache; in Python: "
+                    "cache=)."
+                ) from error
+            if isinstance(error, FileNotFoundError | PermissionError):
+                return  # A writer has deleted it, or this user may not read it. `_made` makes a new one.
+            raise
+        publish(root, publication)
+        remove_others(root, {publication.snapshot, *([previous.snapshot] if previous else ())}, unfinished=False)
 
     def _from_copy(self, copy: Path, root: Path, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
         """Return a snapshot of the state in the copy. It may be newer than the state that `describe` returned."""
@@ -159,13 +183,3 @@ class LocalSource:
                 f"the settings that Chroma stores for collection {self._name!r} in {self._path} cannot be read "
                 f"({error}). Restore the folder from a backup."
             ) from error
-
-
-def _adopt_published(home: Path, root: Path) -> None:
-    """If this process may not write to the index folder, copy its published snapshot to `root`."""
-    publication = published(home) if home != root else None
-    if publication is None or published(root) == publication or not number_in(publication.snapshot):
-        return
-    if (home / publication.snapshot).is_dir():
-        adopt(home / publication.snapshot, root)
-        publish(root, publication)

@@ -24,8 +24,8 @@ from context_agent.retrieval.chroma.database import (
     vector_files,
 )
 from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, vectors_are_intact
+from context_agent.retrieval.index.snapshot import COPY_PREFIX
 
-_COPY_PREFIX = "copy-"
 _MAX_ATTEMPTS = 8
 _MAX_EQUAL_ATTEMPTS = 5
 """The number of attempts if no program changes the files. The pauses between them take 1.5 seconds."""
@@ -46,7 +46,7 @@ def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]
     seen: list[dict[str, tuple[int, int, int]]] = []
     for attempt in range(_MAX_ATTEMPTS):
         seen.append(_stamps(folder))
-        with tempfile.TemporaryDirectory(prefix=_COPY_PREFIX, dir=scratch, ignore_cleanup_errors=True) as target:
+        with tempfile.TemporaryDirectory(prefix=COPY_PREFIX, dir=scratch, ignore_cleanup_errors=True) as target:
             if _copied(folder, collection, Path(target)):
                 yield Path(target)
                 return
@@ -61,14 +61,14 @@ def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]
 
 def remove_copies(scratch: Path) -> None:
     """Delete the copies of processes that were killed."""
-    for child in scratch.glob(f"{_COPY_PREFIX}*"):
+    for child in scratch.glob(f"{COPY_PREFIX}*"):
         shutil.rmtree(child, ignore_errors=True)
 
 
 @contextmanager
 def database_copy(folder: Path) -> Iterator[Path]:
     """Yield a copy of the database alone, in a temporary folder. If it keeps changing, raise `UnreadableError`."""
-    with tempfile.TemporaryDirectory(prefix=_COPY_PREFIX, ignore_cleanup_errors=True) as target:
+    with tempfile.TemporaryDirectory(prefix=COPY_PREFIX, ignore_cleanup_errors=True) as target:
         _copy_files(folder, Path(target))
         yield Path(target)
 

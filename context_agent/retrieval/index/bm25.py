@@ -62,7 +62,7 @@ TITLE_WEIGHT = 2
 """The number of times that the title is indexed with the text."""
 MAX_LIST_BYTES = 1_000_000
 """The maximum size of tantivy's lists of its files and segments."""
-_FILE_LIST = ".managed.json"
+LIST_FILES = _FILE_LIST, _SEGMENT_LIST = ".managed.json", "meta.json"
 MAX_SEGMENTS = 1_000
 """The maximum number of segments in an index that is opened."""
 _WRITER_HEAP_BYTES = 32_000_000
@@ -373,9 +373,9 @@ def _check_files(path: Path) -> None:
     """
     if any(Path(name).name != name for name in read_json(path / _FILE_LIST, MAX_LIST_BYTES)):
         raise ValueError(f"{_FILE_LIST} names a file outside the folder")
-    segments = [segment["segment_id"] for segment in read_json(path / "meta.json", MAX_LIST_BYTES)["segments"]]
+    segments = [segment["segment_id"] for segment in read_json(path / _SEGMENT_LIST, MAX_LIST_BYTES)["segments"]]
     if len(segments) > MAX_SEGMENTS or len(set(segments)) < len(segments):
-        raise ValueError("meta.json names too many segments, or names a segment twice")
+        raise ValueError(f"{_SEGMENT_LIST} names too many segments, or names a segment twice")
 
 
 _SMALL_SET = 1_000

@@ -37,6 +37,8 @@ SNAPSHOT_VERSION = f"3.{ANALYZER_VERSION}"
 _SNAPSHOT_NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
 _SEGMENT_NAME = re.compile(r"segment-[0-9a-f]{16}\.bin")
 WRITING_PREFIX, _REMOVED_PREFIX = "writing-", "removed-"
+COPY_PREFIX = "copy-"
+"""The beginning of the name of an unfinished copy. Only the process with the lock `MAKER_LOCK` makes copies."""
 HEAD_FILE = "segments.json"
 """The file that lists the segments of a snapshot."""
 MAX_HEAD_BYTES = 100_000
@@ -157,11 +159,18 @@ def adopt(folder: Path, root: Path) -> None:
     """Link or copy a snapshot from another folder into this one under the same name.
 
     Tantivy locks a file of an index that it reads, so an index in a read-only folder cannot be read in place.
+
+    Raises:
+        OSError: If a file cannot be copied, for example because its writer has deleted it.
     """
-    target = Path(tempfile.mkdtemp(prefix=WRITING_PREFIX, dir=root))
-    link_files(folder, target)
-    link_files(folder / "bm25", target / "bm25")
-    target.rename(root / folder.name)
+    target = Path(tempfile.mkdtemp(prefix=COPY_PREFIX, dir=root))
+    try:
+        link_files(folder, target)
+        link_files(folder / "bm25", target / "bm25")
+        shutil.rmtree(root / folder.name, ignore_errors=True)  # An earlier copy was damaged.
+        target.rename(root / folder.name)
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
 
 
 def read_snapshot(folder: Path) -> Snapshot:

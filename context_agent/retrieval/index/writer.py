@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.atomic_files import sync_path
-from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.index.bm25 import LIST_FILES, Bm25Entry, Bm25Index
 from context_agent.retrieval.index.rows import SegmentRows
 from context_agent.retrieval.index.segment_writer import SegmentBuilder, merge, merge_start, write_file, write_removed
 from context_agent.retrieval.index.segments import Segment, SnapshotRow, load_segment
@@ -81,7 +80,9 @@ class SnapshotWriter:
         """
         root.mkdir(parents=True, exist_ok=True)
         self._root, self._base, self._dimension, self._space = root, base, dimension, space
-        self._folder = Path(tempfile.mkdtemp(prefix=WRITING_PREFIX, dir=root))
+        # Not `mkdtemp`: other users could not read the folder, whatever the umask is.
+        self._folder = root / f"{WRITING_PREFIX}{secrets.token_hex(4)}"
+        self._folder.mkdir()
         if base is not None:
             link_files(base.folder / "bm25", self._folder / "bm25")
         self._language = language if base is None else base.bm25.language
@@ -152,6 +153,9 @@ class SnapshotWriter:
             "segments": [segment.name for segment in segments],
         }
         write_file(self._folder / HEAD_FILE, [json.dumps(head).encode()])
+        # Tantivy makes its lists private. Whoever may read the other files may read them.
+        for name in LIST_FILES:
+            (self._folder / "bm25" / name).chmod((self._folder / HEAD_FILE).stat().st_mode)
         return read_snapshot(self._folder)
 
     def publish(self, number: int) -> str:

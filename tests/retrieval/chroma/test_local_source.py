@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import sqlite3
 import threading
@@ -406,6 +407,51 @@ def test_a_folder_that_may_not_be_written_is_not_called_damaged(tmp_path: Path) 
     with refused as excinfo, chroma_errors(Location(tmp_path)):
         raise InternalError("error returned from database: (code: 8) attempt to write a readonly database")
     assert not isinstance(excinfo.value, CorpusCorruptError)
+
+
+@pytest.mark.parametrize(("umask", "shared"), [(0o022, 0o044), (0o077, 0)])
+def test_the_umask_says_who_may_read_an_index(tmp_path: Path, umask: int, shared: int) -> None:
+    before = os.umask(umask)
+    try:
+        for count in (3, 4):
+            index(tmp_path / "i", people(count))
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "i").rglob("*"):
+        assert path.stat().st_mode & 0o044 == shared, path
+
+
+def test_copies_of_a_read_only_index_do_not_pile_up(tmp_path: Path) -> None:
+    path, cache = tmp_path / "i", tmp_path / "cache"
+    for count in (3, 4, 5, 6):
+        index(path, people(count))
+        for killed in cache.glob("*"):
+            (killed / "copy-x").mkdir()
+        with reopen(path, cache=cache) as corpus:
+            assert corpus.count() == count
+    names = {child.name.split("-")[0] for child in cache.glob("*/*")}
+    assert names == {"current.json", "snapshot", "snapshot.lock"}
+    assert len(list(cache.glob("*/snapshot-*"))) == 2, "another process may be opening the last but one"
+
+
+def test_a_damaged_copy_of_a_read_only_index_is_made_again(tmp_path: Path) -> None:
+    path, cache = tmp_path / "i", tmp_path / "cache"
+    index(path, people(3))
+    with reopen(path, cache=cache):
+        (copied,) = cache.glob("*/snapshot-*")
+    (copied / "segments.json").unlink()
+    (copied.parent / "current.json").unlink()
+    with reopen(path, cache=cache) as corpus:
+        assert corpus.count() == 3
+
+
+def test_a_snapshot_that_a_reader_cannot_copy_is_made_from_the_collection(tmp_path: Path) -> None:
+    path, cache = tmp_path / "i", tmp_path / "cache"
+    index(path, people(3))
+    (snapshot,) = path.glob("ctx1/*/snapshot-*")
+    shutil.rmtree(snapshot / "bm25")
+    with reopen(path, cache=cache) as corpus:
+        assert corpus.count() == 3
 
 
 def test_damaged_databases_are_named(tmp_path: Path) -> None:
