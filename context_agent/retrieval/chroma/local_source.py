@@ -148,9 +148,9 @@ class LocalSource:
         except OSError as error:
             if disk_full(self._location, error):
                 raise CorpusError(
-                    f"the snapshot of the index {self._path} is copied to {root}, but the disk there is full. Free some "
-                    "space, or set XDG_CACHE_HOME to a folder on another disk (with ctx1 serve: --cache; in Python: "
-                    "cache=)."
+                    f"the snapshot of the index {self._path} is copied to {root}, but the disk there is full. Free "
+                    "some space, or set XDG_CACHE_HOME to a folder on another disk (with ctx1 serve: --cache; in "
+                    "Python: cache=)."
                 ) from error
             if isinstance(error, FileNotFoundError | PermissionError):
                 return  # A writer has deleted it, or this user may not read it. `_made` makes a new one.
