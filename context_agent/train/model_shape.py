@@ -5,6 +5,7 @@ This module does not import torch and does not download anything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class ModelShape:
         biases: True if linear layers have biases.
         sinks: True if attention has a learned sink for each head.
         window: Sliding window of every other layer, in tokens. 0 if there is none.
+        projections: Projections of a feed-forward network or expert: 3 with a gate, 2 without one.
     """
 
     hidden: int
@@ -47,6 +49,7 @@ class ModelShape:
     biases: bool = False
     sinks: bool = False
     window: int = 0
+    projections: int = 3
 
     @property
     def attention(self) -> int:
@@ -57,8 +60,9 @@ class ModelShape:
 
     @property
     def expert(self) -> int:
-        """The number of weights in one expert, or in a dense layer's network. Both have three projections."""
-        return 3 * self.hidden * self.inner + ((2 * self.inner + self.hidden) if self.biases else 0)
+        """The number of weights in one expert, or in a dense layer's network."""
+        biases = (self.projections - 1) * self.inner + self.hidden if self.biases else 0
+        return self.projections * self.hidden * self.inner + biases
 
     @property
     def parameters(self) -> int:
@@ -148,27 +152,48 @@ def _tiny(run: RunConfig) -> ModelShape:
     )
 
 
+NAMES: Mapping[str, Sequence[str]] = {
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer"),
+    "heads": ("num_attention_heads", "n_head"),
+    "inner": ("moe_intermediate_size", "intermediate_size", "n_inner", "ffn_dim"),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+}
+"""The names of a size in `config.json`. They differ between model types."""
+
+
+UNGATED = frozenset("bloom codegen falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj opt phi starcoder2".split())
+"""Types of models whose feed-forward networks have no gate."""
+
+
 def _read(path: Path) -> ModelShape:
     try:
         data: dict[str, Any] = read_json(path)
         data = data.get("text_config", data)
-        heads, hidden = int(data["num_attention_heads"]), int(data["hidden_size"])
-        experts = int(data.get("num_local_experts") or data.get("num_experts") or 1)
-        oss = data.get("model_type") == "gpt_oss"
+        sizes = {size: next((int(data[name]) for name in names if data.get(name)), 0) for size, names in NAMES.items()}
+        kind, hidden, heads = data["model_type"], sizes["hidden"], sizes["heads"]
+        if not (hidden and heads and sizes["layers"]):
+            raise ConfigError(
+                f"the shape of a model of the type {kind!r} is unknown, because {path} gives no number of layers, "
+                "attention heads or hidden units. Leave out --dry-run."
+            )
+        oss = kind == "gpt_oss"
         return ModelShape(
             hidden=hidden,
-            layers=int(data["num_hidden_layers"]),
+            layers=sizes["layers"],
             heads=heads,
             kv_heads=int(data.get("num_key_value_heads") or heads),
             head=int(data.get("head_dim") or hidden // heads),
-            inner=int(data.get("moe_intermediate_size") or data["intermediate_size"]),
+            inner=sizes["inner"] or 4 * hidden,
             vocabulary=int(data["vocab_size"]),
-            experts=experts,
+            experts=sizes["experts"] or 1,
             chosen=int(data.get("num_experts_per_tok") or 1),
-            tied=bool(data.get("tie_word_embeddings", False)),
+            # transformers leaves out the setting where it is true, as in Gemma and GPT-2.
+            tied=bool(data.get("tie_word_embeddings", True)),
             biases=oss,
             sinks=oss,
             window=int(data.get("sliding_window") or 0) if oss else 0,
+            projections=2 if kind in UNGATED else 3,
         )
     except OSError as error:
         raise ConfigError(

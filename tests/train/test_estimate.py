@@ -121,7 +121,7 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
     data = {
         "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64,
         "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880, "vocab_size": 201088,
-        "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+        "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "tie_word_embeddings": False,
     }  # fmt: skip
     path.write_text(json.dumps(data))
     other = run(model={"name": "some/one"})
@@ -130,10 +130,32 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
         estimate_run(other)
     without_head = {name: value for name, value in data.items() if name != "head_dim"}
     endless = json.dumps(data | {"hidden_size": 0}).replace('"hidden_size": 0', '"hidden_size": 1e999')
-    for text in ("{}", json.dumps(without_head | {"num_attention_heads": 0}), endless):
+    for text in ("{}", "[]", endless):
         path.write_text(text)
         with pytest.raises(ConfigError, match=r"not the config\.json of a language model"):
             estimate_run(other, path)
+    path.write_text(json.dumps(without_head | {"num_attention_heads": 0}))
+    with pytest.raises(ConfigError, match="the shape of a model of the type 'gpt_oss' is unknown"):
+        estimate_run(other, path)
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [
+        # Published configurations. transformers leaves out `tie_word_embeddings` where it is true.
+        ({"model_type": "gpt2", "n_embd": 1600, "n_head": 25, "n_layer": 48, "vocab_size": 50257}, 1.56),
+        ({"model_type": "gpt_neox", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+          "intermediate_size": 16384, "vocab_size": 50432, "tie_word_embeddings": False}, 6.86),
+        ({"model_type": "gemma2", "hidden_size": 2304, "num_attention_heads": 8, "num_key_value_heads": 4,
+          "head_dim": 256, "num_hidden_layers": 26, "intermediate_size": 9216, "vocab_size": 256000}, 2.61),
+        ({"model_type": "bloom", "hidden_size": 4096, "n_head": 32, "n_layer": 30, "vocab_size": 250880}, 7.07),
+    ],
+)  # fmt: skip
+def test_the_weights_of_published_models_are_counted(tmp_path: Path, config: dict[str, Any], billions: float) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    shape = estimate_run(run(model={"name": "some/one"}), path).shape
+    assert shape.parameters / 1e9 == pytest.approx(billions, rel=0.01)
 
 
 def test_adapters_that_are_trained_further_count_as_adapters(tmp_path: Path) -> None:
