@@ -14,9 +14,10 @@ MAX_RANKING_CHARACTERS = 1_000_000
 MAX_RANKED = 1_000
 """Entries of a ranking that are read."""
 _RANKED = re.compile(
-    r"<document\s++id\s*+=\s*+[\"']?(?P<id>[^>\"']{1,400}+)[\"']?\s*+>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
-    re.I | re.S,
+    r"<document\s++id\s*+=\s*+(?P<id>[^>]{1,400}+)>(?P<body>.*?)(?=</document>|<document\s+id|\Z)", re.I | re.S
 )
+_QUOTED = re.compile(r"([\"'])(?P<id>.*?)\1(?:\s++[\w\-]++\s*+=.*|\s*+/?)\Z", re.S)
+"""An id between quotation marks, which the id itself may contain. Other attributes or the end of the tag may follow."""
 _JUSTIFICATION = re.compile(r"<justification>(.*?)(?:</justification>|\Z)", re.I | re.S)
 
 
@@ -66,5 +67,9 @@ def parse_ranking(text: str) -> tuple[RankedId, ...]:
     ranking = []
     for match in islice(_RANKED.finditer(text, 0, MAX_RANKING_CHARACTERS), MAX_RANKED):
         reason = _JUSTIFICATION.search(match["body"])
-        ranking.append(RankedId(match["id"].strip(), justification=reason[1].strip() if reason else ""))
+        written = match["id"].strip()
+        quoted = _QUOTED.match(written)
+        ranked_id = quoted["id"].strip() if quoted else written
+        if ranked_id:
+            ranking.append(RankedId(ranked_id, justification=reason[1].strip() if reason else ""))
     return tuple(ranking)

@@ -47,9 +47,10 @@ def resolve(
     order: dict[str, tuple[RankedId, list[str]]] = {}
     dropped = []
     for item in ranked_ids:
-        if item.id in blocks_by_document:
-            order.setdefault(item.id, (item, []))[1].append(item.id)
-        elif (block := owner.get(named_id(item.id, known))) is not None:
+        name = named_id(item.id, known)
+        if name in blocks_by_document:
+            order.setdefault(name, (item, []))[1].append(name)
+        elif (block := owner.get(name)) is not None:
             order.setdefault(block.document_id, (item, []))[1].append(block.id)
         else:
             dropped.append(_dropped_because(named_id(item.id, ()), view))

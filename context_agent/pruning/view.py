@@ -12,6 +12,7 @@ invalidates a server's cached prefix from the first edited block on, so every ed
 from __future__ import annotations
 
 import hashlib
+import html
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -486,9 +487,16 @@ def replaced_keys(keys: Iterable[int], summaries: Mapping[int, Editable]) -> set
 
 
 def named_id(name: str, known: Container[str]) -> str:
-    """Return the id or label that a call or a ranking names. A passage's title may precede a label."""
-    label = None if name in known else _LABEL.search(name)
-    return label[0] if label else name
+    """Return the id or label that a call or a ranking names.
+
+    A passage's title may precede a label. A model may write the id as XML does, with `&amp;` for `&`, or with the slash
+    of a tag behind it.
+    """
+    if name in known:
+        return name
+    written = (html.unescape(name), name.removesuffix("/").rstrip())
+    label = _LABEL.search(name)
+    return next((variant for variant in written if variant in known), label[0] if label else name)
 
 
 @dataclass(frozen=True, slots=True)

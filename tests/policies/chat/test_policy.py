@@ -63,6 +63,16 @@ def test_a_question_becomes_a_ranking() -> None:
     assert roles(server.chat_bodies()[1]) == ["system", "user", "assistant", "tool"]
 
 
+@pytest.mark.parametrize("written", ["{id}", '"{id}"', "'{id}'", '"{id}" /'])
+@pytest.mark.parametrize("name", ["O'Brien.md", 'the "big" one.md', "Q&A.md", "https://notes.example/a/"])
+def test_a_document_is_ranked_whatever_its_name(name: str, written: str) -> None:
+    notes = MemoryCorpus([Document(name, "Comet Ora was named in 1868.")], embedder=HashEmbedder())
+    ranking = f"<Document id={written.format(id=name)}><Justification>it says so</Justification></Document>"
+    with serving(search("comet"), says(ranking)) as server, SearchAgent(notes, policy(server)) as agent:
+        result = agent.search(QUESTION)
+    assert [(document.id, document.justification) for document in result.documents] == [(name, "it says so")]
+
+
 @pytest.mark.parametrize("profile", [default(), context_1()], ids=lambda profile: profile.name)
 def test_the_declared_tools_are_the_profiles(profile: Any) -> None:
     with serving() as server:
