@@ -59,9 +59,14 @@ class TemplateRenderer(VocabularyRenderer):
     def __init__(
         self, tokenizer: Any, *, options: Mapping[str, Any] | None = None, stop: Sequence[int] = (), name: str = ""
     ) -> None:
+        name = name or getattr(tokenizer, "name_or_path", "")
         if not getattr(tokenizer, "chat_template", None):
-            raise ConfigError("the tokenizer has no chat template. Set one, or use HarmonyRenderer for gpt-oss.")
-        self._tokens = TokenizerVocabulary(tokenizer, name or getattr(tokenizer, "name_or_path", ""))
+            raise ConfigError(
+                f"the tokenizer {name!r} has no chat template, which says how messages are written. Choose a model "
+                "that was trained on chats, or write a template to the file chat_template.jinja in the model's folder. "
+                "For gpt-oss, use the renderer harmony."
+            )
+        self._tokens = TokenizerVocabulary(tokenizer, name)
         super().__init__(self._tokens)
         self._tokenizer = tokenizer
         self._options = dict(options or {})
