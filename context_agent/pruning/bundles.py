@@ -135,10 +135,13 @@ def _only(found: list[Bundle]) -> Bundle | None:
 
 
 def _has_messages(entries: list[Any]) -> bool:
-    """Return True if a list has at least two entries, and if its first ones are messages or lines of a session."""
-    if len(entries) < 2 or not all(isinstance(entry, Mapping) for entry in entries[:_SAMPLED_ENTRIES]):
+    """Return True if the first entries of a list are messages or lines of a session, with at least two turns."""
+    if not entries or not all(isinstance(entry, Mapping) for entry in entries[:_SAMPLED_ENTRIES]):
         return False
-    roles = {read_content(entry, 0).role for entry in entries[:_SAMPLED_ENTRIES]}
+    contents = [read_content(entry, 0) for entry in entries[:_SAMPLED_ENTRIES]]
+    if len(contents) + len(contents[0].later) < 2:
+        return False
+    roles = {content.role for content in contents}
     return not roles.isdisjoint(_ROLES) and "" not in roles
 
 

@@ -963,6 +963,30 @@ _extensions_ai = _turns(
 )
 
 
+def _vscode(turns: Sequence[Turn]) -> list[Any]:
+    """Each request has what the user said, and the rounds of the agent until the user speaks again."""
+    requests: list[Any] = []
+    for turn in turns:
+        if turn.user or not requests:
+            requests.append(
+                {
+                    "requestId": f"request_{len(requests)}",
+                    "message": {"text": turn.user, "parts": [{"kind": "text", "text": turn.user}]},
+                    "response": [{"value": "shown"}],
+                    "result": {"metadata": {"toolCallRounds": [], "toolCallResults": {}}},
+                }
+            )
+        metadata = requests[-1]["result"]["metadata"]
+        calls = [{"name": "search", "arguments": json.dumps(c.arguments), "id": c.id} for c in turn.calls]
+        metadata["toolCallRounds"].append({"response": turn.agent, "toolCalls": calls})
+        for c in turn.calls:
+            leaves = [{"type": 2, "text": text} for text in c.texts]
+            tree = {"node": {"type": 1, "children": [{"type": 1, "children": leaves}, {"type": 2, "text": "\n"}]}}
+            parts = [{"$mid": 21, "value": text} for text in c.texts] if c.is_plain else [{"$mid": 23, "value": tree}]
+            metadata["toolCallResults"][c.id] = {"$mid": 20, "content": parts}
+    return requests
+
+
 FRAMEWORKS: dict[str, Renderer] = {
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
     "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
@@ -1001,6 +1025,7 @@ FRAMEWORKS: dict[str, Renderer] = {
     "amp": _amp,
     "agent framework": _agent_framework,
     "extensions ai": _extensions_ai,
+    "vs code": _vscode,
     "kiro": _kiro,
     "kiro session": _kiro_session,
     "amazon q": lambda turns: [[entry["user"], entry["assistant"]] for entry in _kiro(turns)],

@@ -46,6 +46,7 @@ from context_agent.pruning.formats.text_results import with_observation, with_te
 from context_agent.pruning.formats.trajectories import is_trajectory_step, read_trajectory_step
 from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_ai_author, read_typed_parts
 from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
+from context_agent.pruning.formats.vscode_chat import is_vscode_request, read_vscode_request
 from context_agent.pruning.formats.wrappers import is_session_record, unwrapped
 
 _ROLES = {
@@ -71,6 +72,7 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_codex_exec, read_codex_exec),
     (is_kiro_entry, read_kiro_entry),
     (is_kiro_line, read_kiro_line),
+    (is_vscode_request, read_vscode_request),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {

@@ -11,7 +11,8 @@ from context_agent.pruning import ContextPruner
 from context_agent.pruning.bundles import find_conversation
 from context_agent.pruning.messages import Transcript
 from context_agent.tokens import CharCounter
-from tests.support.long_conversation import FILM, TASK, noises
+from tests.support.framework_conversations import FRAMEWORKS
+from tests.support.long_conversation import FILM, LONG, TASK, noises
 from tests.support.provider_cases import ALWAYS
 
 
@@ -106,3 +107,32 @@ def test_a_saved_conversation_of_kiro_keeps_its_other_fields() -> None:
     assert {name: value for name, value in changed.items() if name != "history"} == {
         name: value for name, value in saved.items() if name != "history"
     }
+
+
+def test_an_exported_chat_of_vs_code_with_one_request_is_a_conversation() -> None:
+    """All rounds of an agent may answer one request of the user."""
+    saved = {"responderUsername": "GitHub Copilot", "requests": FRAMEWORKS["vs code"](LONG)}
+    assert len(saved["requests"]) == 1
+    bundle = find_conversation(saved)
+    assert bundle is not None
+    pruned = ContextPruner(300, effort="fast", prices=ALWAYS, counter=CharCounter()).prune(bundle.messages)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+    assert bundle.with_messages(pruned.messages)["responderUsername"] == "GitHub Copilot"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        {"toolCallRounds": [None, {"toolCalls": [None, {"id": "a"}]}], "toolCallResults": {"a": None}},
+        {"toolCallRounds": [{"toolCalls": [{"id": "a"}]}], "toolCallResults": {"a": {"content": [{"value": 3}, None]}}},
+        {"toolCallRounds": [{"toolCalls": [{"id": "a"}]}], "toolCallResults": ["a"]},
+        {
+            "toolCallRounds": [{"toolCalls": [{"id": "a"}]}],
+            "toolCallResults": {"a": {"content": [{"value": {"node": 1}}]}},
+        },
+    ],
+)
+def test_an_odd_request_of_vs_code_passes_unchanged(metadata: Any) -> None:
+    request = {"requestId": "r", "message": {"text": TASK}, "result": {"metadata": metadata}}
+    assert ContextPruner(10, effort="fast").prune([request]).messages == [request]
