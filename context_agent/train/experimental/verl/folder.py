@@ -21,7 +21,7 @@ from context_agent._support.atomic_files import replace_file, replacing
 from context_agent._support.question_files import question_of
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
-from context_agent.eval.gold import has_gold
+from context_agent.eval.gold import has_gold, questions_with_gold
 from context_agent.train.config import Notify, RunConfig
 from context_agent.train.data import open_data
 from context_agent.train.experimental.verl.settings import (
@@ -133,7 +133,7 @@ def prepare(
                 "gold to data.questions."
             )
         rows = _write(location / TRAIN_FILE, _training(run, material.questions))
-        chosen = material.dev[: run.evaluation.questions] if run.evaluation.every else ()
+        chosen = questions_with_gold(material.dev)[: run.evaluation.questions] if run.evaluation.every else ()
         dev = _write(location / DEV_FILE, (_row(question, index, dev=True) for index, question in enumerate(chosen)))
         settings = verl_settings(run, location, dev=dev, trainer=trainer)
         loop = [{"name": AGENT, "_target_": LOOP_CLASS, "run": run.plain()}]

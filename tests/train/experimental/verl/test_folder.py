@@ -64,6 +64,25 @@ def test_dev_questions_are_as_many_as_the_run_evaluates_by(tmp_path: Path) -> No
     assert not (tmp_path / "none" / "dev.parquet").exists()
 
 
+def test_dev_questions_without_gold_are_left_out_because_verl_cannot_reward_them(tmp_path: Path) -> None:
+    rows = [{"id": "1", "question": "Who?"}, {"id": "2", "question": "Where?", "gold": ["a"]}]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "train.jsonl").write_text(json.dumps({"question": "When?", "gold": ["a"]}))
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"id": "a", "text": "In a town, in spring."}))
+    data = {
+        "dev": [str(tmp_path / "dev.jsonl")],
+        "questions": [str(tmp_path / "train.jsonl")],
+        "documents": [str(tmp_path / "corpus.jsonl")],
+        "embedder": "static",
+    }
+    run = run_file.parse_run(
+        {"model": {"name": "some/model", "renderer": "template"}, "data": data, "out": str(tmp_path / "out")}
+    )
+    assert prepare(run, tmp_path / "verl", note=lambda _: None).dev == 1
+    (line,) = parquet.read_table(tmp_path / "verl" / "dev.parquet").to_pylist()
+    assert VerlQuestion.of(line).question.id == "2"
+
+
 def test_paths_hold_wherever_a_worker_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "student").mkdir()
