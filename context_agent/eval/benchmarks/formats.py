@@ -39,13 +39,14 @@ def hotpotqa(tables: SourceTables) -> BenchmarkContent:
     """Read the format of HotpotQA and 2WikiMultihopQA.
 
     In the published files, `context` and `supporting_facts` are lists of pairs. In the dataset repository, they are
-    columns.
+    columns. If several paragraphs of a question have the same title, the first one is its gold.
     """
     pooled: dict[str, Document] = {}
 
     def question(row: SourceRow) -> Question:
-        paragraphs = {title: _joined(sentences) for title, sentences in _pairs(row["context"], "title", "sentences")}
-        ids = {title: _pooled(pooled, title, text) for title, text in paragraphs.items()}
+        ids: dict[str, str] = {}
+        for title, sentences in _pairs(row["context"], "title", "sentences"):
+            ids.setdefault(title, _pooled(pooled, title, _joined(sentences)))
         titles = dict.fromkeys(title for title, _ in _pairs(row["supporting_facts"], "title", "sent_id"))
         gold = tuple(ids.get(title, str(title)) for title in titles)
         answer, kind = text_of(row.get("answer")), text_of(row.get("type"))

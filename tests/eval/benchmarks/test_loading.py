@@ -133,6 +133,14 @@ def test_sentences_of_a_paragraph_are_apart_with_and_without_spaces_of_their_own
     assert [document.text for document in benchmark.documents] == ["The weir is old. Ada built it."]
 
 
+def test_no_paragraph_is_lost_if_two_have_the_same_title(tmp_path: Path) -> None:
+    context = [["Weir", ["Ann Weir swims."]], ["Weir", ["A weir is a dam."]]]
+    write(tmp_path / "dev.json", [{**hotpot_row(), "context": context, "supporting_facts": [["Weir", 0]]}])
+    benchmark = load_benchmark(f"2wikimultihopqa={tmp_path}", data=NOWHERE)
+    assert [document.text for document in benchmark.documents] == ["Ann Weir swims.", "A weir is a dam."]
+    assert benchmark.questions[0].gold == (benchmark.documents[0].id,)
+
+
 def test_musique_takes_gold_in_the_order_of_the_hops(tmp_path: Path) -> None:
     write(tmp_path / "musique_ans_v1.0_dev.jsonl", [musique_row()])
     write(tmp_path / "musique_ans_v1.0_train.jsonl", [{**musique_row(), "id": "2hop__9_9"}])
