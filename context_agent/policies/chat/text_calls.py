@@ -4,8 +4,9 @@ A call is a JSON object between tags, the format that most small models were tra
 
     <tool_call>{"name": "search_corpus", "arguments": {"query": "who founded the WELL"}}</tool_call>
 
-Other forms are accepted too: a missing end tag, a fenced block of JSON, a reply that is only JSON, `parameters` instead
-of `arguments`, and a list of calls. An unreadable call keeps its raw text, so that the episode answers it.
+Other forms are accepted too: a missing end tag, a fenced block of JSON, JSON below some words, `parameters` instead of
+`arguments`, and several calls in a row or in a list. An unreadable call keeps its raw text, so that the episode answers
+it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from context_agent.types import ToolCall
 LONGEST_REPLY = 100_000
 """Characters of a reply that are searched for calls. A longer reply has none."""
 CALL_TAG = "<tool_call>"
+MAX_UNREADABLE = 64
+"""Brackets in a text that may begin something other than JSON before the search for calls ends."""
 UNREADABLE = "unreadable"
 """The name of a call whose own name could not be read."""
 
@@ -33,6 +36,7 @@ Write several to run them at the same time, then stop: the results come as the n
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|(?=<tool_call>)|\Z)", re.S)
 _TAG = re.compile(r"<(?=/?(?:tool_call|think)>)")
 _FENCED = re.compile(r"```(?:json|tool_call|tool_code|tool)?[ \t]*\n(.*?)(?:```|\Z)", re.S)
+_OPENING = re.compile(r"[{\[]")
 _NAME = re.compile(r"\"(?:name|tool|tool_name|function)\"\s{0,8}:\s{0,8}\"([\w.\-]{1,64})\"")
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -44,15 +48,13 @@ def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     """
     if len(text) > LONGEST_REPLY:
         return text, ()
-    if tagged := _TAGGED.findall(text):
-        calls = [call for piece in tagged for call in _calls(piece, tagged=True) or [_unreadable(piece)]]
+    if tagged := [piece for piece in _TAGGED.findall(text) if piece.strip()]:
+        calls = [call for piece in tagged for call in _calls(piece, tagged=True)[1] or [_unreadable(piece)]]
         return _TAGGED.sub("", text).strip(), bounded_calls(calls)
-    for pattern in (_FENCED, None):
-        pieces = pattern.findall(text) if pattern else [text]
-        calls = [call for piece in pieces for call in _calls(piece)]
-        if calls:
-            return (pattern.sub("", text).strip() if pattern else ""), bounded_calls(calls)
-    return text, ()
+    if fenced := [call for piece in _FENCED.findall(text) for call in _calls(piece)[1]]:
+        return _FENCED.sub("", text).strip(), bounded_calls(fenced)
+    start, calls = _calls(text)
+    return (text[:start].strip(), bounded_calls(calls)) if calls else (text, ())
 
 
 def written(call: ToolCall) -> str:
@@ -61,20 +63,25 @@ def written(call: ToolCall) -> str:
     return f"<tool_call>{text}</tool_call>"
 
 
-def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
-    """Return the calls in a piece of JSON.
+def _calls(piece: str, *, tagged: bool = False) -> tuple[int, list[ToolCall]]:
+    """Return the calls in the JSON values of a piece, and the position of the first of these values.
 
-    Text after the JSON is ignored. If the piece is not JSON, or not a call, return no calls.
+    Text around the values is ignored. Between tags, what cannot be read ends the calls, because the rest may be a part
+    of it.
     """
-    piece = piece.strip()
-    if piece[:1] not in ("{", "["):
-        return []
-    try:
-        value, _ = _DECODER.raw_decode(piece)
-    except (ValueError, RecursionError):
-        return []
-    calls = (_call(item, tagged) for item in (value if isinstance(value, list) else [value]))
-    return [call for call in calls if call is not None]
+    start, calls = len(piece), list[ToolCall]()
+    position = failures = 0
+    while failures < MAX_UNREADABLE and (opening := _OPENING.search(piece, position)):
+        try:
+            value, position = _DECODER.raw_decode(piece, opening.start())
+        except (ValueError, RecursionError):
+            failures, position = MAX_UNREADABLE if tagged else failures + 1, opening.end()
+            continue
+        items = (_call(item, tagged) for item in (value if isinstance(value, list) else [value]))
+        if found := [call for call in items if call is not None]:
+            start = min(start, opening.start())
+            calls += found
+    return start, calls
 
 
 def _call(value: object, tagged: bool) -> ToolCall | None:

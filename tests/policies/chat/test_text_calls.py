@@ -35,6 +35,10 @@ CALL = '{"name": "search_corpus", "arguments": {"query": "comets"}}'
         (f"```\n[{CALL}]\n```", ""),
         (CALL, ""),
         (f" {CALL} ", ""),
+        (f"I search [the corpus].\n{CALL}\nThen I read.", "I search [the corpus]."),
+        (f"<tool_call>\n```json\n{CALL}\n```\n</tool_call>", ""),
+        (f"<tool_call>\n<tool_call>{CALL}</tool_call>", ""),
+        (f"[TOOL_CALLS][{CALL}]", "[TOOL_CALLS]"),
         ('{"tool": "search_corpus", "parameters": {"query": "comets"}}', ""),
         ('{"function": {"name": "functions.search_corpus", "arguments": "{\\"query\\": \\"comets\\"}"}}', ""),
         ('<tool_call>{"name": "search_corpus", "query": "comets"}</tool_call>', ""),
@@ -50,6 +54,8 @@ def test_several_calls_keep_their_order() -> None:
     assert [call.arguments for call in parse_calls(text)[1]] == [{"query": str(n)} for n in range(5)]
     two_calls = f"[{CALL}, {CALL}]"
     assert parse_calls(two_calls)[1] == (SEARCH, SEARCH)
+    for form in ("{}", "<tool_call>{}</tool_call>", "```json\n{}\n```", "Two searches: {}"):
+        assert parse_calls(form.replace("{}", f"{CALL}\n{CALL}"))[1] == (SEARCH, SEARCH)
     assert len(parse_calls(written(SEARCH) * 500)[1]) == MAX_CALLS
 
 
