@@ -132,6 +132,8 @@ def test_a_cache_of_openai_is_not_cold_before_its_entries_expire(
         ("myapi.openai.com", "/v1/responses", ""),
         ("localhost", "/v1/chat/completions", ""),
         ("localhost", "/v1/messages", "anthropic"),
+        ("localhost", "/model/us.anthropic.claude-opus-4-5-v1:0/invoke-with-response-stream", "anthropic"),
+        ("localhost", "/model/amazon.nova-pro-v1:0/invoke", ""),
     ],
 )
 def test_the_cache_of_an_api_is_known_by_its_host_or_path(host: str, path: str, api: str) -> None:

@@ -31,12 +31,15 @@ _MODEL_PATHS = (
         re.compile(r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:stream)?generateContent", re.I),
         "contents",
     ),
-    (re.compile(r"/model/[^/]{1,400}/converse(?:-stream)?"), "messages"),
+    (re.compile(r"/model/[^/]{1,400}/(?:converse(?:-stream)?|invoke(?:-with-response-stream)?)"), "messages"),
     (re.compile(r"/v1/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:streamR|r)awPredict"), "messages"),
 )
-"""The paths that name a model, of Gemini's API, of Bedrock's Converse API, and of partners' models on Vertex AI."""
-_ANTHROPIC_PATHS = ("/v1/messages", "/publishers/anthropic/")
-"""Parts of the paths of Anthropic's API, of Anthropic itself and of Vertex AI."""
+"""The paths that name a model, of Gemini's API, of Bedrock's APIs, and of partners' models on Vertex AI.
+
+The body of Bedrock's `invoke` is the model's own. Those of Anthropic's and of Amazon's models have `messages`.
+"""
+_ANTHROPIC_PATH = re.compile(r"/v1/messages|/publishers/anthropic/|/model/[^/]{0,400}anthropic[^/]{0,400}/invoke")
+"""A part of the paths of Anthropic's API: of Anthropic itself, of Vertex AI and of Bedrock."""
 OPENAI_HOST = "api.openai.com"
 """The host of OpenAI's API. The hosts of its regions end with it."""
 
@@ -50,6 +53,6 @@ def conversation_field(path: str) -> str | None:
 
 def caching_api(host: str, path: str) -> str:
     """Return the API whose prefix cache a request to this host and path uses: `anthropic`, `openai` or neither."""
-    if any(part in path for part in _ANTHROPIC_PATHS):
+    if _ANTHROPIC_PATH.search(path):
         return "anthropic"
     return "openai" if f".{host}".endswith(f".{OPENAI_HOST}") else ""
