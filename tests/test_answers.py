@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from context_agent.policies.chat.scripted_server import ScriptedServer, Step, fa
 from context_agent.text.citations import check_citations
 from context_agent.text.passages import NumberedPassage
 from context_agent.types import RankedChunk, RankedDocument
+from tests.support.http_server import Response, http_server
 
 LIGHT = "The tower was designed by Ketil Varga, who dovetailed every course of granite. It was lit in 1868."
 VARGA = "He was born in Brasko and left it at sixteen. “Stone keeps its word,” he said."
@@ -117,6 +119,24 @@ def test_reasoning_in_the_text_is_not_shown(thoughts: str) -> None:
     pieces: list[str] = []
     assert ask(says(f"{thoughts}Varga [1]. Ketil Varga [2]."), show=pieces.append).text == "Varga [1]. Ketil Varga [2]."
     assert "Who?" not in "".join(pieces)
+
+
+def test_reasoning_whose_start_is_in_the_prompt_is_no_part_of_the_answer() -> None:
+    pieces: list[str] = []
+    answer = ask(says("Who? Not he [2]. But [7]?\n</think>\n\nKetil Varga [1]. Yes."), show=pieces.append)
+    assert (answer.text, answer.cited, answer.problems) == ("Ketil Varga [1]. Yes.", PASSAGES[:1], ())
+    assert "".join(pieces).endswith("\n\nKetil Varga [1]. Yes.")
+
+
+def test_an_error_as_the_first_event_of_a_stream_is_tried_again() -> None:
+    error = {"error": {"message": "overloaded", "code": 503}}
+    answer = {"choices": [{"delta": {"content": "Varga [1]."}, "finish_reason": "stop"}]}
+    streams = iter(f"data: {json.dumps(event)}\n\n".encode() for event in (error, answer))
+    pieces: list[str] = []
+    with http_server(lambda _: Response(next(streams), headers={"Content-Type": "text/event-stream"})) as server:
+        model = AnswerModel("m", base_url=server.url())
+        assert asyncio.run(model.answer("Who?", PASSAGES, pieces.append)).text == "Varga [1]."
+    assert pieces == ["Varga [1]."]
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -216,7 +216,7 @@ class Endpoint:
 
         def show_event(event: Any) -> None:
             nonlocal shown
-            if show is not None and isinstance(event, dict):
+            if show is not None and isinstance(event, dict) and not _reported_error(event):
                 shown = True
                 show(event)
 
