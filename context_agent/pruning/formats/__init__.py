@@ -47,7 +47,7 @@ from context_agent.pruning.formats.trajectories import is_trajectory_step, read_
 from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_ai_author, read_typed_parts
 from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
 from context_agent.pruning.formats.vscode_chat import is_vscode_request, read_vscode_request
-from context_agent.pruning.formats.wrappers import is_session_record, unwrapped
+from context_agent.pruning.formats.wrappers import is_compaction_record, is_session_record, unwrapped
 
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
@@ -112,7 +112,7 @@ def read_content(
     if isinstance(message, tuple | list) and len(message) == 2 and all(isinstance(item, str) for item in message):
         message = {"role": message[0], "content": message[1]}
     if is_session_record(message):
-        return MessageContent("unknown")
+        return MessageContent("unknown", is_compaction=is_compaction_record(message))
     path, inner = unwrapped(message)
     content = _read(inner, index)
     if text_field(inner, "message_type") == "observation" and written_calls is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from context_agent.pruning.contents import Call, MessageContent, Path
@@ -25,7 +26,10 @@ def is_goose(message: Any) -> bool:
 
 
 def read_goose(message: Any, index: int, role: str) -> MessageContent:
-    """Return the content of a message of Goose."""
+    """Return the content of a message of Goose.
+
+    After a compaction, Goose keeps earlier messages for the user, but does not send them. Their results are left out.
+    """
     reading = ContentCollector(index, "goose")
     for number, part in enumerate(items(get_field(message, "content"))):
         path, kind, call_id = ("content", number), text_field(part, "type"), text_field(part, "id")
@@ -40,7 +44,10 @@ def read_goose(message: Any, index: int, role: str) -> MessageContent:
             reading.words.append(text_of(part))
         elif kind not in _OPAQUE:
             reading.unknown.append(kind)
-    return reading.authored(role)
+    content = reading.authored(role)
+    if get_field(get_field(message, "metadata"), "agentVisible") is False:
+        return replace(content, results=(), arguments=(), result_owner=())
+    return content
 
 
 def _add_result(reading: ContentCollector, result: Any, path: Path, answer: Call) -> None:

@@ -45,6 +45,14 @@ def is_session_record(message: Any) -> bool:
     return kind in _CODEX_RECORDS and isinstance(message.get("payload"), Mapping)
 
 
+def is_compaction_record(record: Any) -> bool:
+    """Return True if a record says that the agent replaced all earlier messages with a summary.
+
+    Claude Code notes a boundary before the summary. The record of Codex contains the messages that remain.
+    """
+    return text_field(record, "type") == "compacted" or text_field(record, "subtype") == "compact_boundary"
+
+
 def unwrapped(message: Any) -> tuple[Path, Any]:
     """Return the path to the message in an object, and the message. A message by itself has an empty path.
 

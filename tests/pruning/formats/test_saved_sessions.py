@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from context_agent.pruning import ContextPruner
 from context_agent.pruning.bundles import find_conversation
 from context_agent.pruning.messages import Transcript
 from context_agent.tokens import CharCounter
+from tests.support.conversations import rendered
 from tests.support.framework_conversations import FRAMEWORKS
-from tests.support.long_conversation import FILM, LONG, TASK, noises
+from tests.support.long_conversation import FILM, LONG, TASK, conversation, noises
 from tests.support.provider_cases import ALWAYS
 
 
@@ -118,6 +120,38 @@ def test_an_exported_chat_of_vs_code_with_one_request_is_a_conversation() -> Non
     pruned = ContextPruner(300, effort="fast", prices=ALWAYS, counter=CharCounter()).prune(bundle.messages)
     assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
     assert bundle.with_messages(pruned.messages)["responderUsername"] == "GitHub Copilot"
+
+
+def compacted(kind: str) -> list[Any]:
+    """A saved session whose first results were replaced with a summary. Its last results are long, too."""
+    early, late = conversation(noises(0, 6), noises(30, 6)), conversation(noises(50, 6), FILM, "done")
+    if kind == "goose":
+        hidden = [message | {"metadata": {"agentVisible": False}} for message in FRAMEWORKS["goose"](early)]
+        return [*hidden, *FRAMEWORKS["goose"](late)]
+    if kind == "codex":
+        note = {"type": "compacted", "payload": {"message": "They searched.", "replacement_history": []}}
+        return [*FRAMEWORKS["codex"](early), note, *FRAMEWORKS["codex"](late)]
+    boundary = {"type": "system", "subtype": "compact_boundary", "content": "Conversation compacted"}
+    first, last = ([{"type": m["role"], "message": m} for m in rendered("anthropic", part)] for part in (early, late))
+    return [*first, boundary, *last]
+
+
+@pytest.mark.parametrize("kind", ["claude code", "codex", "goose"])
+def test_results_before_a_compaction_stay_and_do_not_count(kind: str) -> None:
+    """The model does not see them any more, so removing them would free nothing."""
+    messages = compacted(kind)
+    texts = [result.text for result in Transcript(messages).results]
+    assert texts == [noises(50, 6), FILM, "done"]
+    pruned = ContextPruner(100, effort="fast", prices=ALWAYS, counter=CharCounter()).prune(messages)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+    assert noises(30, 6) in [value for value in walked(pruned.messages) if isinstance(value, str)]
+
+
+def walked(value: Any) -> Iterator[Any]:
+    yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in inner:
+        yield from walked(item)
 
 
 @pytest.mark.parametrize(
