@@ -62,6 +62,25 @@ def base_model_name(name: str) -> str:
     return str(Path(name).resolve()) if name and Path(name).is_dir() else name
 
 
+def tokenizer_names(name: str) -> list[str]:
+    """Return the names under which the tokenizer of a model is known.
+
+    A model with whole weights has the tokenizer of the model that its training began with, and so on.
+
+    Args:
+        name: The name or the folder of the model.
+
+    Returns:
+        The names of the models, in the form of `base_model_name`. The model's own name comes first.
+    """
+    names: list[str] = []
+    while name and (name := base_model_name(name)) not in names:
+        names.append(name)
+        with suppress(ConfigError):  # a name on the hub, or a tokenizer without a model
+            name = trained_model(name).about.base
+    return names
+
+
 def check_start(run: RunConfig) -> None:
     """Raise `ConfigError` if reinforcement learning would ignore supervised training of the same model.
 

@@ -12,7 +12,7 @@ from context_agent.errors import ConfigError
 from context_agent.policies.tokens.packaged import ADAPTERS
 from context_agent.policies.tokens.trained import PolicyDescription, trained_model
 from context_agent.train.config import RunConfig
-from context_agent.train.lineage import check_start, started_from
+from context_agent.train.lineage import check_start, started_from, tokenizer_names
 from context_agent.train.run_file import parse_run
 
 LEAST: dict[str, Any] = {
@@ -47,6 +47,20 @@ def test_whole_weights_of_the_lessons_become_the_model(tmp_path: Path) -> None:
     lessons = finished(tmp_path / "lessons", adapter=False)
     run = started_from(run_in(tmp_path / "rewards"), lessons)
     assert (run.model.name, run.model.adapter) == (str(lessons / "final"), None)
+
+
+def test_a_trained_model_has_the_tokenizer_of_the_model_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, base in ((first, "some/model"), (second, str(first))):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        PolicyDescription(base=base, renderer="template").save(folder)
+    assert tokenizer_names(str(second)) == [str(second), str(first), "some/model"]
+    monkeypatch.chdir(tmp_path)
+    assert tokenizer_names("first") == [str(first), "some/model"]
+    assert tokenizer_names("words:7") == ["words:7"]
 
 
 def test_a_run_starts_from_the_adapter_that_ships_by_the_name_of_its_model(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.agents import episode_profile
 from context_agent.train.config import Notify, RolloutConfig, RunConfig
 from context_agent.train.lessons import stored_trajectories
+from context_agent.train.lineage import base_model_name, tokenizer_names
 from context_agent.train.outcome import is_aborted
 from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, group_of, is_complete
 from context_agent.train.rl.scoring import ScoredEpisode
@@ -122,6 +123,7 @@ def open_demonstrations(
             than the run.
     """
     files: dict[str, list[Path]] = {}
+    tokenizers = tokenizer_names(renderer.counter_name)
     texts = {question.id: question.question for question in questions}
     unmatched = 0
     for path in stored_trajectories(run.data):
@@ -133,7 +135,7 @@ def open_demonstrations(
         if texts.get(question) != header.question:
             unmatched += 1
             continue
-        _check_header(header, path, run, renderer)
+        _check_header(header, path, run, tokenizers)
         try:
             demonstrated_rows(trajectory, renderer)
         except TrajectoryError as error:
@@ -166,17 +168,17 @@ def _whole_trajectory(path: Path, note: Notify) -> Trajectory | None:
     return trajectory
 
 
-def _check_header(header: Header, path: Path, run: RunConfig, renderer: TokenRenderer) -> None:
+def _check_header(header: Header, path: Path, run: RunConfig, tokenizers: Sequence[str]) -> None:
     """Raise `DataError` if the episode does not fit the run.
 
-    It must have the run's profile and tokenizer, and a window no larger than the run's.
+    It must have the run's profile, one of the names of the run's tokenizer, and a window no larger than the run's.
     """
     profile, window = episode_profile(run).name, run.episodes.window
     differences = [
         (header.profile.name != profile, f"the profile {header.profile.name!r} instead of {profile!r}"),
         (
-            header.counter != renderer.counter_name,
-            f"the tokenizer {header.counter!r} instead of {renderer.counter_name!r}",
+            base_model_name(header.counter) not in tokenizers,
+            f"the tokenizer {header.counter!r} instead of {' or '.join(map(repr, tokenizers))}",
         ),
         (header.budget.window > window, f"a window of {header.budget.window:,} tokens instead of at most {window:,}"),
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
+from context_agent.policies.tokens.trained import PolicyDescription
 from context_agent.testing import tiny_runs
 from context_agent.train.advantages import BaselineMembers
 from context_agent.train.batches import WeightedRow
@@ -320,3 +322,15 @@ def test_settings_that_cannot_work(small: ToyEnvironment, words: WordRenderer, t
             make_run(tmp_path, demonstrations=wrong)
     with pytest.raises(DataError, match="contains no trajectory"):
         load_demonstrations(small, words, tmp_path)
+
+
+def test_demonstrations_for_a_model_also_teach_the_model_that_was_trained_from_it(
+    small: ToyEnvironment, words: WordRenderer, shown: str, tmp_path: Path
+) -> None:
+    """`--from` a run that trained all weights makes its folder the name of the tokenizer."""
+    (tmp_path / "config.json").write_text("{}")
+    PolicyDescription(base=words.counter_name, renderer="words").save(tmp_path)
+    trained = copy(words)
+    trained.counter_name = str(tmp_path)
+    demonstrations = open_demonstrations(make_run(shown), trained, small.questions["train"], lambda _: None)
+    assert sum(map(demonstrations.count, small.questions["train"])) == 3
