@@ -85,6 +85,8 @@ LEFT_ITEMS = {
     "a program's result": item("program_output", call_id="p", result=LONG_TEXT),
     "an answer of the user": {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True},
     "found tools": item("tool_search_output", execution="server", tools=[]),
+    "tools of the client": {"type": "additional_tools", "role": "developer", "tools": []},
+    "other settings": {"type": "configuration_update", "reasoning": {"effort": "low"}},
 }  # fmt: skip
 LEFT_PARTS = {
     "web_search": result(
@@ -482,7 +484,9 @@ def test_what_a_summary_replaced_stays_and_does_not_count() -> None:
     assert pruner().prune(failed).messages[2] != failed[2], "the compaction failed, so the model sees everything"
 
 
-@pytest.mark.parametrize("kind", ["fallback", "mcp_tool_listing", "tool_addition", "tool_removal"])
+@pytest.mark.parametrize(
+    "kind", ["fallback", "mcp_tool_listing", "tool_addition", "tool_removal", "reference", "non_standard"]
+)
 def test_blocks_without_a_result_cause_no_warning(kind: str) -> None:
     history = [QUESTION, {"role": "assistant", "content": [{"type": kind}, SAID]}, QUESTION]
     assert pruner().prune(history).report.warnings == ()
@@ -547,3 +551,21 @@ def test_a_document_in_a_result_is_pruned_unless_it_is_cited() -> None:
     assert keeper.restore(pruned.messages, everything(pruned.report)) == history()
     cited = history(citations={"enabled": True})
     assert pruner(1).prune(cited).messages == cited
+
+
+@pytest.mark.parametrize("kind", ["browser_state", "custom", "file-reference", "non_standard"])
+def test_known_parts_beside_the_text_of_a_result_cause_no_warning(kind: str) -> None:
+    use = {"type": "tool_use", "id": "t", "name": "open", "input": {}}
+    texts = [{"type": "text", "text": LONG_TEXT}, {"type": "text-plain", "text": OTHER, "mime_type": "text/plain"}]
+    answer = {"type": "tool_result", "tool_use_id": "t", "content": [*texts, {"type": kind, "tabs": []}]}
+    history = [
+        QUESTION,
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [answer]},
+        {"role": "assistant", "content": [SAID]},
+    ]
+    pruned = pruner().prune(history)
+    assert pruned.report.warnings == ()
+    contents = pruned.messages[2]["content"][0]["content"]
+    assert [part["text"] != old["text"] for part, old in zip(contents, texts, strict=False)] == [True, True]
+    assert contents[2] == answer["content"][2]

@@ -18,7 +18,7 @@ OPAQUE_PARTS = frozenset((
     *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
     "container_upload", "tool_reference", "tool_call", "search_result", "media", "file-data", "file-url", "file-id",
     "image-file-id", "tool_file", "document_url", "resource_link", "fallback", "mcp_tool_listing", "tool_addition",
-    "tool_removal",
+    "tool_removal", "browser_state", "reference", "custom", "file-reference", "non_standard", "text-plain",
 ))  # fmt: skip
 """Known parts without a text to judge, or without a text that pruning may change."""
 
@@ -34,7 +34,9 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
         here, name = (*path, number), text_field(part, "type")
         if isinstance(part, str):
             texts.append(result_text(here, part))
-        elif (not name or name in TEXT_PARTS) and isinstance(text := get_field(part, "text"), str):
+        elif (not name or name in TEXT_PARTS or name == "text-plain") and isinstance(
+            text := get_field(part, "text"), str
+        ):
             texts.append(result_text((*here, "text"), text))
         elif name in _IMAGE_PARTS or text_field(part, "mediaType").startswith("image/"):
             texts += image_texts(here, part, _image_data(part, name), kind, text_type)

@@ -11,7 +11,7 @@ from context_agent.pruning.formats.fields import get_field, has_failed, is_of_pr
 from context_agent.pruning.formats.parts import result_texts
 from context_agent.pruning.formats.server_tools import OWN_RESULTS, add_server_tool
 
-_CLIENT_ITEMS = frozenset(("compaction_trigger", "mcp_approval_response"))
+_CLIENT_ITEMS = frozenset(("compaction_trigger", "mcp_approval_response", "additional_tools", "configuration_update"))
 OPAQUE_ITEMS = _CLIENT_ITEMS | {
     "reasoning", "item_reference", "compaction", "compaction_summary", "mcp_list_tools", "mcp_approval_request",
     "program", "program_output", "ghost_snapshot",
