@@ -23,7 +23,7 @@ from context_agent.pruning.formats.chat import (
 from context_agent.pruning.formats.codex_exec import is_codex_exec, read_codex_exec
 from context_agent.pruning.formats.cohere import is_cohere_entry, read_cohere
 from context_agent.pruning.formats.copilot_cli import is_copilot_cli, read_copilot_cli
-from context_agent.pruning.formats.fields import get_field, text_field
+from context_agent.pruning.formats.fields import get_field, items, text_field
 from context_agent.pruning.formats.gemini import is_gemini, read_gemini
 from context_agent.pruning.formats.gemini_cli import is_gemini_cli, read_gemini_cli
 from context_agent.pruning.formats.gemini_live import is_gemini_live, read_gemini_live
@@ -60,6 +60,8 @@ _ROLES = {
 }  # fmt: skip
 _FAMILIES: dict[str, MessageKind] = {"message": "responses", **dict.fromkeys(MISTRAL_MESSAGES, "mistral")}
 """The formats that the type of a message shows."""
+_ANTHROPIC_PARTS = ("text", "thinking", "tool_use", "tool_result")
+"""Types of parts that messages of Anthropic have, but not those of OpenAI's Responses API with the same type."""
 _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageContent]], ...] = (
     (is_opencode, read_opencode),
     (is_gemini_cli, read_gemini_cli),
@@ -151,6 +153,9 @@ def _read(message: Any, index: int) -> MessageContent:
         if is_format(message):
             return read(message, index, author)
     family: MessageKind | None = "langchain" if is_langchain else _FAMILIES.get(kind)
+    parts = items(get_field(message, "content"))
+    if family == "responses" and any(text_field(part, "type") in _ANTHROPIC_PARTS for part in parts):
+        family = None
     if author == "tool":
         return read_tool_message(message, index, family)
     return read_authored(message, index, author, family)

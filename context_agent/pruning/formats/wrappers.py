@@ -23,24 +23,28 @@ _CLAUDE_CODE_RECORDS = frozenset((
 _PI_RECORDS = frozenset((
     "session", "session_info", "model_change", "thinking_level_change", "custom", "label", "branch_summary",
 ))  # fmt: skip
+_COMPACTIONS = ("compact_boundary", "chat_compression")
+_DROID_RECORDS = frozenset(("session_start", "session_end", "todo_state"))
 _GEMINI_CLI_FIELDS = ("$set", "$rewindTo", "projectHash")
 
 
 def is_session_record(message: Any) -> bool:
     """Return True if a line of a saved session is not a message that the model gets.
 
-    The sessions are those of Claude Code, Codex, Gemini CLI, and Pi. Some records of Codex repeat a result for its
-    display. Claude Code has a subtype for each note to the user. Older versions of Codex begin with a line that has the
-    instructions, and save their state between the messages.
+    The sessions are those of Claude Code, Codex, Gemini CLI, Pi, Droid and Kimi CLI. Some records of Codex repeat a
+    result for its display. Claude Code has a subtype for each note to the user. Older versions of Codex begin with a
+    line that has the instructions, and save their state between the messages. Kimi CLI has roles such as `_usage`.
     """
     if not isinstance(message, Mapping) or "role" in message:
-        return False
+        return text_field(message, "role").startswith("_")
     if "type" not in message:
         # The messages that Pydantic AI saves have both fields, too, beside their parts.
         is_opening = "timestamp" in message and "instructions" in message and "parts" not in message
         return is_opening or any(name in message for name in (*_GEMINI_CLI_FIELDS, "record_type"))
     kind = text_field(message, "type")
-    if kind in _CLAUDE_CODE_RECORDS or kind in _PI_RECORDS or (kind in ("system", "result") and "subtype" in message):
+    if kind in _CLAUDE_CODE_RECORDS | _PI_RECORDS | _DROID_RECORDS or (
+        kind in ("system", "result") and "subtype" in message
+    ):
         return True
     return kind in _CODEX_RECORDS and isinstance(message.get("payload"), Mapping)
 
@@ -48,9 +52,9 @@ def is_session_record(message: Any) -> bool:
 def is_compaction_record(record: Any) -> bool:
     """Return True if a record says that the agent replaced all earlier messages with a summary.
 
-    Claude Code notes a boundary before the summary. The record of Codex contains the messages that remain.
+    Claude Code notes a boundary before the summary. The records of Codex and of Qwen Code contain what remains.
     """
-    return text_field(record, "type") == "compacted" or text_field(record, "subtype") == "compact_boundary"
+    return text_field(record, "type") == "compacted" or text_field(record, "subtype") in _COMPACTIONS
 
 
 def unwrapped(message: Any) -> tuple[Path, Any]:

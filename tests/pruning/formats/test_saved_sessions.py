@@ -131,12 +131,13 @@ def compacted(kind: str) -> list[Any]:
     if kind == "codex":
         note = {"type": "compacted", "payload": {"message": "They searched.", "replacement_history": []}}
         return [*FRAMEWORKS["codex"](early), note, *FRAMEWORKS["codex"](late)]
-    boundary = {"type": "system", "subtype": "compact_boundary", "content": "Conversation compacted"}
+    subtype = "chat_compression" if kind == "qwen code" else "compact_boundary"
+    boundary = {"type": "system", "subtype": subtype, "content": "Conversation compacted"}
     first, last = ([{"type": m["role"], "message": m} for m in rendered("anthropic", part)] for part in (early, late))
     return [*first, boundary, *last]
 
 
-@pytest.mark.parametrize("kind", ["claude code", "codex", "goose"])
+@pytest.mark.parametrize("kind", ["claude code", "qwen code", "codex", "goose"])
 def test_results_before_a_compaction_stay_and_do_not_count(kind: str) -> None:
     """The model does not see them any more, so removing them would free nothing."""
     messages = compacted(kind)

@@ -16,7 +16,8 @@ from tests.support.long_conversation import LONG, TASK, noises, pruner
 
 
 def test_the_records_of_claude_code_are_pruned() -> None:
-    records = [{"type": m["role"], "uuid": "1", "message": m} for m in rendered("anthropic", LONG)]
+    messages = [{"type": "message", **m} if m["role"] == "assistant" else m for m in rendered("anthropic", LONG)]
+    records = [{"type": m["role"], "uuid": "1", "message": m} for m in messages]
     others = [{"type": name, "uuid": "1"} for name in ("summary", "file-history-snapshot", "progress")]
     records = [others[0], *(record for item in records for record in (item, *others[1:]))]
     keeper = pruner()
@@ -37,6 +38,10 @@ def test_what_older_sessions_and_streams_of_coding_agents_note_is_no_message() -
         {"type": "session", "cwd": "/"},
         {"id": "7", "timestamp": "2025", "instructions": None},
         {"record_type": "state"},
+        {"type": "session_start", "title": "Find the film."},
+        {"type": "todo_state", "todos": {}},
+        {"role": "_checkpoint", "id": 0},
+        {"role": "_usage", "token_count": 9},
     )
     records = [*notes[:1], *({"type": m["role"], "message": m} for m in messages), *notes[1:]]
     pruned = pruner().prune(records)
