@@ -136,11 +136,19 @@ def disk_full(location: Location, error: BaseException | None) -> bool:
     """Return True if an error or one of its causes reports a full disk, or if Chroma failed and no space is left."""
     if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_space(location.path):
         return True
-    while error is not None:
-        if getattr(error, "errno", None) in _DISK_FULL_ERRORS or _DISK_FULL_TEXT.search(str(error)):
-            return True
+    return any(
+        getattr(cause, "errno", None) in _DISK_FULL_ERRORS or _DISK_FULL_TEXT.search(str(cause))
+        for cause in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes, each once. An error that is raised again may be a cause of itself."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
         error = error.__cause__ or error.__context__
-    return False
 
 
 def _has_space(folder: Path) -> bool:
@@ -190,11 +198,8 @@ def _status(error: BaseException | None) -> int | None:
     """Return the HTTP status that an error or one of its causes reports. If there is none, return None."""
     import httpx
 
-    while error is not None:
-        if isinstance(error, httpx.HTTPStatusError):
-            return error.response.status_code
-        error = error.__cause__ or error.__context__
-    return None
+    statuses = (cause.response.status_code for cause in _causes(error) if isinstance(cause, httpx.HTTPStatusError))
+    return next(statuses, None)
 
 
 def _server(location: Location, url: str) -> ClientAPI:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from context_agent._support.arguments import items_of, require_callable, require_members, require_type, whole_number
 from context_agent._support.cache_folder import cache_folder
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
     from context_agent.retrieval.embedders import Embedder, EmbeddingFunction
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 def index_documents(
     documents: Iterable[Document],
@@ -85,7 +88,7 @@ def index_documents(
     Unchanged documents (same id, title, text, metadata and chunking) are skipped, and changed ones are replaced.
 
     Args:
-        documents: The documents. Each id occurs once.
+        documents: The documents. Each id occurs once. An error that they raise reaches the caller unchanged.
         path: The folder of the index.
         url: The address of a Chroma server. The lock then excludes only other processes on this machine.
         collection: The name of the collection.
@@ -148,7 +151,11 @@ def index_documents(
     batch_size = None if batch_size is None else whole_number(batch_size, "batch_size")
     if location.path is not None:
         make_folder(location.path)
+    caller = _CallersCode()
+    documents = caller.items(documents)
+    keep, progress = caller.function(keep), caller.function(progress)
     with (
+        caller.errors_unchanged(),
         _disk_explained(location),
         _one_writer(location, collection, cache),
         writing(location),
@@ -187,6 +194,50 @@ def index_documents(
             remove_deleted(snapshot_folders(location.path), location.path)
         (root / UNFINISHED_MARK).unlink(missing_ok=True)
         return report
+
+
+class _CallersCode:
+    """The documents and functions that the caller passes.
+
+    Their errors say nothing about the index. A missing file of the caller must not look like a damaged index.
+    """
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+
+    def items(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items."""
+        with self._noted():
+            yield from items
+
+    def function(self, function: Callable[P, T] | None) -> Callable[P, T] | None:
+        """Return a function that calls this one."""
+        if function is None:
+            return None
+
+        def call(*arguments: P.args, **options: P.kwargs) -> T:
+            with self._noted():
+                return function(*arguments, **options)
+
+        return call
+
+    @contextmanager
+    def errors_unchanged(self) -> Iterator[None]:
+        """Raise the first error of the caller's code as it was, whatever the block made of it."""
+        try:
+            yield
+        except Exception:
+            if self._error is None:
+                raise
+            raise self._error from self._error.__cause__
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._error = self._error or error
+            raise
 
 
 def _chosen_embedder(documents: Iterable[Document]) -> tuple[Embedder, Iterator[Document]]:

@@ -78,8 +78,8 @@ def undo_unfinished(path: Path) -> None:
 def repair_vectors(location: Location, name: str, cache: str | Path | None, embedder: Embedder) -> None:
     """If a collection's vectors in a local folder are damaged, restore them.
 
-    The caller must hold the writer's lock, and call `undo_unfinished` first. The vectors are read only if the files are
-    inconsistent, or if the last run did not end successfully.
+    The caller must hold the writer's lock, and call `undo_unfinished` first. The vectors are read only in three cases:
+    the files are inconsistent, the last run did not end successfully, or there is no snapshot with the same vectors.
 
     Raises:
         CorpusCorruptError: If the database is damaged. It is checked unless the vectors are those of the last run.
@@ -98,11 +98,11 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
         require_sound(path)
     damaged = files is not None and not (is_known or vectors_are_intact(files))
     manifest = parse_manifest(name, stored.metadata.get(MANIFEST_KEY))
-    if manifest is None or not (damaged or (root / UNFINISHED_MARK).exists()):
+    snapshot = current_snapshot(OwnLayout(manifest), root) if manifest else None
+    if manifest is None or not (damaged or snapshot is None or (root / UNFINISHED_MARK).exists()):
         return
     root.mkdir(parents=True, exist_ok=True)
     (root / UNFINISHED_MARK).touch()
-    snapshot = current_snapshot(OwnLayout(manifest), root)
     if damaged or not _restored(location, name, snapshot, embedder):
         if files is not None:
             shutil.rmtree(files, ignore_errors=True)

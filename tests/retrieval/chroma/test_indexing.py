@@ -1,5 +1,6 @@
 """`kill -9` at any moment of indexing leaves an index that opens in its last complete state, and resumes."""
 
+import errno
 import itertools
 import os
 import resource
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import chromadb
+import httpx
 import pytest
 
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
@@ -303,3 +305,31 @@ def test_progress_moves_with_each_batch_that_a_model_embeds(tmp_path: Path) -> N
     assert chunks > 128
     assert {64, 128} < set(embedded)
     assert embedded == sorted(embedded)
+
+
+CALLERS_ERRORS = {
+    "missing file": FileNotFoundError(errno.ENOENT, "No such file or directory", "a.md"),
+    "unreadable file": PermissionError(errno.EACCES, "Permission denied", "a.md"),
+    "full disk": OSError(errno.ENOSPC, "No space left on device", "a.md"),
+    "other server": httpx.ConnectError("wiki.example.org does not answer"),
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [*(("documents", name) for name in CALLERS_ERRORS), ("progress", "full disk"), ("keep", "missing file")],
+)
+def test_an_error_of_the_callers_code_is_not_one_of_the_index(tmp_path: Path, source: str, name: str) -> None:
+    path, error = tmp_path / "index", CALLERS_ERRORS[name]
+    settings: dict[str, Any] = {"embedder": HashEmbedder(), "counter": CharCounter(), "remove_missing": True}
+    index_documents(people(4), path, **settings)
+
+    def fail(*_: object) -> Document:
+        raise error
+
+    broken = map(fail, people(3))
+    functions: dict[str, Any] = {} if source == "documents" else {source: fail}
+    with pytest.raises(type(error)) as caught:
+        index_documents(people(3) if functions else broken, path, **functions, **settings)
+    assert caught.value is error
+    assert index_documents(people(4), path, **settings).chunks == 4

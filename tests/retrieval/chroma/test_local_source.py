@@ -539,6 +539,22 @@ def test_damaged_vectors_do_not_stop_readers_and_the_next_run_mends_them(
     assert np.allclose(stored["embeddings"], expected)  # type: ignore[arg-type]
 
 
+def test_vectors_that_are_older_than_the_database_are_mended_if_there_is_no_snapshot(tmp_path: Path) -> None:
+    """As after a backup that copied the files of an index while it was written."""
+    path, before = tmp_path / "i", tmp_path / "before"
+    documents = people(2_300)  # Chroma saves the vectors of a thousand records at once.
+    index(path, documents[:1_100], batch_size=500)
+    (vectors,) = (child for child in path.iterdir() if child.is_dir() and child.name != "ctx1")
+    shutil.copytree(vectors, before)
+    index(path, documents, batch_size=500)
+    shutil.rmtree(vectors)
+    before.rename(vectors)
+    shutil.rmtree(path / "ctx1")
+    assert index(path, documents).unchanged == 2_300
+    with reopen(path) as corpus:
+        assert corpus.count() == 2_300
+
+
 def test_vector_files_are_checked_again_once_they_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, checked = tmp_path / "a", list[Path]()
     index_with_vector_files(path, people(110))
