@@ -83,7 +83,11 @@ class ExpertOptions:
         """Return the expert, and a description of everything that its decisions depend on."""
         from context_agent.policies import load_policy
         from context_agent.policies.tokens import VocabularyCounter, templated
-        from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert
+        from context_agent.synth_data.demonstrations.experts import (
+            instructed_expert,
+            learner_instructions,
+            oracle_expert,
+        )
         from context_agent.synth_data.demonstrations.oracle import OracleSettings
 
         model = {name: value for name, value in asdict(self.language_model).items() if value is not None}
@@ -102,9 +106,20 @@ class ExpertOptions:
             hedge=self.hedge,
             length=self.length,
         )
-        counter = None if tokenizer is None else VocabularyCounter(templated(tokenizer))
         description = f"oracle+{policy.name} {oracle.description} tokenizer={tokenizer}"
-        return oracle_expert(policy, settings=oracle, profile=profile, counter=counter), description
+        if tokenizer is None:
+            return oracle_expert(policy, settings=oracle, profile=profile), description
+        # A profile that numbers its passages is made for the format of lines, whose prompt has no schemas of tools.
+        renderer = templated(tokenizer, lines=profile.numbered)
+        instructions = learner_instructions(renderer, profile)
+        expert = oracle_expert(
+            policy,
+            settings=oracle,
+            profile=profile,
+            counter=VocabularyCounter(renderer),
+            instructions=instructions,
+        )
+        return expert, f"{description} instructions={instructions.tokens}"
 
 
 @options_in("Filters")
@@ -213,13 +228,18 @@ def _settings(
 def _show_report(report: DemonstrationReport, out: Path) -> None:
     from rich.table import Table
 
+    from context_agent.synth_data.stages import FAILED
+
     output.echo(
         f"{report.tasks:,} tasks, {report.episodes:,} episodes ({report.resumed:,} from earlier runs): "
         f"{sum(report.kept.values()):,} kept, {sum(report.dropped.values()):,} dropped. Written to {out}."
     )
     for title, numbers in (("kept", report.kept), ("dropped", report.dropped), ("not played", report.unplayed)):
         output.echo(f"{title}: {output.counts(numbers)}")
-    output.note_failure(report.failure)
+    if any(reason.startswith(FAILED) for reason in report.unplayed):
+        output.note_failure(report.failure)
+    elif report.failure:
+        output.note(f"the first episode that was not played: {report.failure}")
     table = Table("", "played", "kept")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -186,16 +186,18 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
     return tokenizer, harmony_renderer(tokenizer, effort=about.reasoning_effort, parallel=about.parallel)
 
 
-def templated(tokenizer: str) -> TokenRenderer:
+def templated(tokenizer: str, *, lines: bool = False) -> TokenRenderer:
     """Return the renderer for a tokenizer's chat template.
 
     Args:
         tokenizer: A folder, a packaged model or a model's name.
+        lines: True for replies as lines of commands (`renderer = "lines"`).
 
     Raises:
         ConfigError: If the tokenizer cannot be loaded.
         MissingExtraError: If transformers is not installed.
     """
+    from context_agent.policies.tokens.lines import LinesRenderer
     from context_agent.policies.tokens.template import TemplateRenderer
 
     try:
@@ -209,4 +211,4 @@ def templated(tokenizer: str) -> TokenRenderer:
         raise ConfigError(
             f"cannot load the tokenizer {tokenizer!r} ({error}). Check its name, or pass a folder."
         ) from error
-    return TemplateRenderer(loaded, name=tokenizer)
+    return (LinesRenderer if lines else TemplateRenderer)(loaded, name=tokenizer)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from context_agent.eval.gold import Gold
 from context_agent.harness.policy import Actor, Instructions, Policy
 from context_agent.harness.profile import Profile
+from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.demonstrations.labeled import LabelingPolicy
 from context_agent.synth_data.demonstrations.oracle import OraclePolicy, OracleSettings
@@ -25,6 +26,7 @@ def oracle_expert(
     settings: OracleSettings | None = None,
     profile: Profile,
     counter: TokenCounter | None = None,
+    instructions: Instructions | None = None,
 ) -> Expert:
     """Return an expert that knows the gold and explores like another policy.
 
@@ -33,6 +35,8 @@ def oracle_expert(
         settings: The choices of the oracle.
         profile: The profile of the episodes.
         counter: The token counter of the model that will learn from the episodes. Defaults to the explorer's counter.
+        instructions: The instructions of that model, with their size in its prompt (`learner_instructions`). Defaults
+            to the profile's prompt.
     """
     if explorer is None:
         from context_agent.policies.bridge import BridgePolicy
@@ -42,10 +46,25 @@ def oracle_expert(
 
     def play(gold: Gold) -> Policy:
         extended = profile.extended_arguments
-        oracle = OraclePolicy(explores, gold, settings=settings, extended=extended, counter=counter)
+        oracle = OraclePolicy(
+            explores, gold, settings=settings, extended=extended, counter=counter, instructions=instructions
+        )
         return LabelingPolicy(oracle) if profile.numbered else oracle
 
     return play
+
+
+def learner_instructions(renderer: TokenRenderer, profile: Profile) -> Instructions:
+    """Return the profile's prompt with its size in the prompts of the model that will learn.
+
+    The model's prompt also has the schemas of the tools and the framing of the chat template. Without them, an episode
+    would show more than fits in the window of the model.
+
+    Args:
+        renderer: The renderer of the model.
+        profile: The profile of the episodes.
+    """
+    return Instructions(profile.instructions(), renderer.opening(profile).tokens)
 
 
 def instructed_expert(policy: Policy) -> Expert:

@@ -108,6 +108,7 @@ class OraclePolicy:
         settings: OracleSettings | None = None,
         extended: bool = True,
         counter: TokenCounter | None = None,
+        instructions: Instructions | None = None,
     ) -> None:
         """Create the policy of one task.
 
@@ -117,6 +118,8 @@ class OraclePolicy:
             settings: The choices of the oracle.
             extended: True if the profile has the arguments `limit` and `all_but`. If not, the oracle does not use them.
             counter: The token counter. Defaults to the explorer's counter.
+            instructions: The instructions of the model that will learn, with their size in its prompt. Defaults to the
+                profile's prompt.
         """
         self.name = f"oracle+{explorer.name}"
         self._explorer = explorer
@@ -124,6 +127,7 @@ class OraclePolicy:
         self._settings = settings or OracleSettings()
         self._extended = extended
         self._counter = counter
+        self._instructions = instructions
 
     @property
     def counter(self) -> TokenCounter | None:
@@ -131,8 +135,11 @@ class OraclePolicy:
         return self._counter or self._explorer.counter
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """Return the profile's prompt. A policy trained on the episode sees the same prompt."""
-        return profile.instructions()
+        """Return the instructions of the model that will learn, or the profile's prompt.
+
+        A policy trained on the episode sees the same prompt.
+        """
+        return self._instructions or profile.instructions()
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> OracleActor:
         """Return an actor for one episode. `seed` determines the noise."""

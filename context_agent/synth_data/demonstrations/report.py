@@ -89,7 +89,8 @@ class DemonstrationReport:
         filters: The rules that selected the episodes.
         resumed: The number of episodes that earlier runs finished.
         again: The number of episodes that were played again, because their files were missing or truncated.
-        failure: The error of the first episode that failed. Empty if none did.
+        failure: The error of the first episode that failed, or else of the first one that could not be played. Empty if
+            all were played.
     """
 
     tasks: int

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from context_agent._support.small_files import files_in, parse_json, require_files
 from context_agent.errors import DataError
@@ -108,13 +109,14 @@ async def make_demonstrations(
     _sort_files(folder, verdicts, keep_dropped=settings.keep_dropped)
     kept = {verdict.episode.file for verdict in verdicts if verdict.keep}
     rollouts = range(settings.rollouts)
+    unplayed = _unplayed(out)
     write_tasks(folder / TASKS, (task for task in tasks if kept & {file_name(task, number) for number in rollouts}))
     report = DemonstrationReport.of(
         verdicts,
         tasks=len(tasks),
-        unplayed=_unplayed(out),
+        unplayed=dict(sorted(Counter(row["reason"] for row in unplayed).items())),
         filters=settings.filters,
-        failure=done.failure,
+        failure=done.failure or next((row["detail"] for row in unplayed), ""),
         resumed=max(0, (resumed or 0) - again),
         again=again,
     )
@@ -127,9 +129,10 @@ def _episodes(out: Path) -> list[ExpertEpisode]:
         return [ExpertEpisode.from_json(parse_json(line)) for line in stream]
 
 
-def _unplayed(out: Path) -> Mapping[str, int]:
+def _unplayed(out: Path) -> list[Mapping[str, Any]]:
+    """Return the rows of the episodes that were not played, with their reasons."""
     with stages.dropped_path(out).open(encoding="utf-8") as stream:
-        return dict(sorted(Counter(parse_json(line)["reason"] for line in stream).items()))
+        return [parse_json(line) for line in stream]
 
 
 def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:

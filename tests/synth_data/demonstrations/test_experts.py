@@ -8,6 +8,7 @@ from context_agent.eval.gold import gold_of
 from context_agent.harness.profile import context_1, default
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.view import ActionTaken, Block, EditApplied
+from context_agent.synth_data.demonstrations.experts import learner_instructions, oracle_expert
 from context_agent.synth_data.demonstrations.oracle import OraclePolicy, OracleSettings
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.train.rows import demonstrated_rows
@@ -218,3 +219,26 @@ def test_with_names_only_no_query_is_made_twice(corpus):
     ]
     assert len(queries) > 1
     assert len({query.casefold() for query in queries}) == len(queries)
+
+
+def test_an_episode_leaves_room_for_the_tools_in_the_prompt_of_the_model_that_will_learn(corpus):
+    pytest.importorskip("transformers")
+    from context_agent.policies.tokens import VocabularyCounter
+    from context_agent.policies.tokens.template import TemplateRenderer
+    from context_agent.train.tiny_model import CHAT_TEMPLATE, for_transformers, own_tokenizer
+
+    tokenizer = for_transformers(own_tokenizer())
+    tokenizer.chat_template = CHAT_TEMPLATE
+    renderer = TemplateRenderer(tokenizer, name="tiny")
+    opening = renderer.opening(default()).tokens
+    window = 3 * opening
+    expert = oracle_expert(
+        settings=OracleSettings(pace=1, prune_at=1.0),
+        profile=default(),
+        counter=VocabularyCounter(renderer),
+        instructions=learner_instructions(renderer, default()),
+    )
+    agent = SearchAgent(corpus, expert(gold_of(QUESTION, corpus)), budget=window, profile=default())
+    (trajectory,) = agent.search(QUESTION.question, k=30).trajectories
+    assert next(iter(trajectory.views())).tokens > opening
+    assert all(len(row.input_ids) <= window for row in demonstrated_rows(trajectory, renderer))

@@ -115,6 +115,7 @@ def test_the_tasks_of_kept_episodes_are_a_file_of_questions_for_rewards(tmp_path
     missing = task("t1", "nowhere", question="Which entry is missing?")
     report = play(tmp_path, corpus, [*tasks(), missing], expert, replace(SMALL, rollouts=2))
     assert report.unplayed
+    assert report.failure == "missing: nowhere"
     assert load_tasks(tmp_path / "tasks.jsonl") == [item for item in tasks() if item.id != "t3"]
 
 
