@@ -12,9 +12,11 @@ Redirects are never followed, because they could carry a key and a question to a
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import math
 import random
+import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -44,6 +46,7 @@ from context_agent._support.http_body import (
     Events,
     MalformedResponse,
     ResponseTooLarge,
+    WebPageReceived,
     is_event_stream,
     read_bytes,
     read_error,
@@ -88,6 +91,7 @@ They are few, so that a wrong address is reported soon, but enough to wait for a
 """
 LONGEST_MESSAGE = 600
 """The most characters of a server's message that an error quotes."""
+_TITLE = re.compile(r"<title>([^<]{1,300})</title>", re.IGNORECASE)
 _PERMANENT = ("does not support tools", "requires --jinja", "context size", "context length")
 """Phrases in a 5xx error that show that a retry would fail too."""
 
@@ -209,7 +213,7 @@ class Endpoint:
 
         Raises:
             Refusal: If the server answers with an error that a retry does not fix.
-            ServerError: If the retries are used up, or the response is too large.
+            ServerError: If the retries are used up, or the response is too large or a web page.
         """
 
         shown = False
@@ -391,7 +395,7 @@ class Endpoint:
                 raise _TransientError(str(error)) from None
             except RecursionError:
                 raise _TransientError("the response is nested too deeply") from None
-            except ResponseTooLarge as error:
+            except (ResponseTooLarge, WebPageReceived) as error:
                 raise ServerError(f"{self._shown(path)}: {error}") from None
 
     async def _events(
@@ -533,12 +537,13 @@ def _reported_error(event: Mapping[str, Any]) -> Any:
 
 
 def _decoded(body: bytes) -> Any:
-    """Return the JSON in the body of an error. If it is not JSON, return its text."""
+    """Return the JSON in the body of an error. If it is not JSON, return its text. Of a web page, return the title."""
     text = body.decode("utf-8", "replace").strip()
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return text
+        title = _TITLE.search(text) if text.startswith("<") else None
+        return html.unescape(title[1]) if title else text
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

@@ -44,6 +44,8 @@ EXCERPT = 16
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A JSON string, or a string without an end. Possessive quantifiers make the match linear and free of recursion."""
 
+_WEB_PAGE = re.compile(rb"\s*+<(?:!doctype html|html)\b", re.IGNORECASE)
+
 Events = Sequence[Mapping[str, Any]]
 """The contents of a response: the events of a stream, the objects of a JSON list, or one JSON object."""
 
@@ -54,6 +56,10 @@ class MalformedResponse(Exception):
 
 class ResponseTooLarge(Exception):
     """A response beyond a limit. Repeating the request would not help."""
+
+
+class WebPageReceived(Exception):
+    """A web page in place of JSON. The address is wrong, so repeating the request would not help."""
 
 
 class Allowance:
@@ -257,6 +263,11 @@ def _parse(data: bytes | bytearray, allowance: Allowance, redactor: Redactor) ->
         value = json.loads(data)
     except (ValueError, RecursionError):
         start = redactor.text(data[:ERROR_BYTES].decode("utf-8", "replace"))[:EXCERPT]
+        if _WEB_PAGE.match(data):
+            raise WebPageReceived(
+                f"the server must send JSON, but it sent a web page, which begins with {start!r}. Check the address "
+                "and its path"
+            ) from None
         raise MalformedResponse(f"the server must send JSON; its response begins with {start!r}") from None
     redactor.redact_json(value)
     return value

@@ -20,6 +20,7 @@ from context_agent.policies.chat.policy import NUDGE, ChatPolicy
 from context_agent.policies.chat.scripted_server import ScriptedAnswer, fails, says
 from context_agent.pruning.view import ActionTaken
 from tests.support.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
+from tests.support.http_server import Response, http_server
 
 VLLM_CONTEXT = (
     "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (5000 in the messages, "
@@ -136,6 +137,19 @@ def test_what_will_not_pass_is_not_tried_again(status: int) -> None:
         result = ask(server)
     assert result.stop_reason == "policy_error"
     assert len(server.chat_bodies()) == 2
+
+
+def test_a_web_page_instead_of_json_is_told_at_once() -> None:
+    page = Response(b"\n<!DOCTYPE html><html>Sign in</html>", headers={"Content-Type": "text/html"})
+    with http_server(page) as server, pytest.raises(PolicyError, match=r"web page.*Check the address"):
+        SearchAgent(corpus(), ChatPolicy("m", base_url=server.url())).search(QUESTION)
+    assert len(server.requests) == 1
+
+
+def test_of_a_gateway_s_error_page_the_title_is_told() -> None:
+    page = Response(b"<html><head><title>502 Bad&nbsp;Gateway</title></head><body><hr>nginx</body></html>", 502)
+    with http_server(page) as server, pytest.raises(PolicyError, match=r"HTTP 502: 502 Bad Gateway \("):
+        SearchAgent(corpus(), ChatPolicy("m", base_url=server.url(), retries=0)).search(QUESTION)
 
 
 def test_a_storm_of_errors_is_outlasted() -> None:
