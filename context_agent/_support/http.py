@@ -92,6 +92,8 @@ They are few, so that a wrong address is reported soon, but enough to wait for a
 LONGEST_MESSAGE = 600
 """The most characters of a server's message that an error quotes."""
 _TITLE = re.compile(r"<title>([^<]{1,300})</title>", re.IGNORECASE)
+_MISWRITTEN_CALL = ("failed to call a function", "tool call validation failed")
+"""Phrases in Groq's refusal of a call that its model wrote wrongly. Another try may give a right one."""
 _PERMANENT = ("does not support tools", "requires --jinja", "context size", "context length")
 """Phrases in a 5xx error that show that a retry would fail too."""
 
@@ -422,8 +424,10 @@ class Endpoint:
         return self.redacted(text)[:LONGEST_MESSAGE]
 
     def _error(self, status: int, message: str, headers: Mapping[str, str], path: str) -> Exception:
+        words = message.lower()
         transient = status in {408, 425, 429} or (status >= 500 and status not in {501, 505})
-        if transient and not any(phrase in message.lower() for phrase in _PERMANENT):
+        miswritten = status == 400 and any(phrase in words for phrase in _MISWRITTEN_CALL)
+        if miswritten or (transient and not any(phrase in words for phrase in _PERMANENT)):
             return _TransientError(f"HTTP {status}: {message}", retry_after=retry_after(headers))
         return Refusal(self._shown(path), status, message)
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from context_agent.harness.action_text import compact
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import flatten_calls, schemas
-from context_agent.policies.chat.replies import INLINE, REASONING_FIELDS
+from context_agent.policies.chat.replies import EXTRA_FIELD, INLINE, REASONING_FIELDS
 from context_agent.policies.chat.text_calls import CALL_INSTRUCTIONS, written
 from context_agent.pruning.view import Role, Text, View
 from context_agent.text.markers import escape_markers
@@ -120,8 +120,14 @@ def assistant(
     if "blocks" in fields and action.extra.get("blocks"):
         message["blocks"] = action.extra["blocks"]
     if calls:
+        extras = action.extra.get("call_extras", {})
         message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call)},
+                **({EXTRA_FIELD: extras[call.id]} if call.id in extras else {}),
+            }
             for call in calls
         ]
     return message

@@ -380,6 +380,8 @@ class ChatActor:
         extra: dict[str, Any] = {"usage": dict(reply.usage), "model": reply.model, "finish_reason": reply.finish}
         if reply.reasoning_field:
             extra["reasoning_field"] = reply.reasoning_field
+        if reply.call_extras:
+            extra["call_extras"] = dict(reply.call_extras)
         if reply.blocks:
             extra["blocks"] = [dict(block) for block in reply.blocks]
         if omitted:

@@ -19,6 +19,8 @@ from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
 """The present name of the field for reasoning, and the older name that several servers still use."""
+EXTRA_FIELD = "extra_content"
+"""The field of a call that Gemini's API demands back."""
 INLINE = "think"
 """The field name for reasoning between think tags in the text, from a server without a reasoning parser."""
 DEEPEST = 64
@@ -59,6 +61,8 @@ class Reply:
     refusal: str = ""
     model: str = ""
     usage: Mapping[str, int] = field(default_factory=dict)
+    call_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the server demands back with a call, by the call's id. Gemini sends the signatures of its thoughts so."""
     blocks: tuple[Mapping[str, Any], ...] = ()
     """What an API demands back as it came, in order. A chat completion has none."""
 
@@ -70,6 +74,7 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Calls(list[_Call]):
@@ -92,6 +97,8 @@ class _Calls(list[_Call]):
         if call.id:
             self._by_id.setdefault(call.id, call)
         call.arguments.append(_spelled(function.get("arguments")))
+        if (extra := piece.get(EXTRA_FIELD)) and isinstance(bounded := read_arguments(_spelled(extra)), Mapping):
+            call.extra = bounded
 
     def _of(self, index: object, call_id: str, name: str) -> _Call:
         """Return the call that a piece belongs to, possibly a new one."""
@@ -154,7 +161,8 @@ def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model:
     ]
     called = bounded_calls(first, len(calls))
     refusal = well_formed(words["refusal"])[:LONGEST_LABEL]
-    return Reply(text.strip(), reasoning.strip(), source, called, finish, refusal, model, usage)
+    extras = {call.id: call.extra for call in reversed(calls[:MAX_CALLS]) if call.id and call.extra}
+    return Reply(text.strip(), reasoning.strip(), source, called, finish, refusal, model, usage, extras)
 
 
 def _spelled(arguments: object) -> str:

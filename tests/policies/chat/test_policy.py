@@ -318,6 +318,19 @@ def test_thoughts_between_tags_are_reasoning_and_go_back_where_they_stood() -> N
     assert server.chat_bodies()[1]["messages"][2]["content"] == "<think>\nI search.\n</think>\n\nSearching."
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_server_demands_back_with_a_call_goes_back_with_it(stream: bool, tmp_path: Any) -> None:
+    signed = {"google": {"thought_signature": "c2lnbmVk"}}
+    reply = search("comets", "dust")
+    reply.message["tool_calls"][0]["extra_content"] = signed
+    with serving(reply) as server, SearchAgent(corpus(), policy(server, stream=stream), trajectories=tmp_path) as agent:
+        result = agent.search(QUESTION)
+    first, second = server.chat_bodies()[1]["messages"][2]["tool_calls"]
+    assert first["extra_content"] == signed
+    assert "extra_content" not in second
+    assert read(result.paths[0]).events == result.trajectories[0].events
+
+
 def test_reasoning_can_be_dropped_and_then_takes_no_room() -> None:
     with serving(search("comets", reasoning="long thoughts", usage=USAGE)) as server:
         result = ask(server, reasoning="drop")

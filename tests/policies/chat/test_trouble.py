@@ -139,6 +139,19 @@ def test_what_will_not_pass_is_not_tried_again(status: int) -> None:
     assert len(server.chat_bodies()) == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Failed to call a function. Please adjust your prompt. See 'failed_generation' for more details.",
+        "Tool call validation failed: parameters for tool search_corpus did not match schema",
+    ],
+)
+def test_a_call_that_the_server_finds_miswritten_is_sampled_again(words: str) -> None:
+    with serving(fails(400, words), search("comets"), DONE) as server:
+        assert ask(server).error is None
+    assert len(server.chat_bodies()) == 3
+
+
 def test_a_web_page_instead_of_json_is_told_at_once() -> None:
     page = Response(b"\n<!DOCTYPE html><html>Sign in</html>", headers={"Content-Type": "text/html"})
     with http_server(page) as server, pytest.raises(PolicyError, match=r"web page.*Check the address"):
