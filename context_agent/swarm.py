@@ -23,10 +23,10 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain, zip_longest
 
-from context_agent._support.arguments import real_number, whole_number
+from context_agent._support.arguments import real_number, require_members, whole_number
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.episode import EpisodeRequest, StopReason
-from context_agent.harness.episode_run import EpisodeFactory, EpisodeRun
+from context_agent.harness.episode_run import EpisodeFactory, EpisodeRun, adjusted
 from context_agent.harness.policy import Actor, Policy, SwarmPlayer
 from context_agent.harness.profile import Profile
 from context_agent.harness.ranking import fuse
@@ -110,8 +110,16 @@ class Swarm:
                 continue
             if (real_number(value, name) if name == "seconds" else whole_number(value, name)) <= 0:
                 raise ConfigError(f"{name} of a swarm must be positive; got {value}")
-        if isinstance(self.budget, int):
-            object.__setattr__(self, "budget", Budget(self.budget))
+        if self.policy is not None:
+            require_members(
+                self.policy, "policy", ("instructions", "open", "counter"), "a policy, such as ChatPolicy()"
+            )
+        if self.fresh is not None:
+            if self.fresh not in list(Fresh):
+                raise ConfigError(f"`fresh` must be {', '.join(Fresh)} or None; got {self.fresh!r}")
+            object.__setattr__(self, "fresh", Fresh(self.fresh))
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            object.__setattr__(self, "budget", Budget(whole_number(self.budget, "budget")))
 
     def over(self, factory: EpisodeFactory) -> Orchestrator:
         """Return the object that begins the episodes of an agent with this swarm.
@@ -134,22 +142,22 @@ class Orchestrator:
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
         """Return the orchestrator's episode, ready to be driven. Raise what `EpisodeFactory.begin` raises."""
-        lead, searcher, turns, fresh = self._policies()
+        lead, searcher, turns, fresh = self._policies(adjusted(self._factory.policy, request))
         main = replace(self._factory, policy=lead, profile=self._profile)
         limits = replace(self._factory.limits, turns=self._swarm.turns or turns, seconds=self._swarm.seconds)
         budget = request.budget_in(main.profile) or self._factory.budget
         sub = replace(self._factory, policy=searcher, budget=budget, limits=limits)
-        request = replace(request, id=request.id or uuid.uuid4().hex)
+        request = replace(request, id=request.id or uuid.uuid4().hex, effort=None)
         sub_agents = SwarmSubAgents(self._swarm, sub, request, self._swarm.fresh or fresh)
         run = main.begin(replace(request, sub_agents=sub_agents))
         return replace(run, delegated=sub_agents.runs)
 
-    def _policies(self) -> tuple[Policy, Policy, int, Fresh]:
+    def _policies(self, policy: Policy) -> tuple[Policy, Policy, int, Fresh]:
         """Return the orchestrator's policy, the sub-agents' policy, and the defaults for their turns and freshness.
 
         A policy with roles of its own plays them. The prompt tells any other policy about the tool.
         """
-        policy, sub_policy = self._factory.policy, self._swarm.policy
+        sub_policy = self._swarm.policy
         if not isinstance(policy, SwarmPlayer):
             return policy, sub_policy or policy, MODEL_TURNS, Fresh.OWN
         roles = policy.swarm_roles(self._swarm.breadth)
@@ -398,7 +406,6 @@ class SwarmSubAgents:
             seed=(self.request.seed or 0) + len(self.runs) + 1,
             question_id=self.request.question_id,
             parent=self.request.id,
-            effort=self.request.effort,
             on_unrecorded=self.request.on_unrecorded,
             excluded_ids=frozenset() if self.fresh is Fresh.OWN else order.shown_ids,
             listeners=[order.listen] if self.fresh is Fresh.OTHERS else (),

@@ -172,9 +172,7 @@ class EpisodeFactory:
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
         """Return the run of a new episode. See `EpisodeStarter`."""
-        policy = self.policy if request.effort is None else with_effort(self.policy, request.effort)
-        if isinstance(policy, AdjustableRanking):
-            policy = policy.with_ranking(request.k)
+        policy = adjusted(self.policy, request)
         actor = policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed or 0)
         record = None if self.trajectories is None else EpisodeRecord(self.trajectories, request.on_unrecorded)
         try:
@@ -197,6 +195,12 @@ class EpisodeFactory:
                 record.discard()
             raise
         return EpisodeRun(episode, actor, record)
+
+
+def adjusted(policy: Policy, request: EpisodeRequest) -> Policy:
+    """Return the policy with the effort of a request, and with rankings as long as the request takes."""
+    policy = policy if request.effort is None else with_effort(policy, request.effort)
+    return policy.with_ranking(request.k) if isinstance(policy, AdjustableRanking) else policy
 
 
 def begin_all(starter: EpisodeStarter, requests: Iterable[EpisodeRequest]) -> list[EpisodeRun]:

@@ -6,6 +6,7 @@ import pytest
 
 from context_agent import BridgePolicy, Limits, MemoryCorpus, SearchAgent, SearchResult
 from context_agent.harness.trajectory import Trajectory
+from context_agent.policies.hybrid import HybridPolicy
 from context_agent.pruning.view import ActionTaken, Block, ToolResult
 from context_agent.swarm import Swarm
 from context_agent.testing.embedders import HashEmbedder
@@ -63,6 +64,26 @@ def test_no_chunk_is_shown_by_two_sub_agents_or_by_one_and_the_orchestrator(film
 
 def _first_turn(result: SearchResult) -> list[ToolResult]:
     return [event for event in result.trajectories[0].events if isinstance(event, ToolResult) and event.turn == 0]
+
+
+def test_a_question_may_have_its_own_effort_and_number_of_documents(films: Films) -> None:
+    corpus, questions = films
+    swarm, question = Swarm(breadth=3), questions[0][0]
+    with SearchAgent(corpus, swarm=swarm) as careful, SearchAgent(corpus, swarm=swarm, effort="fast") as fast:
+        chosen, always = careful.search(question, effort="fast"), fast.search(question)
+        assert len(careful.search(question, k=25).documents) > 10
+    assert [t.without_timestamps() for t in (*chosen.trajectories, *chosen.searchers)] == [
+        t.without_timestamps() for t in (*always.trajectories, *always.searchers)
+    ]
+
+
+def test_an_effort_is_not_passed_on_to_sub_agents_with_another_policy(films: Films) -> None:
+    corpus, questions = films
+    with SearchAgent(corpus, swarm=Swarm(policy=HybridPolicy())) as agent:
+        result = agent.search(questions[0][0], effort="fast")
+    assert {searcher.header.policy for searcher in result.searchers} == {"hybrid"}
+    (spawn,) = [event for event in result.trajectories[0].events if isinstance(event, ToolResult) and event.delegated]
+    assert not any(sub_agent.error for sub_agent in spawn.delegated)
 
 
 def test_the_same_question_gives_the_same_traces(films: Films) -> None:

@@ -350,6 +350,16 @@ def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
         Swarm(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("wrong", [{"policy": "hybrid"}, {"budget": "4000"}, {"fresh": "mine"}])
+def test_settings_of_another_kind_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"`{next(iter(wrong))}` must be"):
+        Swarm(**wrong)
+
+
+def test_a_rule_for_fresh_chunks_may_be_named() -> None:
+    assert Swarm(fresh="own").fresh is Fresh.OWN  # type: ignore[arg-type]
+
+
 def test_the_essence_names_no_sub_agent_by_its_random_id(corpus: MemoryCorpus) -> None:
     result = spawn_result(run(corpus, spawn("comets"), rank_all))
     record = result.delegated[0]
