@@ -1,4 +1,4 @@
-"""Text that people don't read: base64, hexadecimal digits, hex dumps, minified code."""
+"""Text that people don't read: base64, hexadecimal digits, hex dumps, minified code, long white space."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _ENCODED = r"(?<![A-Za-z0-9+/_-])(?:data:[\w/+.;=-]{1,80},)?[A-Za-z0-9+/_-]{200,
 _RUN = re.compile(_ENCODED)
 """A run of at least `SHORTEST` characters of base64 or hexadecimal digits, in a data URL or alone."""
 _CANDIDATE = re.compile(
-    rf"{_ENCODED}"
+    r"(?<!\s)\s{1000,}+"
+    rf"|{_ENCODED}"
     r"|(?:^[A-Za-z0-9+/]{48,80}\r?\n){3,}+(?:[A-Za-z0-9+/]{1,80}={0,2})?"
     r"|(?:^[0-9a-fA-F]{4,8}:?[ \t]++(?:[0-9a-fA-F]{2,4}[ \t]++){4,16}[^\n]{0,40}(?:\n|\Z)){3,}+"
     r"|^[^\n]{2000,}+",
     re.M,
 )
-"""Such a run, lines of base64, a hex dump, or a line of at least `MINIFIED_LINE` characters."""
+"""White space, such a run, lines of base64, a hex dump, or a line of at least `MINIFIED_LINE` characters."""
 _HEX_OR_LINE = re.compile(r"^(?:[A-Za-z0-9+/=]{48,80}$|[0-9a-fA-F]{4,8}:?[ \t])", re.M)
 """The start of a line of base64 or of a hex dump."""
 _SAMPLE = 1_000
@@ -32,9 +33,12 @@ _DISTINCT = 8
 
 
 def binary_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of encoded text and of minified code."""
+    """Yield the spans of encoded text, of minified code and of long white space."""
     for match in _CANDIDATE.finditer(text):
-        if _is_binary(match[0]):
+        if match[0].isspace():
+            # A line break at each end stays between the texts.
+            yield match.start() + 1, match.end() - 1
+        elif _is_binary(match[0]):
             yield match.start(), match.start() + len(match[0].rstrip())
         elif len(match[0]) >= MINIFIED_LINE and " " in match[0]:
             # A long line of prose may quote encoded text.
@@ -44,7 +48,7 @@ def binary_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def is_binary(text: str) -> bool:
-    """Return True if most of a text is encoded text or minified code."""
+    """Return True if most of a text is encoded text, minified code or long white space."""
     return len(text) >= SHORTEST and 2 * sum(end - start for start, end in binary_spans(text)) > len(text)
 
 

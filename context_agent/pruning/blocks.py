@@ -113,7 +113,7 @@ class Passage:
         strings: The number of JSON strings that it is nested in.
         cells: The number of cells in a row of its table.
         delimiter: The delimiter of its table.
-        binary: True if it is encoded text or minified code.
+        binary: True if it is encoded text, minified code or long white space.
         items: The records of lists that it is a part of, the innermost first.
     """
 

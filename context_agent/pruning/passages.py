@@ -85,6 +85,8 @@ class _Cutter:
         if "\x1b" not in self._text:
             return self.of_visible()
         plain = PlainText(self._text)
+        if not plain.text:
+            return self._of_binary(0, len(self._text), "")
         passages: list[Passage] = []
         position = 0
         for passage in _Cutter(plain.text, self._sizes, self._groups, self._depth).of_visible():

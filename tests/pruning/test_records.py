@@ -21,7 +21,9 @@ from context_agent.pruning.markup import document, name
 from context_agent.pruning.passages import cut, without
 from context_agent.pruning.relevance import Goal, by_words
 from context_agent.pruning.tables import tables
+from tests.support.conversations import rendered
 from tests.support.growth import MOST_GROWTH, growth
+from tests.support.long_conversation import FILM, conversation, noise, pruner
 
 RECORDS: list[dict[str, Any]] = [
     {"id": n, "host": f"db-{n}.example.com", "city": "Porto", "listen_port": 4_000 + n, "note": f"moved, on day {n}"}
@@ -204,6 +206,7 @@ def test_text_that_only_resembles_records_is_text(text: str) -> None:
     assert {passage.form for passage in cut(text)} == {"text"}
 
 
+NEWLINES = "\n" * 2_000
 BINARY = {
     "alone": BASE64,
     "in lines": "\n".join(BASE64[n : n + 76] for n in range(0, len(BASE64), 76)),
@@ -211,6 +214,9 @@ BINARY = {
     "data url": f"The image is data:image/png;base64,{BASE64} and that is all.",
     "hexadecimal": random.Random(0).randbytes(3_000).hex(),
     "hex dump": "\n".join(f"{n * 16:08x}: {'7f45 4c46 0201 0100 ' * 2} .ELF...." for n in range(200)),
+    "blank lines": f"It rained.{NEWLINES}It rained again.",
+    "cleared screens": ("\x1b[H\x1b[2J" + (" " * 80 + "\n") * 24) * 20,
+    "colors alone": "\x1b[31m\x1b[0m" * 200,
     "minified": "".join(f"function f{n}(a,b){{return a[{n}]+b(a,{{x:{n}}});}}" for n in range(400)),
 }
 
@@ -221,6 +227,16 @@ def test_binary_text_is_one_passage_and_scores_below_all_others(name: str) -> No
     binary = [row for row, passage in enumerate(passages) if passage.binary]
     assert len(binary) == 1
     assert by_words(passages, Goal(f"What is in {BINARY[name][:300]}?")).argmin() == binary[0]
+
+
+@pytest.mark.parametrize("name", ["blank lines", "cleared screens", "colors alone"])
+def test_white_space_and_escape_sequences_do_not_displace_other_results(name: str) -> None:
+    """They were no passages, so everything else went in vain."""
+    messages = rendered("openai", conversation(100 * BINARY[name], f"{FILM} {noise(1)}", "done"))
+    pruned = pruner(400).prune(messages)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+    assert "Ana Berg" in str(pruned.messages)
+    assert "\x1b" not in str(pruned.messages)
 
 
 @pytest.mark.parametrize(
