@@ -386,12 +386,14 @@ class ChatActor:
             extra["blocks"] = [dict(block) for block in reply.blocks]
         if omitted:
             extra["left_out"] = list(omitted)
-        reasoning = reply.reasoning
+        reasoning, hidden = reply.reasoning, reply.usage.get("reasoning_tokens", 0)
         if reasoning and not self._policy.keeps_reasoning:
-            # Reasoning that is not sent back takes no room in the view. The trajectory still has it.
+            # The trajectory still has it.
             extra["reasoning"], reasoning = reasoning, ""
-            hidden = reply.usage.get("reasoning_tokens")
-            tokens = tokens - hidden if tokens and hidden and hidden < tokens else None
+            tokens = tokens if hidden else None
+        if tokens and hidden and not (reasoning or reply.blocks):
+            # Reasoning that is not sent back takes no room in the view. Some hosts count it and never show it.
+            tokens = tokens - hidden if hidden < tokens else None
         return Action(calls=calls, ranking=ranking, text=text, reasoning=reasoning, tokens=tokens, extra=extra)
 
 

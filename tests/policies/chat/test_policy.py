@@ -340,9 +340,18 @@ def test_reasoning_can_be_dropped_and_then_takes_no_room() -> None:
     assert event.action.extra["reasoning"] == "long thoughts"
 
 
+@pytest.mark.parametrize(("counted", "tokens"), [(21, 12), (0, 33)])
+def test_reasoning_that_the_server_counts_but_does_not_show_takes_no_room(counted: int, tokens: int) -> None:
+    usage = {**USAGE, "completion_tokens_details": {"reasoning_tokens": counted}}
+    with serving(search("comets", usage=usage)) as server:
+        result = ask(server)
+    event = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
+    assert event.tokens == tokens
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_usage_is_recorded_and_sizes_the_action(stream: bool, tmp_path: Any) -> None:
-    with serving(search("comets", usage=USAGE)) as server:
+    with serving(search("comets", reasoning="hm", usage=USAGE)) as server:
         agent = SearchAgent(corpus(), policy(server, stream=stream), trajectories=tmp_path)
         result = agent.search(QUESTION)
     assert result.trajectory is not None
