@@ -29,9 +29,16 @@ from context_agent.retrieval.embedders import MINILM, STATIC
 from context_agent.retrieval.embedders.default import SMALL_CORPUS_CHARACTERS, is_small
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.index.bm25 import Bm25Retriever
-from context_agent.retrieval.index.layouts import OwnLayout, add_stored_vectors, build, current_snapshot, snapshot_entry
+from context_agent.retrieval.index.layouts import (
+    OwnLayout,
+    add_stored_vectors,
+    build,
+    current_snapshot,
+    publish_state,
+    snapshot_entry,
+)
 from context_agent.retrieval.index.manifest import Chunking, Manifest
-from context_agent.retrieval.index.publication import MAKER_LOCK, Publication, StoredCollection, publish
+from context_agent.retrieval.index.publication import MAKER_LOCK, Publication, StoredCollection, one_maker, publish
 from context_agent.retrieval.index.reader import SnapshotReader
 from context_agent.retrieval.index.records import chunks_to_store, digest_in, digest_of, record_id, stored_chunk
 from context_agent.retrieval.index.snapshot import Snapshot, remove_others
@@ -316,11 +323,16 @@ class IndexingRun:
         """
         if not self.manifest.revision:
             return None
-        layout = OwnLayout(self.manifest)
-        current = current_snapshot(layout, self.root, lexical=not self.local)
+        layout, lexical = OwnLayout(self.manifest), not self.local
         if self._other_language():
-            current, layout.language = None, self.language
-        return current or build(layout, self.records, self.root, lexical=not self.local)
+            layout.language = self.language
+            return build(layout, self.records, self.root, lexical=lexical)
+        if (current := current_snapshot(layout, self.root, lexical=lexical)) is not None:
+            return current
+        with one_maker(self.root) as root:
+            fresh = build(layout, self.records, root, lexical=lexical)
+            # Without changes, the run ends without a new state. The next run must find this snapshot.
+            return publish_state(fresh, layout, root, self._described(self.manifest))
 
     def _described(self, manifest: Manifest) -> StoredCollection | None:
         """Return the collection as readers would find it in Chroma's database."""

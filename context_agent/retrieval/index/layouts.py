@@ -287,10 +287,11 @@ def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:
         raise lost_vectors(records.name, f"{len(lost):,} of {len(missing):,} records have none")
 
 
-def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCollection) -> Snapshot:
+def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCollection | None) -> Snapshot:
     """Make a snapshot the current one, and return it.
 
-    The previous snapshot stays, because a process may be opening it.
+    If the snapshot is not lexical, `stored` describes its collection. The previous snapshot stays, because a process
+    may be opening it.
     """
     previous = published(root)
     publish(root, Publication(fresh.name, layout.state, stored if fresh.vectors is not None else None))

@@ -284,6 +284,22 @@ def test_a_lost_or_damaged_snapshot_is_rebuilt(tmp_path: Path) -> None:
             assert [hit.chunk.id for hit in corpus.grep("Person 7 was")] == ["person-7_0"]
 
 
+def test_runs_without_changes_make_a_snapshot_of_another_version_again_once(tmp_path: Path) -> None:
+    path = tmp_path / "i"
+    index(path, people(20))
+    (head,) = path.glob("ctx1/*/snapshot-*/segments.json")
+    head.write_text(json.dumps({**json.loads(head.read_text()), "version": "2.9"}))
+    made = []
+    for _ in range(3):
+        assert index(path, people(20)).unchanged == 20
+        made.append(sorted(path.glob("ctx1/*/snapshot-*")))
+    assert made[0] == made[1] == made[2]
+    assert len(made[0]) == 2
+    with reopen(path) as corpus:
+        assert corpus.snapshot.folder in made[0]
+        assert corpus.search(people(1, 7)[0].text)[0].chunk.id == "person-7_0"
+
+
 def test_bytes_that_were_damaged_in_place_are_an_error_that_says_what_to_delete(tmp_path: Path) -> None:
     index(tmp_path / "a", people(100))
     with reopen(tmp_path / "a") as corpus:
