@@ -1,8 +1,8 @@
 """The quality stage, which drops tasks that are not worth training on, and labels the others with their difficulty.
 
-If the index lacks the gold of a task, the task is dropped. Near-duplicates of earlier tasks (`duplicates`) are also
-dropped. With pass@N (`attempts`), tasks that are always or never solved are dropped, too. The stage is resumable
-(`stages`).
+A task is dropped if it has no question or no gold, or if the index lacks its gold. Near-duplicates of earlier tasks
+(`duplicates`) are also dropped. With pass@N (`attempts`), tasks that are always or never solved are dropped, too. The
+stage is resumable (`stages`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from context_agent.synth_data.task import Task, task_of
 STAGE = "filter"
 
 
-NO_GOLD, MISSING, REPEATED = "no gold", "gold is not in the index", "near-duplicate"
+NO_QUESTION, NO_GOLD = "no question", "no gold"
+MISSING, REPEATED = "gold is not in the index", "near-duplicate"
 
 
 async def filter_tasks(
@@ -107,6 +108,8 @@ class TaskFilter:
             repeated: A description of the task that it repeats. Empty if it repeats none.
         """
         task = task_of(row, f"task {row['id']!r}")
+        if not task.question.strip():
+            return DroppedRow(NO_QUESTION)
         if not task.gold and not task.facts:
             return DroppedRow(NO_GOLD)
         if missing := await off_loop(self._corpus, lambda: missing_gold(self._corpus, [task.as_question])):

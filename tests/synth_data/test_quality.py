@@ -54,6 +54,12 @@ async def test_each_dropped_task_has_its_reason(corpus, tmp_path):
     assert all(0 <= item.labels["difficulty"]["score"] <= 1 for item in load_tasks(out))
 
 
+async def test_a_task_without_a_question_is_dropped(corpus, tmp_path):
+    out = tmp_path / "kept.jsonl"
+    report = await filter_tasks([EASY, task("empty", "d9", question=" ")], corpus, out)
+    assert report.dropped == {"no question": 1}
+
+
 async def test_duplicates_stay_where_asked(corpus, tmp_path):
     await filter_tasks(TASKS, corpus, tmp_path / "kept.jsonl", min_similarity=None)
     assert [item.id for item in load_tasks(tmp_path / "kept.jsonl")] == ["easy", "again", "other"]

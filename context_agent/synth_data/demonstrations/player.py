@@ -106,6 +106,8 @@ class EpisodePlayer:
         return KeptRows((_episode(task, rollout, result, gold, path).to_json(),))
 
     async def _gold(self, question: Question) -> Gold:
+        if not question.question.strip():
+            raise DropRow("no question", "the question is empty")
         if not question.gold and not question.facts:
             raise DropRow("no gold", "the task has neither gold documents nor facts")
         lookup = cast("CorpusLookup", self._corpus)

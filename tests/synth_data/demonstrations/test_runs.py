@@ -119,6 +119,11 @@ def test_the_tasks_of_kept_episodes_are_a_file_of_questions_for_rewards(tmp_path
     assert load_tasks(tmp_path / "tasks.jsonl") == [item for item in tasks() if item.id != "t3"]
 
 
+def test_a_task_without_a_question_is_not_played(tmp_path, corpus):
+    report = play(tmp_path, corpus, [*tasks(1), task("t9", "d9", question=" ")])
+    assert report.unplayed == {"no question": 1}
+
+
 def test_equal_runs_give_equal_bytes_whatever_the_concurrency(tmp_path, corpus):
     play(tmp_path / "a", corpus)
     play(tmp_path / "b", corpus, settings=replace(SMALL, concurrency=1))
