@@ -8,7 +8,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -32,7 +32,8 @@ def replace_file(path: Path, content: str | bytes) -> None:
 def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
     """Yield a file to write. When the block ends, the file is synced to disk and replaces `path`.
 
-    If the block raises an error, `path` is unchanged. Missing parent folders are created.
+    If the block raises an error, `path` is unchanged. Missing parent folders are created. An existing file keeps its
+    mode.
 
     Args:
         path: The file to replace.
@@ -51,6 +52,10 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
         with naming_disk_errors(path), partial.open("xb") if shared else open_private(partial, "xb") as file:
             yield file
             file.flush()
+            with suppress(FileNotFoundError):
+                before = path.lstat().st_mode
+                if stat.S_ISREG(before):
+                    partial.chmod(before & 0o777)
             os.fsync(file.fileno())
         partial.replace(path)
         sync_path(path.parent)

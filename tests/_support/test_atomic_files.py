@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,27 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     replace_file(path, b"new")
     assert path.read_text() == "new"
     assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path, mode: int, shared: bool) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    path.chmod(mode)
+    with replacing(path, shared=shared) as file:
+        file.write(b"new")
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_link_that_is_replaced_leaves_a_private_file(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "target").chmod(0o644)
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    replace_file(tmp_path / "link", "new")
+    assert (tmp_path / "target").read_text() == "old"
+    assert stat.S_IMODE((tmp_path / "link").lstat().st_mode) == 0o600
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
