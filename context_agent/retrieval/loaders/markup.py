@@ -21,6 +21,9 @@ _LINES = frozenset("br caption dd dt legend li optgroup option select tbody tfoo
 _ASIDES = frozenset(["rp", "rt"])
 """The readings of the words in a ruby, and the parentheses that browsers without rubies show around them."""
 _CELLS = frozenset(["td", "th"])
+_TABLE_PARTS = frozenset("caption table tbody tfoot thead tr".split())
+_LEAST_RAISED = 3
+"""The fewest letters of a word whose superscript is the number of a note. That of a shorter one is an exponent."""
 _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
 
 
@@ -91,6 +94,11 @@ class _Page:
     _aside: str = ""
     """The name of the open element that is not in the line of the text: `rt` or `rp` in a ruby."""
     _readings: list[str] = field(default_factory=list)
+    _tables: list[int] = field(default_factory=list)
+    """The number of cells that the row of each open table has begun. Without a header cell, a table is a layout: -1."""
+    _bars: int = 0
+    """The number of cells that have begun since the last word."""
+    _raised: bool = False
 
     def add(self, raw: str) -> None:
         """Add the text between two tags."""
@@ -109,12 +117,24 @@ class _Page:
         if len(self.parts) > MOST_PARTS:
             self._join()
         if self.parts:
-            self.parts.append("\n" * self._newlines or " " * self._space)
+            self.parts.append(self._separator(words))
         self.parts += [self._mark, words]
         if self.navigation:
             self.navigation.add(len(words), in_heading=self._in_heading)
-        self._newlines, self._mark = 0, ""
+        self._newlines, self._bars, self._mark, self._raised = 0, 0, "", False
         self._space = not self._verbatim and text[-1:].isspace()
+
+    def _separator(self, words: str) -> str:
+        """Return what separates the next words from the text before them."""
+        if self._bars:
+            return "\n" * self._newlines + " |" * self._bars + " "
+        between = "\n" * self._newlines or " " * self._space
+        if not self._raised or between:
+            return between
+        last = self.parts[-1][-_LEAST_RAISED:]
+        if last[-1:].isdecimal():
+            return "" if words[:1].isalpha() else "^"
+        return " " if words.isdecimal() and len(last) == _LEAST_RAISED and last.isalpha() else ""
 
     def _join(self) -> None:
         """Join the parts, which take ten times the memory of one string. A heading this long is not a heading."""
@@ -140,6 +160,8 @@ class _Page:
         elif name == "rb":
             self._aside = ""
         self._verbatim += name == "pre"
+        self._raised = name == "sup"
+        self._begin_cell(name)
         self._separate(name)
         if name in _HEADINGS:
             self._mark, self._in_heading = _HEADINGS[name], True
@@ -153,6 +175,9 @@ class _Page:
             self.end_ruby()
         if name == "pre" and self._verbatim:
             self._verbatim -= 1
+        if name == "table" and self._tables:
+            self._tables.pop()
+            self._bars = 0
         self._separate(name)
         if self.navigation and (before := self.navigation.closed(name, self.parts, in_heading=self._in_heading)):
             del self.parts[before.length :]
@@ -168,10 +193,22 @@ class _Page:
             if name == "h1" and not self.heading:
                 self.heading = " ".join(heading.split()).removeprefix("# ")
 
+    def _begin_cell(self, name: str) -> None:
+        """Count the cells of a row. Those of a table with header cells are separated by bars."""
+        if name == "table":
+            self._tables.append(-1)
+        elif name == "tr" and self._tables and self._tables[-1] > 0:
+            self._tables[-1] = self._bars = 0
+        elif name in _CELLS and self._tables and (name == "th" or self._tables[-1] >= 0):
+            self._bars += self._tables[-1] > 0
+            self._tables[-1] = max(1, self._tables[-1] + 1)
+
     def _separate(self, name: str) -> None:
         if (self._aside or self._readings) and (name in _PARAGRAPHS or name in _HEADINGS or name in _LINES):
             self.end_ruby()  # it was never closed
-        if name in _PARAGRAPHS or name in _HEADINGS:
+        if self._tables and self._tables[-1] > 0 and name not in _TABLE_PARTS:
+            self._space |= name in _PARAGRAPHS or name in _HEADINGS or name in _LINES or name in _CELLS
+        elif name in _PARAGRAPHS or name in _HEADINGS:
             self._newlines = 2
         elif name in _LINES:
             self._newlines = min(2, self._newlines + 1) if name == "br" else max(1, self._newlines)

@@ -1,4 +1,4 @@
-"""The reader of Word files: paragraphs, tables and text boxes in order, and then the notes.
+"""The reader of Word files: paragraphs, tables and text boxes in order, and then the notes and comments.
 
 Tracked changes are read as if they were accepted.
 """
@@ -14,8 +14,13 @@ from context_agent.retrieval.loaders.zipped_xml import Package, first_heading, o
 from context_agent.types import Document
 
 _BLOCKS = "p tbl sdt customXml"
-_RUNS = "r hyperlink ins moveTo sdt fldSimple smartTag customXml dir bdo"
+_RUNS = "r hyperlink ins moveTo sdt fldSimple smartTag customXml dir bdo oMathPara oMath"
 """The elements with runs. `ins` and `moveTo` are tracked changes. Deleted text is in elements that are passed over."""
+_FORMULA = (
+    "oMath f num den sSup sSub sSubSup sPre e sup sub rad deg nary func fName limLow limUpp lim m mr d acc bar box"
+    " borderBox eqArr groupChr phant"
+)
+"""The elements of a formula in which other ones may be."""
 _SHAPES = "group shape rect roundrect oval"
 _TEXT = grammar(
     root="document",
@@ -45,12 +50,13 @@ _TEXT = grammar(
     **dict.fromkeys(_SHAPES.split(), f"textbox {_SHAPES}"),
     **dict.fromkeys(("txbx", "textbox"), "txbxContent"),
     txbxContent=_BLOCKS,
-    **dict.fromkeys(("footnotes", "endnotes"), "footnote endnote"),
-    **dict.fromkeys(("footnote", "endnote"), _BLOCKS),
+    **dict.fromkeys(("oMathPara", *_FORMULA.split()), f"r {_FORMULA}"),
+    **dict.fromkeys(("footnotes", "endnotes", "comments"), "footnote endnote comment"),
+    **dict.fromkeys(("footnote", "endnote", "comment"), _BLOCKS),
 )
 """The elements of the text. Of the two forms of a text box, the first is read."""
 _STYLES = grammar(root="styles", styles="style", style="name")
-_CHARACTERS = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+_CHARACTERS = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-", "den": "/", "sup": "^", "sub": "_"}
 
 
 def read_docx(reading: Reading) -> Iterator[Document]:
@@ -84,10 +90,10 @@ def _mark(style: str) -> str:
 
 
 def _all_blocks(package: Package, main: str) -> Iterator[str]:
-    """Yield the blocks of the main text, and then its footnotes and endnotes."""
+    """Yield the blocks of the main text, and then its footnotes, endnotes and comments."""
     yield from _blocks(package, main, _heading_marks(package, main), _TEXT)
     links = package.relationships(main)
-    for kind in ("footnotes", "endnotes"):
+    for kind in ("footnotes", "endnotes", "comments"):
         if part := package.linked(links, kind):
             yield from _blocks(package, part, {}, {**_TEXT, "": frozenset({kind})})
 
@@ -185,7 +191,10 @@ class _Blocks:
 
 
 def _character(event: Event) -> str:
-    """Return the character for an empty element, such as a tab. For any other element, return an empty string."""
+    """Return the character for an empty element, such as a tab, and before a part of a formula, such as a denominator.
+
+    For any other element, return an empty string.
+    """
     if event.name == "br":
         return "\n" if attribute(event.attributes, "type") in {"", "textWrapping"} else ""
     if event.name == "symEx":

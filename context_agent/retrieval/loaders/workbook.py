@@ -28,6 +28,9 @@ _COLUMN = re.compile(r"([A-Z]{1,3})[0-9]{1,7}")
 _DATES = frozenset({*range(14, 23), *range(45, 48)})
 """Built-in number formats of dates and times (ECMA-376 part 1, 18.8.30)."""
 _DURATIONS = frozenset({46})
+_PERCENTS = frozenset({9, 10})
+SHOWN_DIGITS = 15
+"""The most digits of a number that Excel shows. The file also has the error of a binary fraction."""
 _LITERAL = re.compile(r'"[^"]*"|\[(?!hh?\]|mm?\]|ss?\])[^\[\]]*\]')
 _DURATION = re.compile(r"\[(?:hh?|mm?|ss?)\]")
 _DATE_LETTER = re.compile(r"(?<![_\\])[dmhysDMHYS]")
@@ -94,7 +97,7 @@ def _strings(package: Package, part: str) -> Iterator[str]:
 
 
 def _kinds(package: Package, part: str) -> list[str]:
-    """Return "date", "duration" or "" for each cell style, by its number format."""
+    """Return "date", "duration", "percent" or "" for each cell style, by its number format."""
     codes, kinds = dict[str, str](), list[str]()
     for event in package.events(part, _STYLES):
         if event.kind is not Kind.START:
@@ -109,15 +112,18 @@ def _kinds(package: Package, part: str) -> list[str]:
 
 def _builtin(number: str) -> str:
     value = int(number) if number.isdecimal() and len(number) <= 3 else 0
+    if value in _PERCENTS:
+        return "percent"
     return "duration" if value in _DURATIONS else "date" if value in _DATES else ""
 
 
 def _kind(code: str) -> str:
-    """Return "date", "duration" or "" for a number format, by its first section."""
+    """Return "date", "duration", "percent" or "" for a number format, by its first section."""
     first = code[:LONGEST_FORMAT].partition(";")[0]
     if _DURATION.search(first):
         return "duration"
-    return "date" if _DATE_LETTER.search(_LITERAL.sub("", first)) else ""
+    marks = _LITERAL.sub("", first)
+    return "percent" if "%" in marks else "date" if _DATE_LETTER.search(marks) else ""
 
 
 class _Size:
@@ -202,18 +208,27 @@ def _unescaped(text: str) -> str:
 
 
 def _number(text: str, kind: str, epoch: datetime) -> str:
-    """Return a number as text, or the date or duration that it encodes. Any other text is returned unchanged."""
+    """Return a number as a cell shows it, which may be a date, a duration or a share. Other text stays unchanged."""
     if len(text) > 100:
         return text
     try:
         value = float(text) if kind or not text.lstrip("-").isdecimal() else int(text)
         if not math.isfinite(value):
             return text
-        return _date(value, kind, epoch) if kind else str(value)
+        return _shown(value, kind, epoch)
     except ValueError:
         return text
     except OverflowError:
         return "#VALUE!"
+
+
+def _shown(value: float, kind: str, epoch: datetime) -> str:
+    """Return a number as a cell of this kind shows it."""
+    if kind == "percent":
+        return f"{100 * value:.{SHOWN_DIGITS}g}%"
+    if kind:
+        return _date(value, kind, epoch)
+    return str(value) if isinstance(value, int) else str(float(f"{value:.{SHOWN_DIGITS}g}"))
 
 
 def _date(value: float, kind: str, epoch: datetime) -> str:

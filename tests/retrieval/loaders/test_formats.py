@@ -515,6 +515,10 @@ CELLS: list[tuple[Any, str, str]] = [
     (-3, "General", "-3"),
     (1.5, "0.00", "1.5"),
     (1e300, "General", "1e+300"),
+    (0.1 + 0.2, "General", "0.3"),
+    (0.15, "0%", "15%"),
+    (0.075, "0.00%", "7.5%"),
+    (3, '0" of 100 %"', "3"),
     (True, "General", "True"),
     ("text", "General", "text"),
     ("two\nlines", "General", "two lines"),
@@ -680,4 +684,44 @@ def test_a_heading_in_html_titles_a_markdown_file(tmp_path: Path, text: str, tit
 )
 def test_a_ruby_has_its_words_and_then_their_reading(tmp_path: Path, ruby: str, text: str) -> None:
     (tmp_path / "a.html").write_text(f"<p>{ruby}", "utf-8")
+    assert [document.text for document in load(tmp_path)] == [text]
+
+
+HEADER = "<tr><th><p>Name</p></th><th><p>Default</p></th></tr>"
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        (f"<table>{HEADER}<tr><td><p>timeout</p></td><td>30<br>seconds</td></tr></table>", "timeout | 30 seconds"),
+        (f"<table>{HEADER}<tr><td>a</td><td></td></tr><tr><td></td><td>b</td></tr></table>", "a\n | b"),
+        (f"<table>{HEADER}<tr><td>a</td><td></td></tr></table>after", "a\n\nafter"),
+        (f"<table>{HEADER}<tr><td>a<td>b<tr><td>c<td>d</table>", "a | b\nc | d"),
+    ],
+)
+def test_a_row_of_a_page_is_a_line_if_its_table_has_a_header(tmp_path: Path, page: str, text: str) -> None:
+    (tmp_path / "a.html").write_text(page, "utf-8")
+    assert [document.text for document in load(tmp_path)] == [f"Name | Default\n{text}"]
+
+
+def test_a_table_without_a_header_is_a_layout(tmp_path: Path) -> None:
+    inner = f"<table>{HEADER}</table>"
+    (tmp_path / "a.html").write_text(
+        f"<table><tr><td><p>Menu</p></td><td>{inner}<p>Text</p></td></tr></table>", "utf-8"
+    )
+    assert [document.text for document in load(tmp_path)] == ["Menu\n\nName | Default\n\nText"]
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("It lowers pressure<sup>3</sup>.", "It lowers pressure 3."),
+        ("It lowers pressure <sup>3</sup>.", "It lowers pressure 3."),
+        ("10<sup>6</sup> and 10<sup>-6</sup>", "10^6 and 10^-6"),
+        ("5 km<sup>2</sup> of CO<sub>2</sub>", "5 km2 of CO2"),
+        ("the 21<sup>st</sup> of M<sup>me</sup> X", "the 21st of Mme X"),
+    ],
+)
+def test_a_raised_number_joins_no_word_or_number(tmp_path: Path, page: str, text: str) -> None:
+    (tmp_path / "a.html").write_text(f"<p>{page}", "utf-8")
     assert [document.text for document in load(tmp_path)] == [text]

@@ -136,6 +136,21 @@ def test_the_text_of_any_part_is_read_once(tmp_path: Path, kind: str) -> None:
     assert read(tmp_path, body) == text
 
 
+def test_a_formula_is_read_in_its_sentence(tmp_path: Path) -> None:
+    letter = "<m:r><m:t>{}</m:t></m:r>".format
+    square = f"<m:sSup><m:e>{letter('c')}</m:e><m:sup>{letter('2')}</m:sup></m:sSup>"
+    half = f"<m:f><m:num>{letter('1')}</m:num><m:den>{letter('2')}</m:den></m:f>"
+    inline = f"<m:oMath>{letter('E=m')}{square}</m:oMath>"
+    alone = paragraph(f"<m:oMathPara><m:oMath>{letter('x=')}{half}</m:oMath></m:oMathPara>")
+    assert read(tmp_path, paragraph(run("So "), inline, run(" holds.")) + alone) == "So E=mc^2 holds.\n\nx=1/2"
+
+
+def test_comments_follow_the_text(tmp_path: Path) -> None:
+    body = paragraph('<w:commentRangeStart w:id="0"/>', run("It costs 4,000."), '<w:commentRangeEnd w:id="0"/>')
+    comments = f"<w:comment>{paragraph(run('The lawyer wants 4,500.'))}</w:comment>"
+    assert read(tmp_path, body, comments=comments) == "It costs 4,000.\n\nThe lawyer wants 4,500."
+
+
 def test_notes_follow_the_text(tmp_path: Path) -> None:
     text = read(
         tmp_path,
