@@ -22,14 +22,33 @@ _SILENT = re.compile(
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # Accents, and points of Hebrew.
     "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"  # Vowels of Arabic.
     "\u093c\u094d\u09bc\u09cd\u0a3c\u0a4d\u0abc\u0acd\u0b3c\u0b4d\u0bcd"  # Dots and joints of Indian scripts.
-    "\u0c3c\u0c4d\u0cbc\u0ccd\u0d3b\u0d3c\u0d4d\u0dca]"
+    "\u0c3c\u0c4d\u0cbc\u0ccd\u0d3b\u0d3c\u0d4d\u0dca"
+    "\u2116\u2120\u2122]|(?<=[!-\u052f])\u200b(?=[!-\u052f])"  # Signs, and breaks inside a word.
 )
 _VARIANTS = {"\u06a9": "\u0643", "\u06cc": "\u064a", "\u0649": "\u064a", "\u0130": "I"}
-"""Letters that keyboards confuse, kaf and yeh of Persian and Arabic, and the dotted capital of Turkish."""
+_VARIANTS |= dict.fromkeys("\u0622\u0623\u0625\u0671", "\u0627")
+_VARIANTS |= {"ё": "е", "Ё": "Е", "ς": "σ", "\u0928\u094d": "\u0902", "\u0901": "\u0902"}
+_VARIANTS |= dict(zip("άέήίϊΐόύϋΰώΆΈΉΊΪΌΎΫΏ", "αεηιιιουυυωΑΕΗΙΙΟΥΥΩ", strict=True))
+"""Letters that keyboards confuse or that writers spell in two ways.
+
+These are kaf, yeh and alef of Persian and Arabic, the dotted capital of Turkish, the Russian `ё`, the accents and the
+last sigma of Greek, and the nasal sounds of Hindi.
+"""
 _PLAIN = {"ß": "ss", "ẞ": "SS", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D"}
 _PLAIN |= {"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "þ": "th", "Þ": "TH", "ı": "i"}
 _UNDIVIDED = re.compile("[ßẞøØłŁđĐðÐæÆœŒþÞı]")
-_VARIANT = re.compile("[\u06a9\u06cc\u0649\u0130]")
+_VARIANT = re.compile("\u0928\u094d(?=[\u0915-\u0939])|[" + "".join(filter(str.isalpha, _VARIANTS)) + "\u0901]")
+_OTHER_DIGIT = re.compile(r"[^\D0-9]")
+_GROUPED = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:(?:,\d{3})++(?![\d,])|(?:[\u00a0\u2009\u202f'’]\d{3})++(?!\d)|\.\d{3}\.\d{3}(?![\d.]))"
+)
+"""A number whose thousands are separated. One dot alone may also be that of a decimal fraction."""
+_MEASURED = re.compile(
+    r"\d(?=(?:[kmgt]i?b|[kmg]bit|[kmg]bps|[kmg]?hz|[km]?wh|[km]w|mah|[kmµ]?g|[mcd]l|[kcmn]m|min|sec|ms|hrs?|px|dpi|rpm"
+    r"|psi|eur|usd|gbp)\b)",
+    re.IGNORECASE,
+)
+"""The last digit of a number before a unit that is written without a space, as in `16GB`."""
 
 
 def normal_form(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
@@ -56,11 +75,18 @@ def without_silent(text: str) -> str:
     """Return the text without the characters inside words that writers may leave out.
 
     These are soft hyphens, joiners, stress marks, and the vowel points of Arabic and Hebrew. Accented letters that
-    Unicode has as one character stay. Letters that keyboards confuse become one letter.
+    Unicode has as one character stay, except those of Greek. Letters that keyboards confuse become one letter, and the
+    digits of all scripts become those of ASCII.
     """
     if text.isascii():
         return text
-    return _VARIANT.sub(lambda letter: _VARIANTS[letter[0]], _SILENT.sub("", normal_form("NFC", text)))
+    text = _VARIANT.sub(lambda letter: _VARIANTS[letter[0]], normal_form("NFC", text))
+    return _OTHER_DIGIT.sub(lambda digit: str(unicodedata.digit(digit[0])), _SILENT.sub("", text))
+
+
+def with_plain_numbers(text: str) -> str:
+    """Return the text with `2048` for `2,048` and with a space between a number and its unit."""
+    return _MEASURED.sub(r"\g<0> ", _GROUPED.sub(lambda number: re.sub(r"\D", "", number[0]), text))
 
 
 def without_marks(text: str) -> str:

@@ -28,9 +28,8 @@ _THAI_CHARACTER = re.compile(r"[\u0e40-\u0e44]?[\u0e01-\u0e2f][\u0e30-\u0e3a\u0e
 """A consonant with the vowel signs around it."""
 _TONES = re.compile(r"[\u0e47-\u0e4e]+")
 """Thai tone marks and silencers, which are left out like accents."""
-_WIDE = re.compile(r"[\uff01-\uff5e\uff65-\uffdc]+")
-"""Full-width Latin characters, half-width kana and Hangul."""
-_CHANGED = re.compile(rf"[{_UNSPACED}\uff01-\uff5e]")
+_COMPATIBLE = re.compile(r"[^\x00-\x7f\u0e00-\u0eff]+")
+"""Characters that may have a compatible form. A vowel sign of Thai and one of Lao would be divided."""
 _SCRIPTS = {"ja": f"[{_HIRAGANA}{_KATAKANA}]", "ko": f"[{_HANGUL}]", "th": f"[{_THAI}]", "zh": f"[{_HAN}]"}
 
 
@@ -42,16 +41,13 @@ def unspaced(text: str) -> bool:
 def segmented(text: str) -> str:
     """Return the text with each run of a script without spaces replaced by its terms, between blanks.
 
-    Other text is only normalized: it is in composed form (NFC), has no characters that writers may leave out, and
-    ordinary characters replace full-width and half-width ones. The terms overlap and are in the order of the text.
+    Other text is only normalized: it is in composed form (NFKC), in which ordinary characters replace full-width ones
+    and ligatures, and has no characters that writers may leave out. The terms overlap and are in the order of the text.
     For example, 青石水库 becomes 青 青石 石 石水 水 水库 库.
     """
     if text.isascii():
         return text
-    text = without_silent(text)
-    if _CHANGED.search(text) is None:
-        return text
-    return _RUN.sub(_terms, _WIDE.sub(lambda run: normal_form("NFKC", run[0]), text))
+    return _RUN.sub(_terms, _COMPATIBLE.sub(lambda run: normal_form("NFKC", run[0]), without_silent(text)))
 
 
 def _terms(run: re.Match[str]) -> str:

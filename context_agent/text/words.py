@@ -10,7 +10,7 @@ import re
 from functools import cache, lru_cache
 from itertools import pairwise
 
-from context_agent.text.normalization import vowel_signs, without_marks, without_silent
+from context_agent.text.normalization import vowel_signs, with_plain_numbers, without_marks, without_silent
 from context_agent.text.scripts import SPACED, segmented, unspaced
 
 _WORD = re.compile(r"\d+(?:\.\d++)++|[^\W_]+")
@@ -64,9 +64,9 @@ _RELATED_WORDS = {
 def fold(text: str) -> str:
     """Return the text in lower case, without accents and possessive endings.
 
-    `v2.1` becomes `2.1`. A date in digits gets the name of its month.
+    `v2.1` becomes `2.1`, `2,048` becomes `2048` and `16GB` becomes `16 gb`. A date in digits gets its month's name.
     """
-    text = _DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower())))
+    text = with_plain_numbers(_DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower()))))
     if text.isascii():
         return text
     return without_marks(without_silent(text))

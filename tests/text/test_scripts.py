@@ -28,7 +28,7 @@ def test_a_script_without_spaces_is_cut_into_overlapping_terms(text: str, terms:
 
 
 def test_other_scripts_stay_as_they_are() -> None:
-    for text in ("The café’s “menu”, 1968™ x²", "Überraschung", "Привет, мир", "नमकीन"):
+    for text in ("The café’s “menu”, 1968", "Überraschung", "Привет, мир", "नमकीन"):
         assert segmented(text) == text
         assert not unspaced(text)
     assert segmented("cafe\u0301") == "café"

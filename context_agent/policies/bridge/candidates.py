@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.retrieval.corpus import Corpus
-from context_agent.text.identifiers import identifiers
+from context_agent.text.identifiers import Asked, asked_identifiers, identifiers
 from context_agent.text.names import Mention, mentions, question_entities, sentence_openers
+from context_agent.text.respelling import respelled
 from context_agent.text.scripts import unspaced
 from context_agent.text.sentences import capitalized_sentences
 from context_agent.text.words import STOP_WORDS, key, related_keys, spelled_title, without_brackets, words
@@ -175,15 +176,25 @@ class AnalyzedQuestion:
         return bool(_ASKS_MANY.search(self.text[:ANALYZED_CHARACTERS].lower()))
 
     @cached_property
-    def identifiers(self) -> tuple[str, ...]:
+    def identifiers(self) -> tuple[Asked, ...]:
         """The identifiers in the question."""
-        return tuple(dict.fromkeys(identifiers(self.text[:ANALYZED_CHARACTERS])))
+        return tuple(asked_identifiers(self.text[:ANALYZED_CHARACTERS]))
 
     @cached_property
     def identifier_weight(self) -> float:
         """The share of the question's weight that is on the words of its identifiers."""
-        parts = {word for name in self.identifiers for word in words(name)}
+        parts = {word for asked in self.identifiers for word in words(asked.surface)}
         return float(self.weight[[term in parts for term in self.terms]].sum())
+
+    @cached_property
+    def identifier_keys(self) -> frozenset[str]:
+        """The keys of the words of the question's identifiers."""
+        return self.key_set.intersection(key(word) for asked in self.identifiers for word in words(asked.surface))
+
+    @property
+    def length(self) -> int:
+        """The number of content words as they are written. An identifier is one word."""
+        return len(self.key_set - self.identifier_keys) + len(self.identifiers)
 
     @property
     def asks_relation(self) -> bool:
@@ -369,6 +380,10 @@ class WordWeights:
         self.learn(words)
         return np.array([self._weights[word] for word in words], dtype=np.float32)
 
+    def is_known(self, word: str) -> bool:
+        """Return True if a chunk has the word."""
+        return bool(self._corpus.document_frequency([word])[0])
+
     def learn(self, words: Sequence[str]) -> dict[str, float]:
         """Return all cached weights, after adding those of `words`."""
         if fresh := [word for word in dict.fromkeys(words) if word not in self._weights]:
@@ -407,7 +422,8 @@ class Notes:
     @classmethod
     def of(cls, question: str, weights: WordWeights) -> Notes:
         """Return empty notes for a question."""
-        return cls(analyze_question(question, weights), weights)
+        begin = respelled(question[:ANALYZED_CHARACTERS], weights.is_known)
+        return cls(analyze_question(begin + question[ANALYZED_CHARACTERS:], weights), weights)
 
     def add(self, candidate: ChunkCandidate) -> None:
         """Append a candidate whose chunk is new."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
+from context_agent.text.identifiers import Asked
 from context_agent.text.sentences import sentences
 from context_agent.text.words import STOP_WORDS, key
 
@@ -32,7 +33,10 @@ KEYWORDS = 2
 ECHO = 0.6
 """The share of an echo's content words that are the question's."""
 LONG_QUESTION = 6
-"""Number of a question's content words that no passage has close together by chance. Such text is an echo."""
+"""Number of a question's content words that no passage has close together by chance. Such text is an echo.
+
+A date or a code counts as one word, because a passage that has one of its words has them all.
+"""
 PASTED_TEXT = 12
 """The fewest content words of a question that is a pasted text."""
 QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
@@ -57,7 +61,8 @@ Shingle = tuple[str, ...]
 class _Content:
     """A candidate's text compared with the question.
 
-    It has the text's shingles, its share of the question's words, and whether it is an echo of the question.
+    It has the text's shingles, its share of the question's words, whether it is an echo of the question, and the
+    identifiers of the question that the passage has.
     """
 
     shingles: frozenset[Shingle]
@@ -65,6 +70,7 @@ class _Content:
     added: int
     """How many content words are not the question's."""
     is_echo: bool
+    named: frozenset[Asked]
 
 
 class Novelty:
@@ -96,7 +102,9 @@ class Novelty:
         better: set[int] = set()
         for row in sorted(best, key=lambda row: (self._contents[row].is_echo, -worth[row])):
             content = self._contents[row]
-            repeats = len(self._same[row] & better) + max(0, len(self._issues[row] & better) - MOST_ISSUES + 1)
+            # A passage with an identifier of the question repeats none that lacks it.
+            alike = {other for other in better if content.named <= self._contents[other].named}
+            repeats = len(self._same[row] & alike) + max(0, len(self._issues[row] & alike) - MOST_ISSUES + 1)
             discounted[row] *= REPEATED**repeats
             if content.is_echo:
                 discounted[row] *= content.added / (1 + content.added)
@@ -129,20 +137,25 @@ class Novelty:
             self._rows.setdefault(shingle, []).append(row)
 
     def _content(self, passage: AnalyzedPassage) -> _Content:
-        question_keys = self._notes.question.key_set
+        question_keys, identifier_keys = self._notes.question.key_set, self._notes.question.identifier_keys
         in_question = passage.keys & question_keys
         content_keys = (passage.keys - STOP_KEYS) | in_question
-        repeated = len(in_question) / max(1, len(content_keys))
+        # A date or a code says which of many records is meant. To have it is not to repeat the question.
+        repeated = len(in_question - identifier_keys) / max(1, len(content_keys - identifier_keys))
         covers = len(question_keys) > KEYWORDS and len(in_question) >= COVERED * len(question_keys)
         shingles = _shingles(passage.words)
         quoted = len(shingles & self._question_shingles) >= COVERED * len(self._question_shingles)
         is_echo = covers and not self._is_pasted and (repeated >= ECHO or quoted or self._restates(passage))
-        return _Content(shingles - self._question_shingles, repeated, len(content_keys) - len(in_question), is_echo)
+        added = len(content_keys) - len(in_question)
+        named = frozenset(
+            asked for asked in self._notes.question.identifiers if not passage.identifiers.isdisjoint(asked.spellings)
+        )
+        return _Content(shingles - self._question_shingles, repeated, added, is_echo, named)
 
     def _restates(self, passage: AnalyzedPassage) -> bool:
         """Return True if a part of the text repeats a long question, whatever text is around it."""
         question = self._notes.question
-        if len(question.key_set) < LONG_QUESTION:
+        if question.length < LONG_QUESTION:
             return False
         width = len(question.padded.split()) * 3 // 2
         text_keys = [key(word) for word in passage.words]

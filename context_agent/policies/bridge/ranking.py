@@ -130,7 +130,10 @@ def identifier_odds(notes: Notes) -> Floats:
     asked = question.identifiers
     if not asked:
         return np.zeros(len(notes), dtype=np.float32)
-    found = [sum(name in candidate.passage.identifiers for name in asked) for candidate in notes.candidates]
+    found = [
+        sum(not candidate.passage.identifiers.isdisjoint(one.spellings) for one in asked)
+        for candidate in notes.candidates
+    ]
     return np.float32(IDENTIFIER_WEIGHT * question.identifier_weight / len(asked)) * np.array(found, dtype=np.float32)
 
 

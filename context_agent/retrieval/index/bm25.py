@@ -34,15 +34,16 @@ from context_agent.retrieval.filters import Where
 from context_agent.retrieval.index.analysis import TOKENIZER_NAME, analyzer, term_splitter, word_forms, word_splitter
 from context_agent.retrieval.retriever import SPARSE
 from context_agent.text.identification import identify, language_of, languages_shown
-from context_agent.text.identifiers import identifiers
+from context_agent.text.identifiers import asked_identifiers, identifiers
 from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, require_language
-from context_agent.text.normalization import well_formed
+from context_agent.text.normalization import well_formed, with_plain_numbers
+from context_agent.text.respelling import respelled
 from context_agent.text.scripts import segmented
 
 if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema
 
-ANALYZER_VERSION = 3
+ANALYZER_VERSION = 4
 """The version of the analyzer. Increment it when the analyzer or the schema changes. Older indexes are then rebuilt."""
 MAX_QUERY_TERMS = 64
 """The maximum number of distinct words in a query, and of identifiers. Of a longer query, the rarest ones are kept.
@@ -182,11 +183,15 @@ class Bm25Index:
         """
         from tantivy import Occur, Query
 
-        terms, names, searcher = self._terms(query), self._identifiers(query), self._searcher
+        searcher = self._searcher
         k = min(k, searcher.num_docs)
-        if k <= 0 or not (terms or names):
+        if k <= 0:
             return []
         with self.reading():
+            query = respelled(query[:MAX_QUERY_CHARACTERS], lambda word: any(map(self._sum, self._terms(word))))
+            terms, names = self._terms(query), self._identifiers(query)
+            if not (terms or names):
+                return []
             if len(terms) > MAX_QUERY_TERMS:
                 terms = self._rarest(terms)
             if len(names) > MAX_QUERY_TERMS:
@@ -236,9 +241,8 @@ class Bm25Index:
 
     def _cut(self, text: str) -> str:
         """Return the text for tantivy. In scripts without spaces, blanks are put between the terms."""
-        if text.isascii():
-            return text
-        return segmented(well_formed(text))
+        text = with_plain_numbers(text)
+        return text if text.isascii() else segmented(well_formed(text))
 
     def _read(self) -> None:
         """Read the last commit, and count the texts of each language."""
@@ -285,7 +289,8 @@ class Bm25Index:
 
     def _identifiers(self, query: str) -> list[tuple[str, ...]]:
         """Return the distinct identifiers of a query in order of appearance, each as a term with one form."""
-        return [(name,) for name in dict.fromkeys(identifiers(query[:MAX_QUERY_CHARACTERS]))]
+        asked = asked_identifiers(query[:MAX_QUERY_CHARACTERS])
+        return [(name,) for name in dict.fromkeys(name for one in asked for name in one.spellings)]
 
     def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
         """Yield a query for each form of a term.

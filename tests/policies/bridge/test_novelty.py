@@ -161,3 +161,15 @@ def test_odd_texts_have_finite_scores(text):
 def test_a_passage_of_the_one_word_that_is_asked_for_is_no_echo():
     corpus = MemoryCorpus([Document(word, word) for word in ("river", "lake", "sea", "ocean")])
     assert SearchAgent(corpus).search("What is a lake?").documents[0].id == "lake"
+
+
+def test_a_record_with_the_identifier_that_is_asked_for_repeats_no_other_record():
+    records = [("", f"The order was for {count} units, shipped from warehouse {count % 7}.") for count in (4192, 2935)]
+    question = "Which warehouse shipped the order for 2,935 units?"
+    assert scores_of(records, [0.4, 0.9], question)[1] > 0.4
+
+
+def test_a_date_counts_as_one_word_of_a_question():
+    minutes = ("", "Meeting on 2021-01-28. The board talked about the roof, and in the end it approved a new one.")
+    question = "What was approved in the board meeting on January 28, 2021?"
+    assert scores_of([minutes], [0.9], question) == pytest.approx([0.9])

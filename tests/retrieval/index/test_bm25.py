@@ -249,6 +249,24 @@ def test_an_identifier_of_stop_words_alone_is_found() -> None:
         ("de", "Donau\u00addampf\u00adschiff", "Donaudampfschiff"),
         ("ru", "Москвы́ ударе́ние", "ударение"),
         ("none", "ज़मीन", "जमीन"),
+        ("none", "हिन्दी", "हिंदी"),
+        ("none", "عن أحمد", "احمد"),
+        ("ru", "Ёлка растёт", "елка"),
+        ("el", "Ο Οδυσσεύς", "ΟΔΥΣΣΕΥΣ"),
+        ("none", "Ο Οδυσσεύς στην Αθήνα", "αθηνα"),
+        ("none", "كتب ٣٤٧ صفحة", "347"),
+        ("en", "Acme™ Pro", "acme"),
+        ("en", "the \U0001d41b\U0001d428\U0001d425\U0001d41d line", "bold"),
+        ("en", "2.5 \u00b5m wide", "μm"),
+        ("en", "java.util.\u200bconcurrent, data\u200bbase", "database"),
+        ("en", "all 9,410 units", "9410"),
+        ("en", "all 9410 units", "9\u202f410"),
+        ("en", "a disk of 16 GB", "16GB"),
+        ("en", "Error E-1074", "E1074"),
+        ("en", "Error E1074", "E 1074"),
+        ("en", "on 2021-05-17", "May 17, 2021"),
+        ("en", "on 17 May 2021", "05/17/2021"),
+        ("en", "on 17 May 2021", "2021-05"),
     ],
 )
 def test_a_word_is_found_without_what_writers_may_leave_out(code: str, text: str, query: str) -> None:
@@ -260,3 +278,8 @@ def test_a_query_of_many_identifiers_keeps_the_rarest() -> None:
     index = named("a rare name", "a rare_name", *[" ".join(common)] * 3)
     found = [hit for hit, _ in index.search(" ".join([*common, "rare_name"]), 5)]
     assert found.index("1") < found.index("0")
+
+
+@pytest.mark.parametrize(("text", "query"), [("Jürgen Müller", "Juergen Mueller"), ("Ask Mueller", "Müller")])
+def test_a_name_is_found_with_and_without_umlauts(text: str, query: str) -> None:
+    assert [hit for hit, _ in named("Jan Meyer", text).search(query, 2)] == ["1"]

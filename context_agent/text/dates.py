@@ -1,0 +1,92 @@
+"""The dates in a text in one notation, whatever notation the text has.
+
+A question about 3 May 2021 has no word of a text that says 2021-05-03 or 05/03/2021, except the year.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from context_agent.text.normalization import without_marks
+
+_YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
+_AFTER_YEAR = re.compile(
+    r"([-/._])(\d{1,2})(?:\1(\d{1,2}))?(?!\d)|[ ]?[年년][ ]?(\d{1,2})[ ]?[月월](?:[ ]?(\d{1,2})[ ]?[日일])?"
+)
+"""What follows the year in `2021-05-03`, in `2021-05` and in 2021年5月3日."""
+_DAY_AND_MONTH = re.compile(r"(?<![\d.])(\d{1,2})([-/.])[ ]?(\d{1,2})\2[ ]?\Z")
+_NAMED_MONTH = re.compile(
+    r"(?:(?<!\d)(\d{1,2})(?:st|nd|rd|th|er|\.)?[\s-]{1,2}(?:(?:of|de)\s)?)?"
+    r"(?<![^\W\d_])([^\W\d_]{3,12})\.?(?:\s(\d{1,2})(?:st|nd|rd|th)?)?,?[\s-]{1,2}(?:(?:of|de|del)\s)?\Z"
+)
+"""What precedes the year in `3 May 2021`, in `May 3, 2021` and in `May 2021`."""
+_LONGEST_BEGINNING = 32
+_COMPACT = re.compile(r"(?<!\d)((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
+"""A date such as `20210503`, as in names of files."""
+_MONTH_NAMES = (
+    "january jan januar janner janvier enero gennaio janeiro januari января январь",
+    "february feb februar fevrier fevr febrero febbraio fevereiro februari февраля февраль",
+    "march mar marz mars marzo marco maart марта март",
+    "april apr avril avr abril aprile апреля апрель",
+    "may mai mayo maggio maio mei maj мая маи",
+    "june jun juni juin junio giugno junho июня июнь",
+    "july jul juli juillet juil julio luglio julho июля июль",
+    "august aug aout agosto augustus augusti августа август",
+    "september sep sept septembre septiembre settembre setembro сентября сентябрь",
+    "october oct oktober okt octobre octubre ottobre outubro октября октябрь",
+    "november nov novembre noviembre novembro ноября ноябрь",
+    "december dec dezember dez decembre diciembre dicembre dezembro декабря декабрь",
+)
+"""The names of the months in nine languages, without accents."""
+_MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, start=1) for name in names.split()}
+
+
+class WrittenDate(NamedTuple):
+    """A date or a month at `text[start:end]`, and what it may mean: `20210503`, or `202105` for a month."""
+
+    start: int
+    end: int
+    readings: tuple[str, ...]
+
+
+def dates(text: str) -> Iterator[WrittenDate]:
+    """Yield the dates and the months with a year in a text, in order.
+
+    A date such as 05/03/2021 has two readings, because some countries write the month first.
+    """
+    for year in _YEAR.finditer(text):
+        if after := _AFTER_YEAR.match(text, year.end()):
+            readings = _readings(year[0], [(after[2] or after[4], after[3] or after[5])])
+            start, end = year.start(), after.end()
+        else:
+            start, pairs = _before(text, year.start())
+            readings, end = _readings(year[0], pairs), year.end()
+        if readings:
+            yield WrittenDate(start, end, readings)
+    for compact in _COMPACT.finditer(text):
+        yield WrittenDate(*compact.span(), (compact[0],))
+
+
+def _before(text: str, end: int) -> tuple[int, list[tuple[str, str]]]:
+    """Return where a date begins whose year begins at `end`, and the month and the day in its readings."""
+    near = max(0, end - _LONGEST_BEGINNING)
+    if numeric := _DAY_AND_MONTH.search(text, near, end):
+        day, mark, month = numeric.groups()
+        return numeric.start(), [(month, day)] if mark == "." else [(month, day), (day, month)]
+    if named := _NAMED_MONTH.search(text, near, end):
+        month = _MONTHS.get(without_marks(named[2].lower()), 0)
+        return named.start(), [(str(month), named[1] or named[3] or "")]
+    return end, []
+
+
+def _readings(year: str, pairs: list[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the dates in this year that exist, each once. A month without a day is one, too."""
+    return tuple(
+        dict.fromkeys(
+            f"{year}{int(month):02}{int(day):02}" if day else f"{year}{int(month):02}"
+            for month, day in pairs
+            if 1 <= int(month) <= 12 and 1 <= int(day or 1) <= 31
+        )
+    )

@@ -1,0 +1,35 @@
+"""Words of a question in the spelling that the texts have: `Mueller` for `Müller`, and the other way round.
+
+Many keyboards have no umlauts, and without its accent `Müller` is `Muller`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from context_agent.text.normalization import normal_form
+
+_PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "oe", "å": "aa", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "Ø": "Oe"}
+_PLAIN |= {"Å": "Aa"}
+_UMLAUTS = {"ae": "ä", "oe": "ö", "ue": "ü", "aa": "å", "Ae": "Ä", "Oe": "Ö", "Ue": "Ü", "Aa": "Å"}
+_UMLAUT, _DIGRAPH = re.compile("[äöüßøåÄÖÜØÅ]"), re.compile("[AOUaou]e|[Aa]a")
+_WORD = re.compile(r"[^\W\d_]{4,40}+")
+"""A word that may have another spelling. Short ones would become other words."""
+
+
+def respelled(text: str, is_known: Callable[[str], bool]) -> str:
+    """Return the text with the words that no text has in a spelling with or without umlauts that a text has.
+
+    Args:
+        text: A question.
+        is_known: A function that returns True if a text has a word. It is called with words that have another spelling.
+    """
+
+    def spelled(word: re.Match[str]) -> str:
+        other = _UMLAUT.sub(lambda letter: _PLAIN[letter[0]], word[0])
+        if other == word[0]:
+            other = _DIGRAPH.sub(lambda letters: _UMLAUTS[letters[0]], other)
+        return word[0] if other == word[0] or is_known(word[0]) or not is_known(other) else other
+
+    return _WORD.sub(spelled, normal_form("NFC", text))

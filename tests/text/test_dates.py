@@ -1,0 +1,53 @@
+"""Dates in any notation."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.text.dates import dates
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2021-05-03",
+        "2021-05-03T10:15Z",
+        "2021/5/3",
+        "2021.05.03",
+        "minutes_20210503.md",
+        "3 May 2021",
+        "3rd of May, 2021",
+        "03-May-2021",
+        "May 3, 2021",
+        "MAY 3rd 2021",
+        "3.5.2021",
+        "3. 5. 2021",
+        "3. Mai 2021",
+        "3 de mayo de 2021",
+        "le 3 mai 2021",
+        "3 мая 2021 г.",
+        "2021年5月3日",
+        "2021년 5월 3일",
+    ],
+)
+def test_a_date_has_one_reading_whatever_its_notation(text):
+    assert [date.readings for date in dates(text)] == [("20210503",)]
+
+
+@pytest.mark.parametrize("text", ["May 2021", "in 2021-05,", "maio de 2021", "2021年5月"])
+def test_a_month_of_a_year_is_a_date(text):
+    assert [date.readings for date in dates(text)] == [("202105",)]
+
+
+def test_a_date_whose_month_may_come_first_has_two_readings():
+    assert [date.readings for date in dates("05/03/2021, 13/03/2021")] == [("20210305", "20210503"), ("20210313",)]
+
+
+def test_a_date_has_its_place_in_the_text():
+    text = "From 30. August 2019 to Sept. 4, 2020."
+    assert [text[date.start : date.end] for date in dates(text)] == ["30. August 2019", "Sept. 4, 2020"]
+
+
+@pytest.mark.parametrize("text", ["in 1984", "3 marbles 2021", "2019-2020", "CVE-2021-4034", "202105034", "12 3 2021"])
+def test_other_numbers_are_no_dates(text):
+    assert list(dates(text)) == []

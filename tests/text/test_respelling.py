@@ -1,0 +1,29 @@
+"""Words of a question in the spelling of the texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.text.respelling import respelled
+
+
+@pytest.mark.parametrize(
+    ("question", "known", "expected"),
+    [
+        ("Where is Juergen Mueller?", {"Jürgen", "Müller"}, "Where is Jürgen Müller?"),
+        ("Where is Jürgen Mu\u0308ller?", {"Juergen", "Mueller"}, "Where is Juergen Mueller?"),
+        ("the Groesse of a Strasse", {"Größe"}, "the Groesse of a Strasse"),
+        ("Aarhus and Århus", {"Aarhus"}, "Aarhus and Aarhus"),
+        ("Is Müller there?", {"Müller", "Mueller"}, "Is Müller there?"),
+        ("Is Müller there?", set(), "Is Müller there?"),
+        ("a blue poem", {"blue", "blü", "pöm"}, "a blue pöm"),
+    ],
+)
+def test_only_a_word_that_no_text_has_is_spelled_as_in_a_text(question, known, expected):
+    assert respelled(question, known.__contains__) == expected
+
+
+def test_only_words_that_have_another_spelling_are_looked_up():
+    asked: list[str] = []
+    respelled("When does the train to Köln leave?", lambda word: bool(asked.append(word)))
+    assert asked == ["does", "dös", "Köln", "Koeln"]
