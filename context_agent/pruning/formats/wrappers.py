@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from context_agent.pruning.contents import Path
-from context_agent.pruning.formats.fields import get_field, items, text_field
+from context_agent.pruning.formats.fields import first_value, get_field, items, text_field
 
 _SAVED_TYPES = ("human", "ai", "system", "tool", "function", "chat")
 """The types of LangChain's messages."""
@@ -25,22 +25,26 @@ _PI_RECORDS = frozenset((
 ))  # fmt: skip
 _COMPACTIONS = ("compact_boundary", "chat_compression")
 _DROID_RECORDS = frozenset(("session_start", "session_end", "todo_state"))
-_GEMINI_CLI_FIELDS = ("$set", "$rewindTo", "projectHash")
+_OPENING_FIELDS = ("$set", "$rewindTo", "projectHash", "working_dir", "record_type")
+"""Fields of lines that begin or change a session of Gemini CLI, of Goose or of older versions of Codex."""
 
 
 def is_session_record(message: Any) -> bool:
     """Return True if a line of a saved session is not a message that the model gets.
 
-    The sessions are those of Claude Code, Codex, Gemini CLI, Pi, Droid and Kimi CLI. Some records of Codex repeat a
-    result for its display. Claude Code has a subtype for each note to the user. Older versions of Codex begin with a
-    line that has the instructions, and save their state between the messages. Kimi CLI has roles such as `_usage`.
+    The sessions are those of Claude Code, Codex, Gemini CLI, Pi, Goose, Droid and Kimi CLI. Some records of Codex repeat
+    a result for its display. Claude Code has a subtype for each note to the user. Older versions of Codex begin with a
+    line that has the instructions, and save their state between the messages. Kimi CLI has roles such as `_usage`. An
+    event of Google's Agent Development Kit may only change the state or say that the model failed.
     """
+    if first_value(message, "invocation_id", "invocationId") is not None and get_field(message, "content") is None:
+        return True
     if not isinstance(message, Mapping) or "role" in message:
         return text_field(message, "role").startswith("_")
     if "type" not in message:
         # The messages that Pydantic AI saves have both fields, too, beside their parts.
         is_opening = "timestamp" in message and "instructions" in message and "parts" not in message
-        return is_opening or any(name in message for name in (*_GEMINI_CLI_FIELDS, "record_type"))
+        return is_opening or any(name in message for name in _OPENING_FIELDS)
     kind = text_field(message, "type")
     if kind in _CLAUDE_CODE_RECORDS | _PI_RECORDS | _DROID_RECORDS or (
         kind in ("system", "result") and "subtype" in message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,11 +43,24 @@ def test_what_older_sessions_and_streams_of_coding_agents_note_is_no_message() -
         {"type": "todo_state", "todos": {}},
         {"role": "_checkpoint", "id": 0},
         {"role": "_usage", "token_count": 9},
+        {"working_dir": "/", "description": "Find the film.", "message_count": 9},
     )
     records = [*notes[:1], *({"type": m["role"], "message": m} for m in messages), *notes[1:]]
     pruned = pruner().prune(records)
     assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("anthropic", "pruned", ())
     assert Transcript([{"type": "system", "content": "Be brief."}]).contents[0].role == "system"
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+def test_an_event_of_google_adk_without_a_content_is_no_message(as_object: bool) -> None:
+    """It changes the state, or says that the model failed. The whole session was passed through."""
+    field = "invocation_id" if as_object else "invocationId"
+    events = [{**event, field: "e"} for event in FRAMEWORKS["google adk"](LONG)]
+    events.insert(2, {"author": "agent", field: "e", "actions": {"stateDelta": {"film": 1}}})
+    events.insert(5, {"author": "agent", field: "e", "content": None, "errorCode": "SAFETY"})
+    messages = [SimpleNamespace(**event) for event in events] if as_object else events
+    pruned = pruner().prune(messages)
+    assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("gemini", "pruned", ())
 
 
 def test_a_message_inside_an_object_without_a_type_is_pruned() -> None:
