@@ -32,10 +32,10 @@ _OPENING_FIELDS = ("$set", "$rewindTo", "projectHash", "working_dir", "record_ty
 def is_session_record(message: Any) -> bool:
     """Return True if a line of a saved session is not a message that the model gets.
 
-    The sessions are those of Claude Code, Codex, Gemini CLI, Pi, Goose, Droid and Kimi CLI. Some records of Codex repeat
-    a result for its display. Claude Code has a subtype for each note to the user. Older versions of Codex begin with a
-    line that has the instructions, and save their state between the messages. Kimi CLI has roles such as `_usage`. An
-    event of Google's Agent Development Kit may only change the state or say that the model failed.
+    The sessions are those of Claude Code, Codex, Gemini CLI, Pi, Goose, Droid and Kimi CLI. Some records of Codex
+    repeat a result for its display. Claude Code has a subtype for each note to the user. Older versions of Codex begin
+    with a line that has the instructions, and save their state between the messages. Kimi CLI has roles such as
+    `_usage`. An event of Google's Agent Development Kit may only change the state or say that the model failed.
     """
     if first_value(message, "invocation_id", "invocationId") is not None and get_field(message, "content") is None:
         return True
