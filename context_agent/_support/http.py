@@ -94,8 +94,8 @@ LONGEST_MESSAGE = 600
 _TITLE = re.compile(r"<title>([^<]{1,300})</title>", re.IGNORECASE)
 _MISWRITTEN_CALL = ("failed to call a function", "tool call validation failed")
 """Phrases in Groq's refusal of a call that its model wrote wrongly. Another try may give a right one."""
-_PERMANENT = ("does not support tools", "requires --jinja", "context size", "context length")
-"""Phrases in a 5xx error that show that a retry would fail too."""
+_PERMANENT = ("does not support tools", "requires --jinja", "context size", "context length", "request too large")
+"""Phrases in an error that show that a retry would fail too."""
 
 
 def tls_context() -> ssl.SSLContext:

@@ -28,6 +28,7 @@ from context_agent.policies.chat.refusals import (
     MAX_COMPLETION_TOKENS,
     SERVE_TOOLS,
     context_message,
+    exceeds_rate,
     field_to_omit,
     is_context_overflow,
     is_unknown_model,
@@ -285,6 +286,11 @@ class ChatPolicy:
         url = self.endpoint.base_url
         if tools and refuses_tools(refusal):
             return PolicyError(f"{url} refused a request with tools: {refusal.message}. To fix this, {SERVE_TOOLS}.")
+        if exceeds_rate(refusal):
+            return PolicyError(
+                f"{url}: the request may use more tokens than the account has per minute. Pass a smaller --max-tokens, "
+                f"or a smaller --window. The server said: {refusal.message}"
+            )
         if is_context_overflow(refusal):
             return PolicyError(f"{url}: {context_message(refusal, window)}")
         if refusal.status in (401, 403) and not is_unknown_model(refusal):

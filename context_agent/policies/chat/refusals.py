@@ -67,6 +67,11 @@ def refuses_tools(refusal: Refusal) -> bool:
     return refusal.status in (400, 404, 422, 500) and _NO_TOOLS.search(refusal.message) is not None
 
 
+def exceeds_rate(refusal: Refusal) -> bool:
+    """Return True if a single request may use more tokens than the account has per minute."""
+    return refusal.status in (413, 429) and "request too large" in refusal.message.lower()
+
+
 def is_context_overflow(refusal: Refusal) -> bool:
     """Return True if the request was longer than the model's context."""
     return refusal.status in (400, 413, 422, 500) and _CONTEXT.search(refusal.message) is not None

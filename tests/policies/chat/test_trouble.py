@@ -152,6 +152,14 @@ def test_a_call_that_the_server_finds_miswritten_is_sampled_again(words: str) ->
     assert len(server.chat_bodies()) == 3
 
 
+@pytest.mark.parametrize("status", [413, 429])
+def test_a_request_beyond_the_rate_of_the_account_is_told_at_once(status: int) -> None:
+    words = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 33024."
+    with serving(fails(status, words)) as server, pytest.raises(PolicyError, match=r"smaller --max-tokens.*33024"):
+        ask(server)
+    assert len(server.chat_bodies()) == 1
+
+
 def test_a_web_page_instead_of_json_is_told_at_once() -> None:
     page = Response(b"\n<!DOCTYPE html><html>Sign in</html>", headers={"Content-Type": "text/html"})
     with http_server(page) as server, pytest.raises(PolicyError, match=r"web page.*Check the address"):
