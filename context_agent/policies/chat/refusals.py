@@ -27,6 +27,8 @@ _LENGTH = re.compile(
     re.I,
 )
 
+LEAST_OUTPUT_LIMIT = 64
+"""The least number in a refusal that can be the length of a reply. A smaller one bounds another setting."""
 _OUTPUT = re.compile(r"max_(?:completion_|output_)?tokens|(?:completion|output|max|maximum) tokens", re.I)
 """Words by which a refusal is about the length of a reply."""
 _MOST = re.compile(
@@ -59,7 +61,7 @@ def output_limit(refusal: Refusal, requested: int) -> int | None:
     if refusal.status not in (400, 422) or _LENGTH.search(refusal.message) or not _OUTPUT.search(refusal.message):
         return None
     limits = (int(match["n"].replace(",", "")) for match in _MOST.finditer(refusal.message))
-    return next((limit for limit in limits if 0 < limit < requested), None)
+    return next((limit for limit in limits if LEAST_OUTPUT_LIMIT <= limit < requested), None)
 
 
 def refuses_tools(refusal: Refusal) -> bool:

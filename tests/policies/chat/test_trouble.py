@@ -373,6 +373,12 @@ def test_a_model_with_short_replies_is_asked_for_as_much_as_it_can_write(message
     assert [body["max_tokens"] for body in server.chat_bodies()[1:]] == [8192, 8192]
 
 
+def test_the_bound_of_another_setting_is_not_taken_for_that_of_a_reply() -> None:
+    words = "max_tokens is fine, but temperature must be less than or equal to 2"
+    with serving(fails(400, words)) as server, pytest.raises(PolicyError, match="temperature"):
+        ask(server, temperature=3.0)
+
+
 def test_the_users_own_limit_of_a_reply_is_not_lowered() -> None:
     words = "max_tokens is too large: 9000. This model supports at most 8192 completion tokens."
     for options in ({"max_tokens": 9000}, {"extra_body": {"max_completion_tokens": 9000}}):
