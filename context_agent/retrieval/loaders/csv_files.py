@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum
-from itertools import count, islice
+from itertools import count, islice, zip_longest
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -73,8 +73,8 @@ def read_csv(reading: Reading) -> Iterator[Document]:
         text.seek(start)
         bounded = _RowLines(text, reading.options, delimiter)
         table = csv.reader(bounded, delimiter=delimiter, strict=True)
-        title = _title(islice(_parsed(bounded, table), titles))
-        yield from _from_table(reading, table, bounded, title, lines_before=1 if stated else 0, first=first)
+        above = list(islice(_parsed(bounded, table), titles))
+        yield from _from_table(reading, table, bounded, above, lines_before=1 if stated else 0, first=first)
     finally:
         text.detach()  # or the wrapper would close the caller's stream
 
@@ -310,7 +310,7 @@ def _from_table(
     reading: Reading,
     table: _csv.Reader,
     bounded: _RowLines,
-    title: str,
+    above: list[list[str]],
     *,
     lines_before: int,
     first: _First,
@@ -319,6 +319,8 @@ def _from_table(
     header = _header(table)
     if not header:
         raise LeftOutError("the file is empty: it contains no text")
+    header, above = _grouped(header, above)
+    title = _title(above)
     unnamed = [""] * len(header)
     named = {_First.HEADER: header, _First.SHORT_HEADER: ["", *header], _First.DATA: unnamed}
     names = _column_names(named[first])
@@ -349,6 +351,23 @@ def _from_table(
                 row[TEXT_KEYS[0]] = "\n".join([label + cell for label, cell in pairs if cell])
             for document in from_row(reading, line, row):
                 yield _titled(document, title) if title else document
+
+
+def _grouped(header: list[str], above: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the columns, with the names of their groups, and the other rows above.
+
+    If names repeat, the row above them names groups of columns, such as years. A name of a group stands above the first
+    of its columns.
+    """
+    names = Counter(map(str.strip, header))
+    groups = above[-1] if above else []
+    if sum(map(bool, map(str.strip, groups))) < 2 or all(count == 1 for name, count in names.items() if name):
+        return header, above
+    group, grouped = "", list[str]()
+    for stated, name in zip_longest(groups[: len(header)], header, fillvalue=""):
+        group = stated.strip() or group
+        grouped.append(f"{group} {name}".strip() if names[name.strip()] > 1 else name)
+    return grouped, above[:-1]
 
 
 def _titled(document: Document, above: str) -> Document:

@@ -117,7 +117,7 @@ _SIGNS = frozenset("\xa0«»‘’‚“”„–—…•°§€©®™·×")
 """The signs beyond ASCII that a text in any language may have."""
 GUESSED_BYTES, GUESSED_CHARACTERS = 32_768, 10_000
 """The number of first bytes from which an encoding is guessed, and of first characters whose language is identified."""
-FEWEST_GUESSED = 20
+FEWEST_GUESSED = 6
 """The fewest bytes above ASCII from which an encoding is guessed."""
 WESTERN_NOTE = (
     "the text was read as Windows-1252, because it is not UTF-8. If it is in another encoding, pass its --encoding."

@@ -34,6 +34,7 @@ _TEXT = grammar(
     tr="tc",
     tc="txBody",
 )
+_DIAGRAM = grammar(root="dataModel", dataModel="ptLst", ptLst="pt", pt="t", t="p", p="r br fld", r="t", fld="t")
 
 
 def read_pptx(reading: Reading) -> Iterator[Document]:
@@ -62,12 +63,28 @@ def _slides(package: Package, main: str) -> Iterator[str]:
         title, texts = _shapes(package, name)
         yield f"## {' '.join(title.split())}" if title.strip() else ""
         yield from texts
-        notes = package.linked(package.relationships(name), "notesSlide")
+        linked = package.relationships(name)
+        for diagram in (link.target for link in linked.values() if link.kind == "diagramData"):
+            if diagram in package and diagram not in read:
+                read.add(diagram)
+                yield _diagram(package, diagram)
+        notes = package.linked(linked, "notesSlide")
         if notes and notes not in read:
             read.add(notes)
             yield _notes(package, notes)
 
     yield from package.each(dict.fromkeys(names), "slide", slide)
+
+
+def _diagram(package: Package, part: str) -> str:
+    """Return the texts of a diagram (SmartArt), a line for each."""
+    words: list[str] = []
+    for event in package.events(part, _DIAGRAM):
+        if event.kind is Kind.TEXT and event.name == "t":
+            words.append(event.text)
+        elif event.kind is Kind.END and event.name == "p":
+            words.append("\n")
+    return "\n".join(line.strip() for line in "".join(words).splitlines() if line.strip())
 
 
 def _notes(package: Package, part: str) -> str:

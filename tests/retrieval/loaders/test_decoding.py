@@ -71,6 +71,19 @@ def test_lines_in_another_encoding_are_read_in_a_text_of_several_files() -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Proszę o płatność do piątku. Dziękuję, Małgorzata", "cp1250"),
+        ("Vážení zákazníci, v pátek bude obchod zavřený.", "cp1250"),
+        ("Schöne Grüße, Jürgen Müller. Die Straße ist gesperrt.", "cp1252"),
+        ("Où est le château ? À côté de la forêt, là-bas.", "cp1252"),
+    ],
+)
+def test_a_short_note_is_read_in_the_encoding_of_its_language(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)).text == text
+
+
 def test_a_few_letters_are_read_as_western() -> None:
     assert decode("Die Mühle".encode("cp1252")).encoding == "cp1252"
 

@@ -135,6 +135,22 @@ def test_a_presentation_gives_titles_texts_tables_and_notes(tmp_path: Path) -> N
     assert document.text == "## The Weir\n\nBuilt in 1901\n\nHeight | 4 m\n\nSpeak slowly."
 
 
+def test_the_words_of_a_diagram_follow_the_texts_of_its_slide(tmp_path: Path) -> None:
+    with zipfile.ZipFile(slides(tmp_path / "a.pptx")) as before, zipfile.ZipFile(tmp_path / "b.pptx", "w") as after:
+        for name in before.namelist():
+            data = before.read(name)
+            if name == "ppt/slides/_rels/slide1.xml.rels":
+                link = b'<Relationship Id="d" Type="http://x/diagramData" Target="../diagrams/data1.xml"/>'
+                data = data.replace(b"</Relationships>", link + b"</Relationships>")
+            after.writestr(name, data)
+        points = "".join(
+            f"<d:pt><d:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></d:t></d:pt>" for text in ("Dig", "Build")
+        )
+        model = f'<d:dataModel xmlns:d="d" xmlns:a="a"><d:ptLst>{points}</d:ptLst></d:dataModel>'
+        after.writestr("ppt/diagrams/data1.xml", model)
+    assert "Dig\nBuild\n\nSpeak slowly." in only(tmp_path / "b.pptx").text
+
+
 def test_a_workbook_gives_its_sheets_row_by_row(tmp_path: Path) -> None:
     document = only(workbook(tmp_path / "a.xlsx"))
     assert document.text == "## Weirs\n\nName | Built | Day\nBrasko | 1901 | 1901-05-02\n | 4.5"

@@ -534,6 +534,13 @@ def test_the_column_of_text_may_be_named_below_a_title(tmp_path: Path) -> None:
     assert titles == [("Mills: Osterby", "old"), ("Mills: Brasko", "new")]
 
 
+def test_a_row_above_names_that_repeat_names_the_groups_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Sales,,,,,\n,Q1,,Q2,,\nmill,units,price,units,price,note\nKade,1,2,3,4,new\n")
+    (document,) = load(tmp_path)
+    lines = ["mill: Kade", "Q1 units: 1", "Q1 price: 2", "Q2 units: 3", "Q2 price: 4", "note: new"]
+    assert (document.title, document.text.splitlines()) == ("Sales", lines)
+
+
 def test_a_notice_counts_the_lines_above_the_header(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("Mills\n\nid,name\n1,Osterby\n2,Brasko,Weir\n3,Kade\n")
     report = LoadReport()
