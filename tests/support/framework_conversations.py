@@ -963,6 +963,35 @@ _extensions_ai = _turns(
 )
 
 
+def _cursor_result(call: Call) -> dict[str, Any]:
+    if call.is_error:
+        return {"error": {"errorMessage": call.texts[0]}}
+    if call.is_plain:
+        return {"success": {"content": "\n".join(call.texts), "totalLines": 9}}
+    return {"success": {"stdout": call.texts[0], "stderr": call.texts[-1], "exitCode": 0}}
+
+
+_cursor_cli = _turns(
+    lambda text: {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": text}]}},
+    lambda text, calls: [
+        *_said(
+            text, {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}
+        ),
+        *(
+            {
+                "type": "tool_call",
+                "subtype": subtype,
+                "call_id": c.id,
+                "tool_call": {"searchToolCall": {"args": c.arguments, **result}, "toolCallId": c.id},
+            }
+            for c in calls
+            for subtype, result in (("started", {}), ("completed", {"result": _cursor_result(c)}))
+        ),
+    ],
+    lambda calls: [],
+)
+
+
 def _vscode(turns: Sequence[Turn]) -> list[Any]:
     """Each request has what the user said, and the rounds of the agent until the user speaks again."""
     requests: list[Any] = []
@@ -1026,6 +1055,7 @@ FRAMEWORKS: dict[str, Renderer] = {
     "agent framework": _agent_framework,
     "extensions ai": _extensions_ai,
     "vs code": _vscode,
+    "cursor cli": _cursor_cli,
     "kiro": _kiro,
     "kiro session": _kiro_session,
     "amazon q": lambda turns: [[entry["user"], entry["assistant"]] for entry in _kiro(turns)],

@@ -23,6 +23,7 @@ from context_agent.pruning.formats.chat import (
 from context_agent.pruning.formats.codex_exec import is_codex_exec, read_codex_exec
 from context_agent.pruning.formats.cohere import is_cohere_entry, read_cohere
 from context_agent.pruning.formats.copilot_cli import is_copilot_cli, read_copilot_cli
+from context_agent.pruning.formats.cursor_cli import is_cursor_event, read_cursor_event
 from context_agent.pruning.formats.fields import get_field, items, text_field
 from context_agent.pruning.formats.gemini import is_gemini, read_gemini
 from context_agent.pruning.formats.gemini_cli import is_gemini_cli, read_gemini_cli
@@ -75,6 +76,7 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_kiro_entry, read_kiro_entry),
     (is_kiro_line, read_kiro_line),
     (is_vscode_request, read_vscode_request),
+    (is_cursor_event, read_cursor_event),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {

@@ -34,6 +34,7 @@ KINDS = {
     "copilot cli": "openai", "pi": "openai", "gemini live": "gemini", "trajectory": "openai",
     "codex exec": "openai", "amp": "anthropic", "kiro": "bedrock", "kiro session": "bedrock", "amazon q": "bedrock",
     "agent framework": "agent-framework", "extensions ai": "agent-framework", "vs code": "openai",
+    "cursor cli": "openai",
 }  # fmt: skip
 
 
