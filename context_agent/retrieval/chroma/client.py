@@ -32,6 +32,8 @@ AUTHENTICATION = (
 )
 MAX_REASON = 300
 """The most characters of a server's answer in an error."""
+NOT_ALLOWED_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""The errors of a file that a user may not use."""
 _MIN_FREE_BYTES = 8_000_000
 _DISK_FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
 """How SQLite, tantivy and Chroma report a full disk in errors without a number."""
@@ -47,17 +49,37 @@ def connect(location: Location) -> ClientAPI:
     Raises:
         CorpusNotFoundError: If no server answers.
         CorpusCorruptError: If Chroma cannot read the folder.
-        ConfigError: If the address does not belong to a server.
+        ConfigError: If the address does not belong to a server, or if this process has opened the folder with a client
+            that has other settings.
     """
     import chromadb
 
     if location.url is not None:
         return _server(location, location.url)
     assert location.path is not None
-    with chroma_errors(location):
-        client = chromadb.PersistentClient(str(location.path), settings=_client_settings())
+    with chroma_errors(location), _forgotten_if_failed(str(location.path)):
+        try:
+            client = chromadb.PersistentClient(str(location.path), settings=_client_settings())
+        except ValueError as error:
+            raise ConfigError(
+                f"Chroma does not open {location} ({error}). If this program has opened the folder with a Chroma "
+                "client, close that client first."
+            ) from error
         client.count_collections()
         return client
+
+
+@contextmanager
+def _forgotten_if_failed(path: str) -> Iterator[None]:
+    """Remove what Chroma keeps of a folder that it could not open. The next attempt would use it, and fail."""
+    from chromadb.api.shared_system_client import SharedSystemClient
+
+    try:
+        yield
+    except BaseException:
+        if path not in SharedSystemClient._identifier_to_refcount:  # noqa: SLF001
+            SharedSystemClient._identifier_to_system.pop(path, None)  # noqa: SLF001
+        raise
 
 
 def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
@@ -121,15 +143,22 @@ def chroma_errors(location: Location) -> Iterator[None]:
     try:
         yield
     except (InternalError, OSError) as error:
-        if "readonly database" in str(error):
-            message = f"{location} is read-only ({error}). Allow this user to write to the folder and its files."
-            raise CorpusError(message) from error
+        if getattr(error, "errno", None) in NOT_ALLOWED_ERRORS or "readonly database" in str(error):
+            raise not_allowed(location, error) from error
         hint = "Restore it from a backup, or delete it and index again." if location.path else "See the server's log."
         raise CorpusCorruptError(f"Chroma cannot read {location} ({error}). {hint}") from error
     except httpx.HTTPError as error:
         raise _no_server(location, error) from error
     except ChromaError as error:
         raise CorpusError(f"Chroma refused a request to {location} ({error})") from error
+
+
+def not_allowed(location: Location, error: Exception) -> CorpusError:
+    """Return the error for a folder with a file that this user may not read or write."""
+    return CorpusError(
+        f"{location} is read-only, or this user may not read it ({error}). Allow this user to read and write the "
+        "folder and its files."
+    )
 
 
 def disk_full(location: Location, error: BaseException | None) -> bool:

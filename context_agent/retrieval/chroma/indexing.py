@@ -12,7 +12,6 @@ disk holds both versions of a replaced document.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -26,7 +25,16 @@ from context_agent._support.cache_folder import cache_folder
 from context_agent._support.locks import file_lock
 from context_agent.errors import ConfigError, CorpusError, CorpusLockedError, CorpusNotFoundError, DimensionError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
-from context_agent.retrieval.chroma.client import chroma_errors, connect, disk_full, find, invalid_name, writing
+from context_agent.retrieval.chroma.client import (
+    NOT_ALLOWED_ERRORS,
+    chroma_errors,
+    connect,
+    disk_full,
+    find,
+    invalid_name,
+    not_allowed,
+    writing,
+)
 from context_agent.retrieval.chroma.collection import read_manifest, write_manifest
 from context_agent.retrieval.chroma.database import DATABASE_FILE, read_collection
 from context_agent.retrieval.chroma.indexing_run import IndexingRun, IndexProgress, IndexReport
@@ -335,9 +343,8 @@ def _disk_explained(location: Location) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if getattr(error, "errno", None) in (errno.EROFS, errno.EACCES):
-            message = f"{location} is read-only ({error}). Allow this user to write to the folder and its files."
-            raise CorpusError(message) from error
+        if getattr(error, "errno", None) in NOT_ALLOWED_ERRORS:
+            raise not_allowed(location, error) from error
         if not disk_full(location, error):
             raise
         raise CorpusError(

@@ -12,6 +12,7 @@ from pathlib import Path
 import chromadb
 import numpy as np
 import pytest
+from chromadb.config import Settings
 from chromadb.errors import InternalError
 
 from context_agent.agent import SearchAgent
@@ -418,11 +419,41 @@ def test_an_index_of_another_version_names_it_and_how_to_replace_the_index(tmp_p
             command(tmp_path / "i")
 
 
-def test_a_folder_that_may_not_be_written_is_not_called_damaged(tmp_path: Path) -> None:
-    refused = pytest.raises(CorpusError, match=r"read-only.*Allow this user to write")
+@pytest.mark.parametrize(
+    "error",
+    [
+        InternalError("error returned from database: (code: 8) attempt to write a readonly database"),
+        PermissionError(errno.EACCES, "Permission denied", "header.bin"),
+        PermissionError(errno.EPERM, "Operation not permitted", "vectors.json"),
+    ],
+)
+def test_a_folder_that_may_not_be_written_is_not_called_damaged(tmp_path: Path, error: Exception) -> None:
+    refused = pytest.raises(CorpusError, match=r"read-only.*Allow this user to read and write")
     with refused as excinfo, chroma_errors(Location(tmp_path)):
-        raise InternalError("error returned from database: (code: 8) attempt to write a readonly database")
+        raise error
     assert not isinstance(excinfo.value, CorpusCorruptError)
+
+
+def test_a_client_with_other_settings_must_be_closed_first(tmp_path: Path) -> None:
+    client = chromadb.PersistentClient(str(tmp_path / "i"), settings=Settings(anonymized_telemetry=False))
+    with pytest.raises(ConfigError, match=r"different settings.*close that client first"):
+        index(tmp_path / "i", people(3))
+    assert client.count_collections() == 0
+    client.close()
+    assert index(tmp_path / "i", people(3)).chunks == 3
+
+
+def test_a_run_after_one_that_could_not_open_the_folder_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / "i"
+    index(path, people(3))
+    database = (path / "chroma.sqlite3").read_bytes()
+    with sqlite3.connect(path / "chroma.sqlite3") as connection:
+        connection.execute("drop table migrations")
+    connection.close()
+    with pytest.raises(CorpusError):
+        index(path, people(4))
+    (path / "chroma.sqlite3").write_bytes(database)
+    assert index(path, people(4)).chunks == 4
 
 
 @pytest.mark.parametrize(("umask", "shared"), [(0o022, 0o044), (0o077, 0)])
