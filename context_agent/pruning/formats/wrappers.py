@@ -37,10 +37,12 @@ def is_session_record(message: Any) -> bool:
     with a line that has the instructions, and save their state between the messages. Kimi CLI has roles such as
     `_usage`. An event of Google's Agent Development Kit may only change the state or say that the model failed.
     """
-    if first_value(message, "invocation_id", "invocationId") is not None and get_field(message, "content") is None:
+    role = text_field(message, "role")
+    is_event = not role and first_value(message, "invocation_id", "invocationId") is not None
+    if is_event and get_field(message, "content") is None:
         return True
     if not isinstance(message, Mapping) or "role" in message:
-        return text_field(message, "role").startswith("_")
+        return role.startswith("_")
     if "type" not in message:
         # The messages that Pydantic AI saves have both fields, too, beside their parts.
         is_opening = "timestamp" in message and "instructions" in message and "parts" not in message

@@ -59,6 +59,7 @@ def test_an_event_of_google_adk_without_a_content_is_no_message(as_object: bool)
     events.insert(2, {"author": "agent", field: "e", "actions": {"stateDelta": {"film": 1}}})
     events.insert(5, {"author": "agent", field: "e", "content": None, "errorCode": "SAFETY"})
     messages = [SimpleNamespace(**event) for event in events] if as_object else events
+    assert read_content({"role": "assistant", "content": None, field: "e"}, 0).role == "assistant"
     pruned = pruner().prune(messages)
     assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("gemini", "pruned", ())
 
