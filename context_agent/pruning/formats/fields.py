@@ -96,7 +96,8 @@ def is_signed(call: Any) -> bool:
 
     Gemini signs the calls of models that think.
     """
-    return any("signature" in written(get_field(call, name)).lower() for name in _PROVIDER_FIELDS)
+    added = (get_field(call, name) for name in _PROVIDER_FIELDS)
+    return any(field is not None and "signature" in written(field).lower() for field in added)
 
 
 def items(value: Any) -> Sequence[Any]:
