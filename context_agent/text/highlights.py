@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from context_agent.text.identifiers import asked_identifiers, identifiers
+from context_agent.text.respelling import respelled
 from context_agent.text.sentences import terminated, unwrapped_spans
 from context_agent.text.words import STOP_WORDS, key, related_words, without_brackets, without_inflection, words
 from context_agent.types import RankedChunk, RankedDocument
@@ -35,6 +37,8 @@ _LISTED = re.compile(
 """A line of a table of contents, or of a notice of copyright."""
 FURNITURE_WORTH, FURNITURE_WORDS = 0.5, 2
 """The factor on the worth of a line that is no sentence, and the fewest words of the question that it must have."""
+LONGEST_LINE = 1_000
+"""The number of characters before and after a line that may be the first one of a table."""
 _QUESTION = re.compile(r"[?？؟][\"'”’»)\]*_]{0,4}\Z")
 """The end of a question."""
 _CAPITALS = re.compile(r"[^\W\d_]++(?:[ ,&'’-]{1,3}[^\W\d_]++){1,12}\Z")
@@ -84,11 +88,13 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
         )
         for document, title in zip(documents, titles, strict=True)
     ]
-    keys = [[_keys(sentence.text) for sentence in own] for own in sentences]
+    keys = [[_keys(sentence.text).union(identifiers(sentence.text)) for sentence in own] for own in sentences]
     frequency = Counter(item for own in keys for sentence_keys in own for item in sentence_keys)
     total = sum(map(len, keys))
     rarity = {item: math.log(1 + total / number) for item, number in frequency.items()}
+    question = respelled(question, lambda word: not frequency.keys().isdisjoint(_keys(word)))
     question_keys = {_key(item) for word in _content(question) for item in (word, *related_words(word))}
+    question_keys.update(*(asked.spellings for asked in asked_identifiers(question)))
     best: list[BestSentence | None] = []
     for number, own in enumerate(sentences):
         other_titles = [title for title in titles if title and not title <= titles[number]]
@@ -140,7 +146,8 @@ def _is_heading(text: str, title: frozenset[str]) -> bool:
 def _is_furniture(sentence: BestSentence, question_keys: set[str]) -> bool:
     """Return True if a line is no sentence, such as a link, a field of a header or an entry of a table of contents.
 
-    A field is one of several lines of this kind, and no field if the question has all words of its name.
+    The names of the columns of a table, below a line without cells, are no sentence either. A field is one of several
+    lines of this kind, and no field if the question has all words of its name.
     """
     words, text = sentence.text, sentence.chunk.text
     if _LISTED.match(words) or not _LETTER.search(_LINKS.sub("", words)):
@@ -149,11 +156,20 @@ def _is_furniture(sentence: BestSentence, question_keys: set[str]) -> bool:
         "",
         "\n",
     )
+    if is_line and (bars := words.count("|")) and _names_columns(text, sentence.start, sentence.end, bars):
+        return True
     field = _FIELD.fullmatch(words) if is_line else None
     if not field or ((names := _keys(field["name"])) and names <= question_keys):
         return False
     above = text.rfind("\n", 0, max(0, sentence.start - 1)) + 1
     return bool(_FIELD.match(text, above, sentence.start) or _FIELD.match(text, sentence.end + 1))
+
+
+def _names_columns(text: str, start: int, end: int, bars: int) -> bool:
+    """Return True if a line with bars is the first one of a table: a line above has none, and one below as many."""
+    above = text[max(0, start - LONGEST_LINE) : start].rstrip().rpartition("\n")[2]
+    below = text[end + 1 : end + LONGEST_LINE].partition("\n")[0]
+    return bool(above) and "|" not in above and below.count("|") == bars
 
 
 def _content(text: str) -> list[str]:

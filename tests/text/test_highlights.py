@@ -163,3 +163,18 @@ def test_a_first_line_that_repeats_the_title_is_shown_only_where_there_is_nothin
         phone,
         "Weiß, Anna",
     ]
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "sentence"),
+    [
+        ("What was the default timeout?", "# Options\n\nName | Default\ntimeout | 30\nretries | 2", "timeout | 30"),
+        ("What is the meaning of E7?", "Errors:\n| Code | Meaning |\n|---|---|\n| E7 | Jam |", "| E7 | Jam |"),
+        ("Which table has size and default?", "Options\nSize | Default\na | 30", "Size | Default"),
+        ("What is E1074?", "Error codes are new.\nE-1074 is a jam.\nE-1075 is no ink.", "E-1074 is a jam."),
+        ("What was done on 3 May 2021?", "In May 2021 it was new.\nOn 2021-05-03 it broke.", "On 2021-05-03 it broke."),
+        ("Where is Juergen?", "Anna works in Rome.\nJürgen is in Ulm.", "Jürgen is in Ulm."),
+    ],
+)
+def test_a_row_and_another_notation_are_shown_if_they_fit_the_question(question: str, text: str, sentence: str) -> None:
+    assert shown(question, text) == sentence
