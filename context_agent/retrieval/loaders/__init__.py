@@ -106,6 +106,7 @@ def _read(
                 yield with_storable_metadata(dated, reading.note_once)
     except MissingExtraError as error:
         problem, kind = str(error), kind_of(source.path)
+        report.miss(_beginning_of_ids(source), error)
     except LeftOutError as error:
         problem, kind = str(error), kind_of(source.path) if source.folder else ""
     except DataError as error:
@@ -116,8 +117,7 @@ def _read(
         )
         kind = ""
         if isinstance(error, OSError):
-            has_rows = not _ROW_FILES.isdisjoint(map(str.lower, PurePath(source.path).suffixes))
-            report.miss("" if has_rows else identifier(source.path), error)
+            report.miss(_beginning_of_ids(source), error)
     else:
         report.count_read(source.path)
         if not count and before == len(report.notices) + report.unlisted:
@@ -128,6 +128,12 @@ def _read(
         report.skip(source.name, problem, kind=kind)
     else:
         report.leave_out(source.name, source.path, problem, kind=kind)
+
+
+def _beginning_of_ids(source: SourceFile) -> str:
+    """Return the text with which the ids of the source's documents begin. Rows may have any id."""
+    has_rows = not _ROW_FILES.isdisjoint(map(str.lower, PurePath(source.path).suffixes))
+    return "" if has_rows else identifier(source.path)
 
 
 def _reason(error: Exception) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from context_agent.errors import MissingExtraError
 from context_agent.retrieval.loaders.folders import RULES_FILE
 
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
@@ -55,8 +56,8 @@ class LoadReport:
         ignored: The number of entries of folders that are excluded, by rule: `.gitignore` or the folder's name.
         files_read: The number of files that were read, by kind.
         files_left_out: The number of files of which nothing was read, by kind.
-        unreadable: The ids of the documents whose files could not be opened or read although they exist, and the
-            beginnings of the ids of those in such folders. "" stands for all documents.
+        unreadable: The ids of the documents whose files could not be opened or read although they exist, also because
+            a package is missing, and the beginnings of the ids of those in such folders. "" stands for all documents.
     """
 
     files: int = 0
@@ -83,14 +84,15 @@ class LoadReport:
         name = kind_of(path)
         self.files_left_out[name] = self.files_left_out.get(name, 0) + 1
 
-    def miss(self, identifier: str, error: OSError) -> None:
+    def miss(self, identifier: str, error: OSError | MissingExtraError) -> None:
         """Record that a file or folder could not be read, unless it is gone or has become something else.
 
         Args:
             identifier: The id of its document, or the beginning of the ids of its documents.
-            error: The error of the operating system. An error of another kind has no number, and is not recorded.
+            error: The error of the operating system, or the one that names the missing package. An `OSError` of
+                another kind has no number, and is not recorded.
         """
-        if error.errno is None or error.errno in _GONE:
+        if isinstance(error, OSError) and (error.errno is None or error.errno in _GONE):
             return
         if len(self.unreadable) == MAX_LISTED_NOTICES:
             self.unreadable[:] = [""]

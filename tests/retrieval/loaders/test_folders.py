@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from context_agent import index_documents
+from context_agent.errors import MissingExtraError
 from context_agent.retrieval.document_checks import check_document
-from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.retrieval.loaders import READERS, LoadReport, load
 from context_agent.retrieval.loaders.folders import LINK_TO_FOLDER, MAX_DEPTH, FolderWalk
+from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES
 from context_agent.testing import HashEmbedder
+from context_agent.types import Document
 
 
 def read(folder: Path) -> tuple[dict[str, str], LoadReport]:
@@ -75,6 +79,24 @@ def test_an_index_keeps_the_documents_of_files_that_cannot_be_read(tmp_path: Pat
     assert update() == (1, 0)
     locked.add("notes")
     assert update() == (0, 3)
+
+
+def test_the_documents_of_files_whose_package_is_missing_are_kept(tmp_path: Path) -> None:
+    folder = write(tmp_path / "notes", **{"a.md": "Anchor.", "b.pdf": "%PDF-1.7", "c.PARQUET": "PAR1"})
+
+    def without_package(_: Reading) -> Iterator[Document]:
+        raise MissingExtraError("pypdf", "docs")
+
+    def kept(*names: str) -> list[bool]:
+        report = LoadReport()
+        readers = {**READERS, **dict.fromkeys(names, without_package)}
+        assert [document.id for document in load(folder / "a.md", report=report, readers=readers)] == ["a.md"]
+        list(load(folder, report=report, readers=readers))
+        return [report.may_hold(document) for document in ("a.md", "b.pdf", "gone.pdf", "a row")]
+
+    assert kept() == [False] * 4
+    assert kept(".pdf") == [False, True, False, False]
+    assert kept(".parquet") == [True] * 4, "a row may be any of the documents"
 
 
 def test_a_file_that_disappears_or_becomes_a_link_keeps_no_document() -> None:
