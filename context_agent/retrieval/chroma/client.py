@@ -154,7 +154,12 @@ def chroma_errors(location: Location) -> Iterator[None]:
 
 
 def not_allowed(location: Location, error: Exception) -> CorpusError:
-    """Return the error for a folder with a file that this user may not read or write."""
+    """Return the error for a file of an index that this user may not read or write."""
+    if location.path is None:
+        return CorpusError(
+            f"the local files of the index on {location} cannot be used ({error}). Set XDG_CACHE_HOME to a folder that "
+            "is writable (with ctx1 serve: --cache; in Python: cache=)."
+        )
     return CorpusError(
         f"{location} is read-only, or this user may not read it ({error}). Allow this user to read and write the "
         "folder and its files."

@@ -1,5 +1,6 @@
 """The same promises over a real Chroma server, started as `chroma run`."""
 
+import errno
 import socket
 import subprocess
 import sys
@@ -15,8 +16,10 @@ import pytest
 from chromadb.api.models.Collection import Collection
 
 from context_agent.errors import ConfigError, CorpusError, CorpusNotFoundError
+from context_agent.retrieval.chroma.client import chroma_errors
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.chroma.location import Location
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
@@ -193,3 +196,9 @@ def test_a_collection_that_its_owner_holds_open(url: str, tmp_path: Path) -> Non
         assert corpus.search(documents[11].text)[0].chunk.id == "person-11"
     assert list(tmp_path.iterdir()), "its BM25 index is in the cache named"
     assert collection.count() == 40
+
+
+def test_a_cache_that_may_not_be_used_is_named_and_not_the_server() -> None:
+    refused = pytest.raises(CorpusError, match=r"local files.*cannot be used.*'/cache'.*cache=")
+    with refused, chroma_errors(Location(url="http://127.0.0.1:8000")):
+        raise PermissionError(errno.EACCES, "Permission denied", "/cache")
