@@ -19,12 +19,14 @@ from functools import cache
 from itertools import accumulate, pairwise
 
 _TAGS = (
-    "s|bos|eos|pad|unk|sop|eop|sys|role|tools|think(?:ing)?|thought|start_of_turn|end_of_turn|start_of_image|unused\\d+"
-    "|tool_(?:calls?|code|responses?|results?|outputs?)|function_(?:calls?|responses?|results?)|invoke|im_(?:start|end|sep)"
+    "s|(?:bos|eos|pad|unk|sop|eop)(?:_token)?|sep|eoh|eoa|sys|role|tools|think(?:ing)?|thought|invoke"
+    "|im_(?:start|end|sep)|(?:start|end)_of_(?:turn|image|utterance)|(?:start|end)_function_\\w{1,16}|longcat_\\w{1,16}"
+    "|tool_?(?:calls?|code|responses?|results?|outputs?|sep)|available_tools|function_(?:calls?|responses?|results?)"
+    "|arg_(?:key|value)|(?:unused|reserved_|special_|extra_id_)\\d{1,6}"
 )
 _BRACKETS = (
     "inst|img|img_break|img_end|think|args|call_id|gmask|smask|prefix|middle|suffix|system_prompt|available_tools"
-    "|tool_(?:calls|results|content)"
+    "|tool_(?:calls|results|content)|model_settings|begin_audio|control_\\d{1,6}"
 )
 _HEADER = re.compile(r"\n[^\S\n]*#[^\S\n]*(?=(?:document[^\S\n]+id|summary[^\S\n]+id|title)[^\S\n]*:)", re.IGNORECASE)
 """A block header. This pattern and the next one are searched in a skeleton with a newline before it."""
@@ -40,7 +42,9 @@ _CONTROL = re.compile(
     r"|(?=(?:function|parameter)=)"
     # Mistral, Llama 2, GLM, EXAONE.
     r")|(?<=\[)(?:"
-    rf"(?=\s{{0,2}}/?\s{{0,2}}(?:{_BRACKETS})\s{{0,2}}\]|\|\w{{1,32}}\|\])))",
+    rf"(?=\s{{0,2}}/?\s{{0,2}}(?:{_BRACKETS})\s{{0,2}}\]|\|\w{{1,32}}\|\])))"
+    # MiniMax: `]~b]`, `]~!b[`, `[e~[`.
+    r"|\](?=~!?b[\[\]]|![dp]~\[)|\[(?=e~\[)",
     re.IGNORECASE,
 )
 _BREAKS = "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -99,7 +103,7 @@ def _is_plain(text: str) -> bool:
 
 def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
     """Return the positions in a skeleton at which a backslash must be inserted, in order."""
-    cuts = [match.end() for match in _CONTROL.finditer(skeleton)] if "<" in skeleton or "[" in skeleton else []
+    cuts = [match.end() for match in _CONTROL.finditer(skeleton)] if any(mark in skeleton for mark in "<[]") else []
     lines = (_TURN, _HEADER) if blocks else (_TURN,)
     cuts += [match.end() - 1 for pattern in lines for match in pattern.finditer(f"\n{skeleton}")]
     if blocks and "[" in skeleton:
