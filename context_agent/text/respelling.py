@@ -16,6 +16,8 @@ _UMLAUTS = {"ae": "ä", "oe": "ö", "ue": "ü", "aa": "å", "Ae": "Ä", "Oe": "�
 _UMLAUT, _DIGRAPH = re.compile("[äöüßøåÄÖÜØÅ]"), re.compile("[AOUaou]e|[Aa]a")
 _WORD = re.compile(r"[^\W\d_]{4,40}+")
 """A word that may have another spelling. Short ones would become other words."""
+MOST_RESPELLED = 64
+"""The most different words of a text that are looked up."""
 
 
 def respelled(text: str, is_known: Callable[[str], bool]) -> str:
@@ -26,10 +28,15 @@ def respelled(text: str, is_known: Callable[[str], bool]) -> str:
         is_known: A function that returns True if a text has a word. It is called with words that have another spelling.
     """
 
-    def spelled(word: re.Match[str]) -> str:
-        other = _UMLAUT.sub(lambda letter: _PLAIN[letter[0]], word[0])
-        if other == word[0]:
-            other = _DIGRAPH.sub(lambda letters: _UMLAUTS[letters[0]], other)
-        return word[0] if other == word[0] or is_known(word[0]) or not is_known(other) else other
+    spellings: dict[str, str] = {}
+
+    def spelled(found: re.Match[str]) -> str:
+        word = found[0]
+        other = _UMLAUT.sub(lambda letter: _PLAIN[letter[0]], word)
+        if other == word:
+            other = _DIGRAPH.sub(lambda letters: _UMLAUTS[letters[0]], word)
+        if other != word and word not in spellings and len(spellings) < MOST_RESPELLED:
+            spellings[word] = word if is_known(word) or not is_known(other) else other
+        return spellings.get(word, word)
 
     return _WORD.sub(spelled, normal_form("NFC", text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.respelling import respelled
+from context_agent.text.respelling import MOST_RESPELLED, respelled
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,10 @@ def test_only_words_that_have_another_spelling_are_looked_up():
     asked: list[str] = []
     respelled("When does the train to Köln leave?", lambda word: bool(asked.append(word)))
     assert asked == ["does", "dös", "Köln", "Koeln"]
+
+
+def test_each_word_is_looked_up_once_and_few_of_a_long_text_are():
+    asked: list[str] = []
+    words = [f"K{chr(97 + number % 26)}{chr(97 + number // 26)}ln" for number in range(200)]
+    respelled(" ".join(word.replace("K", "Kö") for word in words) * 2, lambda word: bool(asked.append(word)))
+    assert len(asked) == len(set(asked)) == 2 * MOST_RESPELLED
