@@ -14,7 +14,7 @@ from context_agent.pruning.words import terms
         ("Müllers Größe", ["muller", "grosse"]),
         ("été École", ["ete", "ecole"]),
         ("Ёлка", ["елка"]),
-        ("हिन्दी में लिखा", ["हिनदी", "में", "लिखा"]),
+        ("हिन्दी में लिखा", ["हिंदी", "में", "लिखा"]),
         ("ガラス", ["ガ", "ラ", "ス"]),
         ("Donau\u00addampf", ["donaud"]),
     ],
