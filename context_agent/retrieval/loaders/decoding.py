@@ -119,6 +119,11 @@ GUESSED_BYTES, GUESSED_CHARACTERS = 32_768, 10_000
 """The number of first bytes from which an encoding is guessed, and of first characters whose language is identified."""
 FEWEST_GUESSED = 6
 """The fewest bytes above ASCII from which an encoding is guessed."""
+SHORT_NOTE = 20
+"""If a text has fewer bytes above ASCII, all its letters must be those of its language.
+
+In Windows-1250, a short Italian note looks like Czech with a few Slovak letters.
+"""
 WESTERN_NOTE = (
     "the text was read as Windows-1252, because it is not UTF-8. If it is in another encoding, pass its --encoding."
 )
@@ -278,7 +283,8 @@ def _line(line: bytes) -> str:
 def _guessed(data: bytes) -> Decoded | None:
     """Return the text in the encoding of its language. If it is not recognized, return None."""
     sample = data[:GUESSED_BYTES]
-    if len(sample) - len(sample.translate(None, _HIGH_BYTES)) < FEWEST_GUESSED:
+    high = len(sample) - len(sample.translate(None, _HIGH_BYTES))
+    if high < FEWEST_GUESSED:
         return None
     from charset_normalizer import from_bytes
 
@@ -289,7 +295,7 @@ def _guessed(data: bytes) -> Decoded | None:
         if text is None or (language := code_of_language(text[:GUESSED_CHARACTERS])) not in languages:
             continue
         foreign = _count_foreign(text[:GUESSED_CHARACTERS], language)
-        if found is None or foreign < found[0]:
+        if (not foreign or high >= SHORT_NOTE) and (found is None or foreign < found[0]):
             found = foreign, match.encoding, text
     if found is None:
         return None

@@ -160,7 +160,7 @@ class _Page:
         elif name == "rb":
             self._aside = ""
         self._verbatim += name == "pre"
-        self._raised = name == "sup"
+        self._raised |= name == "sup"
         self._begin_cell(name)
         self._separate(name)
         if name in _HEADINGS:
@@ -194,7 +194,12 @@ class _Page:
                 self.heading = " ".join(heading.split()).removeprefix("# ")
 
     def _begin_cell(self, name: str) -> None:
-        """Count the cells of a row. Those of a table with header cells are separated by bars."""
+        """Count the cells of a row. Those of a table with header cells are separated by bars.
+
+        A table with headings or tables in its cells is a layout.
+        """
+        if (name == "table" or name in _HEADINGS) and self._tables:
+            self._tables[-1], self._bars = -1, 0
         if name == "table":
             self._tables.append(-1)
         elif name == "tr" and self._tables and self._tables[-1] > 0:

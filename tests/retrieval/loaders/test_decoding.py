@@ -78,6 +78,8 @@ def test_lines_in_another_encoding_are_read_in_a_text_of_several_files() -> None
         ("Vážení zákazníci, v pátek bude obchod zavřený.", "cp1250"),
         ("Schöne Grüße, Jürgen Müller. Die Straße ist gesperrt.", "cp1252"),
         ("Où est le château ? À côté de la forêt, là-bas.", "cp1252"),
+        ("Perché è così? È già più tardi, però c'è ancora.", "cp1252"),
+        ("«Oui», «non», «peut-être»", "cp1252"),
     ],
 )
 def test_a_short_note_is_read_in_the_encoding_of_its_language(text: str, encoding: str) -> None:

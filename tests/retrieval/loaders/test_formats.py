@@ -728,11 +728,19 @@ def test_a_table_without_a_header_is_a_layout(tmp_path: Path) -> None:
     assert [document.text for document in load(tmp_path)] == ["Menu\n\nName | Default\n\nText"]
 
 
+def test_a_table_with_headings_or_tables_in_its_cells_is_a_layout(tmp_path: Path) -> None:
+    cells = f"<th>Menu</th><td><h1>Title</h1><p>One.</p><p>Two.</p><table>{HEADER}</table></td><td>End</td>"
+    (tmp_path / "a.html").write_text(f"<table><tr>{cells}</tr></table>", "utf-8")
+    expected = ("Title", "Menu\n\n# Title\n\nOne.\n\nTwo.\n\nName | Default\n\nEnd")
+    assert [(document.title, document.text) for document in load(tmp_path)] == [expected]
+
+
 @pytest.mark.parametrize(
     ("page", "text"),
     [
         ("It lowers pressure<sup>3</sup>.", "It lowers pressure 3."),
         ("It lowers pressure <sup>3</sup>.", "It lowers pressure 3."),
+        ('It lowers pressure<sup><a href="#fn3">3</a></sup>.', "It lowers pressure 3."),
         ("10<sup>6</sup> and 10<sup>-6</sup>", "10^6 and 10^-6"),
         ("5 km<sup>2</sup> of CO<sub>2</sub>", "5 km2 of CO2"),
         ("the 21<sup>st</sup> of M<sup>me</sup> X", "the 21st of Mme X"),
