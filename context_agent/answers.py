@@ -13,6 +13,7 @@ is checked against the passages.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -40,6 +41,8 @@ MAX_TOKENS = 2_000
 """The most tokens of an answer."""
 LONGEST_ANSWER = 100_000
 """Characters of an answer that are read."""
+CHECKED_GROWTH = 64
+"""An answer that arrives is checked whenever it has grown by one part in this many. Each check reads all of it."""
 LONGEST_QUOTE = 1_000
 """Characters in which a quotation must be closed. Otherwise its first mark does not open a quotation."""
 
@@ -170,6 +173,8 @@ class _CheckedStream:
     show: Show
     redact: Callable[[str], str]
     received: str = ""
+    checked: int = 0
+    """Characters of the received text when it was last checked."""
     shown: int = 0
     """Characters of the received text, without its reasoning, that were shown."""
     pieces: list[tuple[str, list[CitationProblem]]] = field(default_factory=list)
@@ -178,9 +183,10 @@ class _CheckedStream:
 
     def add(self, text: str) -> None:
         """Add what arrived, and show the pieces that are complete."""
-        if not text or len(self.received) > LONGEST_ANSWER:
+        self.received += text[: LONGEST_ANSWER - len(self.received)]
+        if len(self.received) - self.checked <= len(self.received) // CHECKED_GROWTH:
             return
-        self.received += text
+        self.checked = len(self.received)
         if not self.thoughts_ended and THOUGHTS_END in self.received:
             self.thoughts_ended = True
             if self.shown:
@@ -198,7 +204,7 @@ class _CheckedStream:
 
         A server that does not stream sends it as `reply`.
         """
-        visible = _without_thoughts(self.received, complete=True) if self.received else reply
+        visible = _without_thoughts(self.received, complete=True) if self.received else reply[:LONGEST_ANSWER]
         self._emit(visible[self.shown :].rstrip(), visible[: self.shown])
         text = "".join(piece for piece, _ in self.pieces).strip()
         if not text:
@@ -228,9 +234,11 @@ def _without_thoughts(text: str, *, complete: bool = False) -> str:
 def _last_break(text: str, start: int) -> int:
     """Return where the part of the text that can be checked ends: at its last break outside quotations."""
     spans = [match.span() for match in QUOTATION.finditer(text, start)]
+    starts = [first for first, _ in spans]
     breaks = [match.end() for match in _BREAK.finditer(text, start) if match.end() < len(text)]
     for cut in reversed(breaks):
-        inside = any(first < cut < last for first, last in spans)
+        before = bisect_left(starts, cut)
+        inside = before > 0 and cut < spans[before - 1][1]
         opened = text.count('"', start, cut) % 2 or text.count("“", start, cut) > text.count("”", start, cut)
         if not inside and (not opened or cut - start > LONGEST_QUOTE):
             return cut

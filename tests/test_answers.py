@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 
-from context_agent.answers import INSTRUCTIONS, AnswerModel, CheckedAnswer, passages_of
+from context_agent.answers import (
+    INSTRUCTIONS,
+    LONGEST_ANSWER,
+    AnswerModel,
+    CheckedAnswer,
+    _CheckedStream,
+    passages_of,
+)
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.policies.chat.scripted_server import ScriptedServer, Step, fails, says
 from context_agent.text.citations import check_citations
 from context_agent.text.passages import NumberedPassage
 from context_agent.types import RankedChunk, RankedDocument
+from tests.support.growth import MOST_GROWTH, growth
 from tests.support.http_server import Response, http_server
 
 LIGHT = "The tower was designed by Ketil Varga, who dovetailed every course of granite. It was lit in 1868."
@@ -161,6 +169,26 @@ def test_code_that_arrives_in_pieces_is_not_checked() -> None:
     answer = ask(says(f"Take the row [1].\n{code}That prints it [5]. It is done [1]."))
     assert [problem.text for problem in answer.problems] == ["[5]"]
     assert code in answer.text
+
+
+@pytest.mark.parametrize("unit", ["```\n", "“", "a\n", '"it was lit then" ', '"a b. c"'])
+def test_an_answer_in_tiny_pieces_is_checked_in_linear_time(unit: str) -> None:
+    def arrive(pieces: list[str]) -> None:
+        stream = _CheckedStream(PASSAGES, lambda piece: None, lambda text: text)
+        for piece in pieces:
+            stream.add(piece)
+        stream.finish("")
+
+    assert growth(arrive, lambda length: [unit] * max(1, length // len(unit)), 4_000) < MOST_GROWTH
+
+
+def test_an_answer_is_read_up_to_a_limit() -> None:
+    for streamed in (True, False):
+        stream = _CheckedStream(PASSAGES, lambda piece: None, lambda text: text)
+        text = "It was lit. " * LONGEST_ANSWER
+        if streamed:
+            stream.add(text)
+        assert len(stream.finish(text).text) <= LONGEST_ANSWER
 
 
 @pytest.mark.parametrize("api", APIS)

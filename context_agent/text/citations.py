@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 
 from context_agent.text.fences import fenced_spans
@@ -108,6 +109,7 @@ def check_citations(
     by_number = {passage.number: passage for passage in passages}
     whole, start = before + text, len(before)
     code = _CodeSpans(whole)
+    plain_text = cache(lambda number: _plain(by_number[number].text))
     found = list(_citations(whole, start, code))
     marks: list[tuple[int, CitationProblem]] = []
     for citation in found:
@@ -119,7 +121,7 @@ def check_citations(
         if match.start() in code or len(words(quote)) < MIN_QUOTED_WORDS:
             continue
         numbers = [number for number in _cited_after(whole, match.end(), found) if number in by_number]
-        if not any(_contains(by_number[number].text, quote) for number in numbers or by_number):
+        if not any(_contains(plain_text(number), quote) for number in numbers or by_number):
             where = f"passage {_named(numbers)}" if numbers else "the passages"
             marks.append((match.end(), CitationProblem(match[0], f"these words are not in {where}")))
     marked, last = "", start
@@ -156,12 +158,11 @@ def _cited_after(text: str, position: int, found: Sequence[Citation]) -> tuple[i
     return next((citation.numbers for citation in found[first : first + 1] if citation.end <= end), ())
 
 
-def _contains(text: str, quote: str) -> bool:
+def _contains(plain: str, quote: str) -> bool:
     """Return True if a text contains all parts of a quotation, in any order.
 
-    The comparison ignores letter case, spaces and typography.
+    The comparison ignores letter case, spaces and typography. The text has gone through `_plain`.
     """
-    plain = _plain(text)
     return all(part in plain for part in map(_plain, _ELLIPSIS.split(quote)) if part)
 
 
