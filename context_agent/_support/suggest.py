@@ -11,7 +11,7 @@ LISTED = 20
 LISTED_CHANGES = 5
 """The most changed settings that a message lists."""
 MAX_VALUE = 60
-"""The most characters of a setting's value that a message shows. A prompt has thousands."""
+"""The most characters of a name or of a setting's value that a message shows. A prompt has thousands."""
 
 
 def closest(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -26,8 +26,14 @@ def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
     similar = closest(name, names, cutoff)
     if similar is not None:
         return f"Did you mean {similar!r}?"
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"Choose from {', '.join(names[:LISTED])}{more}."
+    return f"Choose from {listed(names)}."
+
+
+def listed(names: Iterable[object]) -> str:
+    """Join the first names with commas, and add how many more there are. Of a long name, only the start is listed."""
+    texts = [str(name) for name in names]
+    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
+    return ", ".join(text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…" for text in texts[:LISTED]) + more
 
 
 def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

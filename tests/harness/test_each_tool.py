@@ -250,6 +250,9 @@ def test_an_unknown_document_is_a_mistake_that_names_up_to_three_like_it() -> No
     assert output.message.count("weir") == 4
     output = read.run(ReadArguments(doc_id="zzz"), context, 0)
     assert output.message == "Error: there is no document 'zzz'."
+    long = "weir" * 1_000
+    output = read.run(ReadArguments(doc_id=f"{long}1"), context_of(RecordingCorpus(), surfacing_queries={long: "q"}), 0)
+    assert "Similar ids" not in output.message, "ids of great length are not compared"
 
 
 async def test_without_sub_agents_each_call_for_searchers_is_a_mistake() -> None:

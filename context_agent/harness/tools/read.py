@@ -18,6 +18,9 @@ from context_agent.retrieval.filters import compile_where
 from context_agent.text.markers import escape_markers
 from context_agent.types import Chunk, Hit
 
+LONGEST_HINT = 200
+"""Characters of an id that is compared with an unknown one. Comparing takes time quadratic in the length."""
+
 
 class ReadArguments(ToolArguments):
     """Read a document: all its chunks, as far as they fit."""
@@ -51,7 +54,8 @@ def _document_around(chunk_id: str, context: ReadContext) -> list[Chunk]:
 
 
 def _unknown(document_id: str, context: ReadContext) -> str:
-    similar = difflib.get_close_matches(document_id, list(context.surfacing_queries))
+    short = [name for name in context.surfacing_queries if len(name) <= LONGEST_HINT]
+    similar = difflib.get_close_matches(document_id, short)
     hint = f" Similar ids: {', '.join(map(escape_markers, similar))}." if similar else ""
     return f"Error: there is no document {escape_markers(document_id[:LISTED_ID_LENGTH])!r}.{hint}"
 

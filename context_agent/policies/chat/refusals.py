@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from context_agent._support.credentials import read_key
 from context_agent._support.http import Refusal
-from context_agent._support.suggest import LISTED, closest
+from context_agent._support.suggest import closest, listed
 from context_agent.policies.chat.replies import LENGTH_FIELDS, REASONING_FIELDS
 
 OPTIONAL_FIELDS = ("seed", "stream_options", *REASONING_FIELDS)
@@ -117,8 +117,7 @@ def unknown_model_message(model: str, models: Sequence[str]) -> str:
         return f"the server does not have the model {model!r}, and lists none"
     similar = closest(model, models, cutoff=0.4)
     hint = f". Did you mean {similar!r}?" if similar else ""
-    more = f" and {len(models) - LISTED} more" if len(models) > LISTED else ""
-    return f"the server does not have the model {model!r}. It has {', '.join(models[:LISTED])}{more}{hint}"
+    return f"the server does not have the model {model!r}. It has {listed(models)}{hint}"
 
 
 def rejected_key_message(refusal: Refusal, variable: str | None) -> str:

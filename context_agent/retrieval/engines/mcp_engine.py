@@ -14,6 +14,7 @@ from context_agent._support.event_loops import BACKGROUND
 from context_agent._support.extras import extra
 from context_agent._support.http_body import LIMIT_VARIABLE, response_limit
 from context_agent._support.small_files import parse_json
+from context_agent._support.suggest import listed
 from context_agent.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def search_tool(tools: list[Tool], name: str | None) -> Tool:
     fitting = [tool for tool in tools if tool.name == name or (name is None and "search" in tool.name.lower())]
     if len(fitting) != 1:
         wrong = f"no tool {name!r}" if name else f"{len(fitting)} tools that search"
-        names = ", ".join(tool.name for tool in tools)
+        names = listed(tool.name for tool in tools)
         remedy = f"Pass tool= with one of {names}." if tools else "It has no other tools. Name another server."
         raise ConfigError(f"the MCP server has {wrong}. {remedy}")
     return fitting[0]
@@ -207,7 +208,7 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
     query_name = next((name for name in QUERY_NAMES if name in declared), required[0] if len(required) == 1 else None)
     if query_name is None:
         raise ConfigError(
-            f"no argument of the MCP tool {tool.name!r} takes a query. Its arguments are {', '.join(declared)}."
+            f"no argument of the MCP tool {listed([tool.name])!r} takes a query. Its arguments are {listed(declared)}."
         )
     # This package's own server leaves the texts out of its structured content unless it is asked for them.
     detail = {"detail": "full"} if "full" in str(declared.get("detail", "")) else {}

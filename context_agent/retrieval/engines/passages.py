@@ -12,6 +12,7 @@ from reprlib import repr as brief
 from typing import Any
 from uuid import UUID
 
+from context_agent._support.suggest import listed
 from context_agent.errors import CorpusError
 from context_agent.retrieval.filters import MAX_TEXT
 from context_agent.text.normalization import well_formed
@@ -94,11 +95,14 @@ def _columns(response: Mapping[str, Any], ids: list[Any]) -> list[object]:
     The response has a list for each field of a hit, inside a list for each query.
     """
 
-    def column(name: str) -> list[Any]:
-        values = response.get(name) or [None] * len(ids)
-        return list(values[0] if len(values) == 1 and isinstance(values[0], list) else values)
+    def column(values: object) -> list[Any]:
+        first = values[0] if isinstance(values, list) and len(values) == 1 else None
+        column = first if isinstance(first, list) else values
+        return column[:MOST_HITS] if isinstance(column, list) else []
 
-    rows = zip(column("ids"), column("documents"), column("metadatas"), strict=False)
+    known = column(ids)
+    texts, metadatas = (column(response.get(name)) or [None] * len(known) for name in ("documents", "metadatas"))
+    rows = zip(known, texts, metadatas, strict=False)
     return [{"id": hit_id, "text": text, "metadata": metadata or {}} for hit_id, text, metadata in rows]
 
 
@@ -108,8 +112,8 @@ def _passage(hit: object, names: FieldNames) -> Document:
     if text_name is None or not isinstance(text, str | None):
         wrong = "no field for its text" if text_name is None else f"{type(text).__name__} in {text_name!r}, not text"
         raise CorpusError(
-            f"a hit from the engine has {wrong}. Its fields are {', '.join(map(str, entries)) or 'empty'}. Pass the "
-            "name of the field that holds the text as text_key=."
+            f"a hit from the engine has {wrong}. Its fields are {listed(entries) or 'empty'}. Pass the name of "
+            "the field that holds the text as text_key=."
         )
     title_name, title = _entry(entries, names.title, TITLE_NAMES)
     id_name, hit_id = _entry(entries, names.id, ID_NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from context_agent.errors import CorpusError
-from context_agent.retrieval.engines.passages import FieldNames, passages_of
+from context_agent.retrieval.engines.passages import MOST_HITS, FieldNames, passages_of
 from context_agent.types import Chunk, Document, Hit
 
 DEFAULT_NAMES = FieldNames()
@@ -110,6 +111,27 @@ def test_lone_surrogates_are_replaced() -> None:
     (passage,) = passages_of([{"id": "\ud800", "text": "a \ud800 text", "title": "\udfff"}], DEFAULT_NAMES)
     for text in (passage.id, passage.text, passage.title):
         text.encode()
+
+
+def test_of_columns_the_first_rows_are_read() -> None:
+    response = {"ids": [[str(number) for number in range(3_000)]], "documents": [["a text"] * 3_000]}
+    assert len(passages_of(response, DEFAULT_NAMES)) == MOST_HITS
+
+
+@pytest.mark.parametrize("value", [5, True, float("nan"), "text", {"body": "text"}, [5], [[5]], [None], [[{}]]])
+@pytest.mark.parametrize("name", ["documents", "metadatas"])
+def test_columns_of_another_type_are_no_passages_or_refused(name: str, value: Any) -> None:
+    response = {"ids": [["a"]], "documents": [["a text"]], "metadatas": [[{}]], name: value}
+    with suppress(CorpusError):
+        assert len(passages_of(response, DEFAULT_NAMES)) <= 1
+
+
+def test_an_error_lists_a_part_of_many_fields() -> None:
+    with pytest.raises(CorpusError, match=r"key0, key1, .* and 980 more") as refused:
+        passages_of([{f"key{number}": 1 for number in range(1_000)}], DEFAULT_NAMES)
+    with pytest.raises(CorpusError, match="xxx…"):
+        passages_of([{"x" * 1_000_000: 1}], DEFAULT_NAMES)
+    assert len(str(refused.value)) < 500
 
 
 def test_a_response_that_is_nested_too_deeply_is_refused() -> None:
