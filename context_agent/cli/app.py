@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from context_agent.cli import INTERRUPTED, output
 from context_agent.cli.config_file import apply_config_file
 from context_agent.cli.help import TwoColumns
 from context_agent.cli.invocation import record_invocation, set_invocation, set_texts
-from context_agent.cli.parameters import OWN, refuse_empty_paths, refuse_fractions, refuse_shared_files
+from context_agent.cli.parameters import OWN, expand_home, refuse_empty_paths, refuse_fractions, refuse_shared_files
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError
 from context_agent.version import __version__
 
@@ -150,7 +151,14 @@ cli = App(
     "ctx1",
     help=HELP,
     version=f"ctx1 {__version__}",
-    config=(record_invocation, apply_config_file, refuse_fractions, refuse_empty_paths, refuse_shared_files),
+    config=(
+        record_invocation,
+        apply_config_file,
+        expand_home,
+        refuse_fractions,
+        refuse_empty_paths,
+        refuse_shared_files,
+    ),
     group_parameters=OWN,
     group_commands=Group(OWN.name, sort_key=9),
     default_parameter=Parameter(negative=(), allow_repeating=True, show_default=_default_text),
@@ -198,17 +206,24 @@ _add_commands(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, and return its exit code. Each error is one line on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return run_guarded(lambda: _dispatch(words), debug="--debug" in words)
+    return run_guarded(lambda: _dispatch(words), debug="--debug" in _split_texts(words)[0])
+
+
+def _split_texts(words: list[str]) -> tuple[list[str], list[str]]:
+    """Split a command line at `--`. The words behind it are no options of the command."""
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end:]
 
 
 def _dispatch(words: list[str]) -> Any:
     if not words:
         output.echo(START)
         return None
-    cli.help_formatter = TwoColumns(cli, whole="--help-all" in words)
-    set_texts(words[words.index("--") + 1 :] if "--" in words else ())
+    options, texts = _split_texts(words)
+    cli.help_formatter = TwoColumns(cli, whole="--help-all" in options)
+    set_texts(texts[1:])
     try:
-        return cli(["--help" if word == "--help-all" else word for word in words])
+        return cli(["--help" if word == "--help-all" else word for word in options] + texts)
     finally:
         set_invocation(None)
 
@@ -254,7 +269,7 @@ def _print_usage_error(error: CycloptsError) -> None:
     path = " ".join(["ctx1", *(error.command_chain or ())])
     message = _usage_message(error)
     if isinstance(error, UnknownOptionError) and path.endswith("wrap"):
-        message += " Options of the agent go behind --, as in `ctx1 wrap codex -- --model NAME`."
+        message += f" Options of the agent go behind --, as in `{path} codex -- --model NAME`."
     output.echo(" ".join(f"{path}: {message} ({path} --help)".split()), err=True)
 
 
@@ -266,7 +281,9 @@ def _usage_message(error: CycloptsError) -> str:
         case UnusedCliTokensError(unused_tokens=[word, *_]):
             index = _likely_index(error)
             remedy = (
-                f"To search the index in {index}, pass --path {index}." if index else "Put text with spaces in quotes."
+                f"To search the index in {index}, pass --path {shlex.quote(index)}."
+                if index
+                else "Put text with spaces in quotes."
             )
             return f"Unexpected argument {word!r}. {remedy}"
         case MissingArgumentError(keyword=str(option)):

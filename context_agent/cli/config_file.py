@@ -16,6 +16,7 @@ is ignored at the top level. In the command's own table or as a flag, such an op
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ def apply_config_file(command: App, words: tuple[str, ...], arguments: ArgumentC
     given = arguments["--config"].tokens
     if not given:
         return
-    path = Path(given[-1].value)
+    path = Path(os.path.expanduser(given[-1].value))  # noqa: PTH111 (pathlib raises if there is no home)
     options = _options(arguments)
     settings = load_config(command.app_stack.current_frame[0], words, path)
     used = {key: setting for key, setting in settings.items() if key in options}
@@ -151,9 +152,21 @@ def _check_tables(data: Mapping[str, Any], group: App, path: str, at: str = "") 
             continue
         commands = commands_of(group)
         if name not in commands:
-            raise ConfigError(f"{path}: unknown table [{at}{name}]. {suggestion(name, commands)}")
+            if any(name.replace("_", "-") in _options_of(command) for command in (group, *_every_command(group))):
+                raise ConfigError(
+                    f"{path}: {at}{name} must be one value, not a table. Write the value of the option --"
+                    f"{name.replace('_', '-')} in quotes."
+                )
+            remedy = suggestion(name, commands) if commands else "Remove it."
+            raise ConfigError(f"{path}: unknown table [{at}{name}]. {remedy}")
         command = commands[name]
-        _check_keys(_plain(table), _options_of(command), path, f" in [{at}{name}]")
+        keys = _plain(table)
+        if keys and (members := commands_of(command)):
+            raise ConfigError(
+                f"{path}: [{at}{name}] is for a group of commands, and has no key {next(iter(keys))!r}. Put the key "
+                f"into the table of a command, such as [{at}{name}.{next(iter(members))}]."
+            )
+        _check_keys(keys, _options_of(command), path, f" in [{at}{name}]")
         _check_tables(table, command, path, f"{at}{name}.")
 
 

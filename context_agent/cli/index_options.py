@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,10 +130,9 @@ class IndexOptions:
     @property
     def remedy(self) -> str:
         """The advice for a user whose index does not exist."""
-        location = f"--url {self.url}" if self.url else f"--path {self.path}"
-        names = {name: getattr(self, name) for name in ("collection", "tenant", "database")}
-        given = "".join(f" --{name} {value}" for name, value in names.items() if value)
-        return f"To make this index: ctx1 index SOURCE {location}{given}"
+        values = {name: getattr(self, name) for name in ("url", "path", "collection", "tenant", "database")}
+        options = [word for name, value in values.items() if value for word in (f"--{name}", str(value))]
+        return f"To make this index: ctx1 index SOURCE {shlex.join(options)}"
 
 
 @options_in("Retrieval")

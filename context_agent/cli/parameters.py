@@ -129,6 +129,19 @@ def _refuse_option(_: Any, value: Any) -> None:
         raise ConfigError(f"unknown option {name}.{f' Did you mean {near}?' if near else ' See --help.'}")
 
 
+def expand_home(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Replace a leading ~ of a path with the home folder.
+
+    A shell does not replace it in `--out=~/runs`, and a config file has no shell.
+    """
+    for argument in arguments:
+        if Path in {argument.hint, *get_args(argument.hint)} or "FOLDER" in str(argument.parameter.metavar):
+            argument.tokens[:] = [
+                token.evolve(value=os.path.expanduser(token.value))  # noqa: PTH111 (pathlib raises if there is no home)
+                for token in argument.tokens
+            ]
+
+
 def refuse_fractions(_: App, __: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Refuse a number with a point as the value of a whole number. cyclopts would round it.
 

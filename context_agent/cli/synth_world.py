@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,6 +52,7 @@ def world(
     with output.progress("Inventing", "tasks") as advance:
         about = write_world(invented, out, force=force, report=advance)
     splits = ", ".join(f"{numbers['all']} {split}" for split, numbers in about["tasks"].items())
-    text = f"{about['documents']} documents and {splits} tasks in {out}\nNext: ctx1 index {out / 'corpus.jsonl.gz'}"
+    corpus = shlex.quote(str(out / "corpus.jsonl.gz"))
+    text = f"{about['documents']} documents and {splits} tasks in {out}\nNext: ctx1 index {corpus}"
     output.result({"folder": str(out), **about}, text, as_json=common.json)
     return 0

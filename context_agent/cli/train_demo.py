@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -98,7 +99,8 @@ def _show_demo(report: DemoReport, plan: DemoPlan) -> None:
     out.print()
     for name in ("report.html", "plot.svg", "report.json"):
         out.print(str(plan.path(name)), soft_wrap=True)
-    out.print(f"ctx1 view {plan.out / 'trajectories'} --gold {plan.out / 'questions.jsonl'}", soft_wrap=True)
+    paths = [str(plan.out / "trajectories"), "--gold", str(plan.out / "questions.jsonl")]
+    out.print(f"ctx1 view {shlex.join(paths)}", soft_wrap=True)
 
 
 def _evaluations(report: DemoReport) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -67,14 +68,15 @@ def _report(exported: ExportedModel, *, as_json: bool) -> int:
             "template."
         )
     kind = f"adapters for {exported.base}" if exported.base else "whole weights"
+    folder = shlex.quote(str(out))
     served = (
-        f"vllm serve {exported.base} --enable-lora --lora-modules policy={out}"
+        f"vllm serve {shlex.quote(exported.base)} --enable-lora --lora-modules policy={folder}"
         if exported.base
-        else f"transformers serve {out}, or vllm serve {out}"
+        else f"transformers serve {folder}, or vllm serve {folder}"
     )
     text = (
         f"{out}: {kind} of {exported.source}, {exported.bytes / MEGABYTE:,.1f} MB\n"
-        f"In this process: ctx1 search --policy tokens --model {out}\nOn a server: {served}"
+        f"In this process: ctx1 search --policy tokens --model {folder}\nOn a server: {served}"
     )
     data = {"out": str(out), "source": str(exported.source), "base": exported.base, "bytes": exported.bytes}
     output.result({**data, "chat_template": exported.has_chat_template}, text, as_json=as_json)

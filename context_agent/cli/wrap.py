@@ -113,9 +113,7 @@ def wrap(
     """
     if WRAPPED in os.environ:
         raise ConfigError('this shell is behind a proxy already. Run `eval "$(ctx1 unwrap)"` first.')
-    program = shutil.which(agent)
-    if program is None:
-        raise ConfigError(f"there is no command {agent!r}. Install it, or pass its path.")
+    program = _program(agent)
     savings = saved.open()
     with _quiet_logs(), ExitStack() as running:
         addresses = _start_proxies(_servers(agent, upstream), pruning, saved, savings, running)
@@ -153,10 +151,7 @@ def unwrap(*arguments: str, common: CommonOptions = CommonOptions()) -> int:
     """
     before = _wrapped_variables()
     if arguments:
-        program = shutil.which(arguments[0])
-        if program is None:
-            raise ConfigError(f"there is no command {arguments[0]!r}. Install it, or pass its path.")
-        return _run([program, *arguments[1:]], _restored(before))
+        return _run([_program(arguments[0]), *arguments[1:]], _restored(before))
     if common.json:
         output.print_json({"variables": before})
     elif before:
@@ -165,6 +160,20 @@ def unwrap(*arguments: str, common: CommonOptions = CommonOptions()) -> int:
     else:
         output.note("nothing is wrapped in this shell")
     return 0
+
+
+def _program(command: str) -> str:
+    """Return the path of a command's program.
+
+    Raises:
+        ConfigError: If there is no such program.
+    """
+    program = shutil.which(command)
+    if program is None and os.path.dirname(command) and Path(command).is_file():  # noqa: PTH120 (./x has a folder)
+        raise ConfigError(f"{command} is not executable. Pass the program that runs it, such as python {command}.")
+    if program is None:
+        raise ConfigError(f"there is no command {command!r}. Install it, or pass its path.")
+    return program
 
 
 def _wrapped_variables() -> dict[str, str | None]:

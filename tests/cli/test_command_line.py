@@ -120,6 +120,13 @@ def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, tmp_path, line, to
         ("no-json = true", "unknown key 'no-json'"),
         ("[search]\nxyzzy = 3", "unknown key 'xyzzy' in [search]. Choose from adapter, "),
         ("[xyzzy]\nk = 3", "unknown table [xyzzy]. Choose from ask, "),
+        (
+            "[synth]\nhops = '3'",
+            "[synth] is for a group of commands, and has no key 'hops'. Put the key into the table of",
+        ),
+        ("[search]\nwhere = {year = 2}", "search.where must be one value, not a table. Write the value of the option"),
+        ("where = {year = 2}", "where must be one value, not a table"),
+        ("[search.xyzzy]\nk = 3", "unknown table [search.xyzzy]. Remove it."),
         ("[eval]\nbenchmarks = [['a']]", "benchmarks must be a text in quotes; got ['a']"),
         ("k = ", "not valid TOML"),
         (None, "cannot read the config file"),
@@ -133,6 +140,27 @@ def test_a_config_file_that_does_not_fit_is_refused(inside, tmp_path, config, to
     assert process.returncode == 2
     assert told in process.stderr
     assert len(process.stderr.splitlines()) == 1
+
+
+def test_a_tilde_in_a_config_file_or_behind_an_equals_sign_is_the_home_folder(inside, tmp_path, monkeypatch):
+    """A shell replaces neither. A folder with the name ~ would be a trap."""
+    home = tmp_path / "home"
+    (home / "notes").mkdir(parents=True)
+    (home / "notes" / "weir.md").write_text("# Weir\n\nThe weir was built by Lena Ortiz.\n", encoding="utf-8")
+    (home / "c.toml").write_text('path = "~/index"\n[search]\nsave = "~/searches"\n', encoding="utf-8")
+    monkeypatch.setenv("HOME", str(home))
+    assert inside("index", home / "notes", "--config=~/c.toml", "--embedder", "static").returncode == 0
+    search = inside("search", "Who built the weir?", "--config=~/c.toml", "--quiet")
+    assert (search.returncode, search.stdout) == (0, "weir.md\n"), search.stderr
+    assert inside("view", home / "searches", "--out=~/view.html").returncode == 0
+    assert {path.name for path in home.iterdir()} == {"notes", "c.toml", "index", "searches", "view.html"}
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_command_in_an_error_message_can_be_copied(inside, tmp_path):
+    (tmp_path / "my notes").mkdir()
+    assert inside("search", "x", "--path", "no index").stderr.endswith("ctx1 index SOURCE --path 'no index'\n")
+    assert "pass --path 'my notes'." in inside("search", "my notes", "x").stderr
 
 
 def test_a_config_file_sets_a_number_where_a_number_or_a_text_is_meant(inside, tmp_path):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +49,15 @@ def test_an_option_of_the_agent_without_dashes_before_it_gets_the_remedy(tmp_pat
     wrapped = run("wrap", sys.executable, "-c", "print(1)", cwd=tmp_path)
     assert wrapped.returncode == 2
     assert "unknown option" in wrapped.stderr.lower()
-    assert "wrap codex -- --model NAME" in wrapped.stderr
+    assert "ctx1 wrap codex -- --model NAME" in wrapped.stderr
+    unwrapped = run("unwrap", sys.executable, "-c", "print(1)", cwd=tmp_path)
+    assert "ctx1 unwrap codex -- --model NAME" in unwrapped.stderr
+
+
+def test_options_behind_the_dashes_reach_the_agent_as_they_are(tmp_path):
+    words = ("--help-all", "--debug", "--help", "--version")
+    wrapped = run("unwrap", sys.executable, "--", "-c", "import sys; print(*sys.argv[1:])", *words, cwd=tmp_path)
+    assert wrapped.stdout.split() == [*words], wrapped.stderr
 
 
 def test_a_client_goes_through_the_proxy_and_the_savings_are_printed(tmp_path):
@@ -149,6 +158,8 @@ def test_a_command_that_does_not_exist_is_an_error(inside):
     assert process.returncode == 2
     assert "no-such-agent-here" in process.stderr
     assert inside("unwrap", "no-such-agent-here").returncode == 2
+    Path("agent.py").write_text("print(1)\n", encoding="utf-8")
+    assert "./agent.py is not executable. Pass the program that runs it" in inside("wrap", "./agent.py").stderr
     assert "nothing is wrapped" in inside("unwrap").stderr
 
 
