@@ -42,9 +42,9 @@ def stderr() -> Console:
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    # Off a terminal the width is fixed wide, so that a pipe gets whole lines.
+    # Off a terminal the width is fixed wide, so that a pipe gets whole lines. Brackets in a name are no markup.
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, emoji=False, width=None if stream.isatty() else 100)
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, width=None if stream.isatty() else 100)
 
 
 def print_json(value: Any) -> None:
@@ -157,7 +157,9 @@ def progress(title: str, unit: str) -> Iterator[Advance]:
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(f"{unit}{{task.fields[detail]}}"))
+    described = TextColumn("{task.description}", markup=False)
+    counted = TextColumn(f"{unit}{{task.fields[detail]}}", markup=False)
+    columns = (described, BarColumn(), MofNCompleteColumn(), counted)
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=stderr(), transient=True) as bar:
-        task = bar.add_task(title, total=None, detail="")
+        task = bar.add_task(one_line(title), total=None, detail="")
         yield lambda done, total, detail="": bar.update(task, completed=done, total=total, detail=detail)

@@ -84,13 +84,16 @@ def demo(
 
 def _show_demo(report: DemoReport, plan: DemoPlan) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     out = output.stdout()
     table = Table(box=None, pad_edge=False, title_justify="left")
     for name in ("figure", "result", "target", ""):
         table.add_column(name)
     for row in report.targets:
-        table.add_row(row.name, row.result, row.target, "[green]reached" if row.reached else "[red]missed")
+        table.add_row(
+            row.name, row.result, row.target, Text("reached", "green") if row.reached else Text("missed", "red")
+        )
     for name, spent in report.data["seconds"].items():
         table.add_row(f"seconds: {name}", f"{spent['seconds']:,.0f}")
     out.print(_evaluations(report))

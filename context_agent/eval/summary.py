@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -315,9 +314,8 @@ def _table(title: str, rows: Sequence[Cell | PooledCell], summary: EvalSummary, 
     leading = find_metric(leading_metric(summary.metrics))
     columns = [find_metric(name) for name in names]
     table = Table(
-        title=escape(_line(title)),
+        title=Text(_line(title), "bold"),
         title_justify="left",
-        title_style="bold",
         box=None,
         padding=(0, 1, 0, 0),
         pad_edge=False,
@@ -329,7 +327,7 @@ def _table(title: str, rows: Sequence[Cell | PooledCell], summary: EvalSummary, 
     heads += [SHORT_NAMES.get(metric.name, metric.name.replace("_tokens", "").replace("_", " ")) for metric in columns]
     heads += ["failed"] if any(row.failed for row in rows) else []
     for head in heads:
-        table.add_column(escape(head), justify="right", no_wrap=True)
+        table.add_column(Text(head), justify="right", no_wrap=True)
     for row in rows:
         texts = [
             Text(_line(row.system)),

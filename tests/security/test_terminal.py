@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import unicodedata
 
 import pytest
 from cyclopts import CycloptsError
+from rich.table import Table
 
 from context_agent.cli import app, doctor
 from context_agent.cli import output as printing
@@ -34,6 +36,22 @@ def test_text_and_notes_lose_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert printing.printable(f"a{HOSTILE}b") == "a\t\nb"
     printing.note(f"name\x1b]0;owned\x07\u202e{HOSTILE}")
     assert unseen(capsys.readouterr().err) == set()
+
+
+def test_brackets_and_braces_of_a_name_are_no_markup(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "corpus [/red] {0} [link=https://evil.example]x"
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with printing.progress(f"Indexing {name}\x1b[31m", "chunks") as advance:
+        advance(1, 2, name)
+    assert name in capsys.readouterr().err
+    table = Table(name)
+    table.add_row(name)
+    printing.stdout().print(table)
+    printing.stdout().print(name)
+    assert capsys.readouterr().out.count(name) == 3
 
 
 @pytest.mark.parametrize(
