@@ -13,9 +13,10 @@ from context_agent.text.normalization import without_marks
 
 _YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
 _AFTER_YEAR = re.compile(
-    r"([-/._])(\d{1,2})(?:\1(\d{1,2}))?(?!\d)|[ ]?[年년][ ]?(\d{1,2})[ ]?[月월](?:[ ]?(\d{1,2})[ ]?[日일])?"
+    r"(?!\.\d++(?!\.\d))([-/._])(\d{1,2})(?:\1(\d{1,2}))?(?!\d)"
+    r"|[ ]?[年년][ ]?(\d{1,2})[ ]?[月월](?:[ ]?(\d{1,2})[ ]?[日일])?"
 )
-"""What follows the year in `2021-05-03`, in `2021-05` and in 2021年5月3日."""
+"""What follows the year in `2021-05-03`, in `2021-05` and in 2021年5月3日. `2021.05` is a number or a version."""
 _DAY_AND_MONTH = re.compile(r"(?<![\d.])(\d{1,2})([-/.])[ ]?(\d{1,2})\2[ ]?\Z")
 _NAMED_MONTH = re.compile(
     r"(?:(?<!\d)(\d{1,2})(?:st|nd|rd|th|er|\.)?[\s-]{1,2}(?:(?:of|de)\s)?)?"
@@ -52,7 +53,7 @@ class WrittenDate(NamedTuple):
 
 
 def dates(text: str) -> Iterator[WrittenDate]:
-    """Yield the dates and the months with a year in a text, in order.
+    """Yield the dates and the months with a year in a text. Dates without marks, such as `20210503`, come last.
 
     A date such as 05/03/2021 has two readings, because some countries write the month first.
     """

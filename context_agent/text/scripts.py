@@ -47,7 +47,10 @@ def segmented(text: str) -> str:
     """
     if text.isascii():
         return text
-    return _RUN.sub(_terms, _COMPATIBLE.sub(lambda run: normal_form("NFKC", run[0]), without_silent(text)))
+    text = without_silent(text)
+    compatible = _COMPATIBLE.sub(lambda run: normal_form("NFKC", run[0]), text)
+    # Letters in these forms, such as those of Arabic in a PDF, may have marks and variants, too.
+    return _RUN.sub(_terms, compatible if compatible == text else without_silent(compatible))
 
 
 def _terms(run: re.Match[str]) -> str:

@@ -48,6 +48,8 @@ def test_a_date_has_its_place_in_the_text():
     assert [text[date.start : date.end] for date in dates(text)] == ["30. August 2019", "Sept. 4, 2020"]
 
 
-@pytest.mark.parametrize("text", ["in 1984", "3 marbles 2021", "2019-2020", "CVE-2021-4034", "202105034", "12 3 2021"])
+@pytest.mark.parametrize(
+    "text", ["in 1984", "3 marbles 2021", "2019-2020", "CVE-2021-4034", "202105034", "12 3 2021", "1080.5 kg", "2021.3"]
+)
 def test_other_numbers_are_no_dates(text):
     assert list(dates(text)) == []

@@ -20,6 +20,7 @@ from context_agent.text.identifiers import MAX_CHARACTERS, MOST_JOINED, asked_id
         ("covid-19, COVID19, INV-2024-001 and INV2024001", ["covid19", "inv2024001", "covid19", "inv2024001"]),
         ("9,410 or 9410 of 978-3-16-148410-0", ["9783161484100", "9410", "9410"]),
         ("1.2.0, v1.2 and 2.0.0", ["1.2", "1.2", "2.0"]),
+        ("x86_64 at 1,080.5 or 2021.3", ["x86_64", "1080.5", "2021.3"]),
         ("on 2021-05-03T10:15", ["20210503t10", "20210503", "202105"]),
         ("in May 2021", ["202105"]),
         ("pass --dry-run", ["dry-run"]),

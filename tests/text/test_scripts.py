@@ -38,6 +38,11 @@ def test_thai_tone_marks_make_no_difference() -> None:
     assert segmented("น้ำ") == segmented("นำ")
 
 
+def test_a_letter_in_a_compatible_form_is_normalized() -> None:
+    assert segmented("\ufee3\ufeee\ufeb3\ufef0") == segmented("\u0645\u0648\u0633\u0649")
+    assert segmented("\u00af").split() == []
+
+
 @given(st.text(st.characters() | st.sampled_from("東京のタワーｶﾞ서울น้ำเปะa1 。"), max_size=100))
 def test_a_term_is_cut_into_itself_again(text: str) -> None:
     for term in segmented(text).split() if unspaced(text) else ():

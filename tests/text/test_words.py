@@ -33,6 +33,20 @@ def test_inflections_share_a_key_and_kin_answer_each_other():
     assert not related_keys("xylophone")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,200, then 9,410,000", ["1200", "then", "9410000"]),
+        ("1.234.567.", ["1234567"]),
+        ("500,502,503", ["500", "502", "503"]),
+        ("16GB of 250g", ["16", "gb", "of", "250", "g"]),
+        ("5G, B2G and AB12KG", ["5g", "b2g", "and", "ab12kg"]),
+    ],
+)
+def test_numbers_lose_separators_and_units_but_lists_and_names_stay(text, expected):
+    assert words(text) == expected
+
+
 def test_brackets_are_no_part_of_a_name():
     assert without_brackets("Get Low (song)") == "Get Low"
     assert without_brackets("(untitled)") == "(untitled)"
