@@ -26,6 +26,7 @@ LONGEST_REPLY = 100_000
 CALL_TAG = "<tool_call>"
 MAX_UNREADABLE = 64
 """Brackets in a text that may begin something other than JSON before the search for calls ends."""
+RANKING_START = "<document id"
 UNREADABLE = "unreadable"
 """The name of a call whose own name could not be read."""
 
@@ -51,10 +52,12 @@ def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     if tagged := [piece for piece in _TAGGED.findall(text) if piece.strip()]:
         calls = [call for piece in tagged for call in _calls(piece, tagged=True)[1] or [_unreadable(piece)]]
         return _TAGGED.sub("", text).strip(), bounded_calls(calls)
-    if fenced := [call for piece in _FENCED.findall(text) for call in _calls(piece)[1]]:
-        return _FENCED.sub("", text).strip(), bounded_calls(fenced)
-    start, calls = _calls(text)
-    return (text[:start].strip(), bounded_calls(calls)) if calls else (text, ())
+    # JSON in a ranking is quoted.
+    words = text.partition(RANKING_START)[0]
+    if fenced := [call for piece in _FENCED.findall(words) for call in _calls(piece)[1]]:
+        return _FENCED.sub("", words).strip(), bounded_calls(fenced)
+    start, calls = _calls(words)
+    return (words[:start].strip(), bounded_calls(calls)) if calls else (text, ())
 
 
 def written(call: ToolCall) -> str:

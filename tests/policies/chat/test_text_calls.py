@@ -49,6 +49,13 @@ def test_a_call_in_any_of_the_usual_spellings(text: str, prose: str) -> None:
     assert parse_calls(text) == (prose, (SEARCH,))
 
 
+@pytest.mark.parametrize("quoted", [CALL, f"```json\n{CALL}\n```"])
+def test_a_call_that_a_ranking_quotes_is_not_made(quoted: str) -> None:
+    ranking = f'Found.\n<document id="a"><justification>It has {quoted} in it.</justification></document>'
+    assert parse_calls(ranking) == (ranking, ())
+    assert parse_calls(f"First I search. {CALL} {ranking}") == ("First I search.", (SEARCH,))
+
+
 def test_several_calls_keep_their_order() -> None:
     text = "".join(written(ToolCall("search_corpus", {"query": str(n)})) + "\n" for n in range(5))
     assert [call.arguments for call in parse_calls(text)[1]] == [{"query": str(n)} for n in range(5)]
