@@ -36,7 +36,8 @@ _MOST = re.compile(
 )
 """The largest number that a refusal allows, as in `must be less than or equal to 8192` or `the range is [1, 8192]`."""
 _NO_TOOLS = re.compile(
-    r"\btools?\b.{0,80}\b(?:requires?|support)|\bsupport.{0,40}\b(?:tools?|functions?)\b|\bfunction call.{0,40}support",
+    r"\btools?\b.{0,80}\b(?:requires? --|support)|\bsupport.{0,40}\b(?:tools?|functions?)\b"
+    r"|\bfunction call.{0,40}support",
     re.I,
 )
 SERVE_TOOLS = (

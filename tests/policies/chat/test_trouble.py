@@ -352,6 +352,13 @@ def test_a_server_without_tools_is_told_at_once_with_the_text_protocol(status: i
     assert len(server.chat_bodies()) == 1
 
 
+def test_a_refused_schema_of_a_tool_is_no_server_without_tools() -> None:
+    refused = fails(400, "tools.0.custom.input_schema: Field required")
+    with serving(refused) as server, pytest.raises(PolicyError, match="Field required") as excinfo:
+        ask(server)
+    assert "--tools text" not in str(excinfo.value)
+
+
 @pytest.mark.parametrize(
     "message",
     [
