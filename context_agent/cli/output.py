@@ -130,6 +130,11 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
+def one_field(text: str) -> str:
+    """Return the printable text with spaces in place of tabs and line breaks, so that programs can split the output."""
+    return printable(text).replace("\n", " ").replace("\t", " ")
+
+
 def counts(numbers: Mapping[str, int]) -> str:
     """Return the numbers with their names, such as `3 short, 1 empty`. If there are none, return `none`."""
     return ", ".join(f"{number:,} {name}" for name, number in numbers.items()) or "none"

@@ -94,7 +94,7 @@ def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: Sh
     result = run_with_steps(agent, question, limits, output.stderr()) if show.steps else run(agent, question, limits)
     if show.quiet:
         for document in result.documents:
-            output.echo(document.id)
+            output.echo(output.one_field(document.id))
         if result.sufficient is False:
             output.note(NOTHING_RELEVANT)
     else:

@@ -115,15 +115,18 @@ class BatchAnswer:
 
         A `quiet` line has only the ids of the documents.
         """
-        name = self.row.id if self.row.id is not None else self.row.question
+        return "\t".join(map(output.one_field, self._fields(quiet=quiet)))
+
+    def _fields(self, *, quiet: bool) -> tuple[str, str]:
+        name = str(self.row.id) if self.row.id is not None else self.row.question
         if self.result is None:
-            return f"{name}\terror: {self.error}"
+            return name, f"error: {self.error}"
         if quiet:
-            return f"{name}\t{' '.join(document.id for document in self.result.documents)}"
+            return name, " ".join(document.id for document in self.result.documents)
         titles = "; ".join(document.title or document.id for document in self.result.documents[:5])
         if self.result.sufficient is not False:
-            return f"{name}\t{titles}"
-        return f"{name}\t{NOTHING_RELEVANT}{f' The nearest: {titles}' if titles else ''}"
+            return name, titles
+        return name, f"{NOTHING_RELEVANT}{f' The nearest: {titles}' if titles else ''}"
 
 
 @dataclass(frozen=True, slots=True)

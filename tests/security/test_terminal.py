@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from cyclopts import CycloptsError
 from rich.table import Table
 
+from context_agent.agent import SearchResult
 from context_agent.cli import app, doctor
 from context_agent.cli import output as printing
+from context_agent.cli.search_batch import BatchAnswer, BatchRow
 from context_agent.errors import DataError
+from context_agent.types import RankedDocument
 
 HOSTILE = "\ud800" + "".join(
     char for char in map(chr, range(0x110000)) if unicodedata.category(char) in {"Cc", "Cf", "Zl", "Zp"}
@@ -52,6 +56,16 @@ def test_brackets_and_braces_of_a_name_are_no_markup(
     printing.stdout().print(table)
     printing.stdout().print(name)
     assert capsys.readouterr().out.count(name) == 3
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_no_id_title_or_error_adds_a_line_or_a_field_to_the_answers_of_a_batch(*, quiet: bool) -> None:
+    documents = (RankedDocument("a\nq2\tb  c", "Title\rq3\tTitle\u2028x", 1.0, ()),)
+    row = BatchRow("Who?\nWhere?\tWhy?", "q1\nq9\tx")
+    result = SearchResult("", documents, "finished", 1, 1, ())
+    for answer in (BatchAnswer(row, result), BatchAnswer(replace(row, id=None), error="no\nq4\tanswer")):
+        line = answer.to_line(quiet=quiet)
+        assert (len(line.splitlines()), line.count("\t")) == (1, 1), line
 
 
 @pytest.mark.parametrize(
