@@ -84,6 +84,7 @@ def test_what_is_not_in_the_passages_is_marked(api: Any) -> None:
         ("See [1-90].", ["there is no passage 3, 4, 5, 6, 7 and 83 more"]),
         ("See 【3†L1-L4】【2†L9】.", ["there is no passage 3"]),
         ("Ketil Varga [1868-1901] built it [1].", []),
+        ("The scale [0-100] has steps [1].", []),
         ("“left it at sixteen” 【1†L3】", ["these words are not in passage 1"]),
         ("Pass `sys.argv[7]` [1].", []),
         ('```python\nprint(rows[7], "none of these words")\n```\nIt prints a row [1].', []),

@@ -25,8 +25,11 @@ LONGEST_RANGE = 100
 """Passages in the longest range of a citation. Of a longer range, only the ends count."""
 NAMED_PASSAGES = 5
 """The number of missing passages that a mark names."""
-_RANGE = r"\d{1,6}(?:(?<!\d{4})\s{0,2}[-‐-―]\s{0,2}\d{1,3}(?!\d))?"
-"""A number, or a range of numbers with at most three digits. Longer numbers in a range are years."""
+_RANGE = r"\d{1,6}(?:(?<!\d{4})(?<!\D0)\s{0,2}[-‐-―]\s{0,2}\d{1,3}(?!\d))?"
+"""A number, or a range of numbers with at most three digits. Longer numbers in a range are years.
+
+A range from 0, such as [0-100], is an interval.
+"""
 _CITATION = re.compile(
     r"[\[【［](?:\^|(?:passages?|sources?|documents?|docs?)\s{1,2})?"
     rf"({_RANGE}(?:\s{{0,2}}(?:[,;&]|and\b)\s{{0,2}}{_RANGE})*+)(?:†[^\[\]【】\n]{{0,200}}+)?[\]】］]",
