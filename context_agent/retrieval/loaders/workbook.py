@@ -34,6 +34,7 @@ SHOWN_DIGITS = 15
 _LITERAL = re.compile(r'"[^"]*"|\[(?!hh?\]|mm?\]|ss?\])[^\[\]]*\]')
 _DURATION = re.compile(r"\[(?:hh?|mm?|ss?)\]")
 _DATE_LETTER = re.compile(r"(?<![_\\])[dmhysDMHYS]")
+_PERCENT_SIGN = re.compile(r"(?<![_\\])%")
 _ESCAPE = re.compile(r"_x(?!0000|[dD][89a-fA-F])([\da-fA-F]{4})_", re.ASCII)
 """The escape of a character, except NUL and surrogates, which no text has."""
 LONGEST_FORMAT = 255
@@ -123,7 +124,7 @@ def _kind(code: str) -> str:
     if _DURATION.search(first):
         return "duration"
     marks = _LITERAL.sub("", first)
-    return "percent" if "%" in marks else "date" if _DATE_LETTER.search(marks) else ""
+    return "percent" if _PERCENT_SIGN.search(marks) else "date" if _DATE_LETTER.search(marks) else ""
 
 
 class _Size:

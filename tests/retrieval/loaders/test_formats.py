@@ -535,6 +535,7 @@ CELLS: list[tuple[Any, str, str]] = [
     (0.15, "0%", "15%"),
     (0.075, "0.00%", "7.5%"),
     (3, '0" of 100 %"', "3"),
+    (15, r"0.0\%", "15"),
     (True, "General", "True"),
     ("text", "General", "text"),
     ("two\nlines", "General", "two lines"),
