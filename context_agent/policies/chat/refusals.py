@@ -72,7 +72,8 @@ def refuses_tools(refusal: Refusal) -> bool:
 
 def exceeds_rate(refusal: Refusal) -> bool:
     """Return True if a single request may use more tokens than the account has per minute."""
-    return refusal.status in (413, 429) and "request too large" in refusal.message.lower()
+    words = refusal.message.lower()
+    return refusal.status in (413, 429) and "request too large" in words and "tokens per min" in words
 
 
 def is_context_overflow(refusal: Refusal) -> bool:

@@ -160,6 +160,12 @@ def test_a_request_beyond_the_rate_of_the_account_is_told_at_once(status: int) -
     assert len(server.chat_bodies()) == 1
 
 
+def test_a_request_with_too_many_bytes_is_not_explained_by_a_rate() -> None:
+    with serving(fails(413, "Request too large")) as server, pytest.raises(PolicyError) as excinfo:
+        ask(server)
+    assert "per minute" not in str(excinfo.value)
+
+
 def test_a_web_page_instead_of_json_is_told_at_once() -> None:
     page = Response(b"\n<!DOCTYPE html><html>Sign in</html>", headers={"Content-Type": "text/html"})
     with http_server(page) as server, pytest.raises(PolicyError, match=r"web page.*Check the address"):
