@@ -75,6 +75,7 @@ The WHATWG Encoding Standard, sections 4.2 and 4.3, names them, and browsers rea
 Windows would otherwise become control characters.
 """
 _LANGUAGES = {
+    "cp1252": "ca da de es fi fr is it nl no pt sv",
     "cp1250": "cs hr hu pl ro sk sl",
     "iso8859_2": "cs hr hu pl ro sk sl",
     "cp1251": "bg mk ru sr uk",
@@ -93,16 +94,28 @@ _LANGUAGES = {
 }
 """The languages in which text in an encoding must be, because charset-normalizer also takes French for Windows-1250."""
 _ALPHABETS = {
+    "ca": "àçèéíïòóúü",
     "cs": "áčďéěíňóřšťúůýž",
+    "da": "åæéø",
+    "de": "äéöüß",
+    "es": "¡ª¿ºáéíñóúü",
     "et": "äõöšüž",
+    "fi": "äåö",
+    "fr": "àâæçèéêëîïôùûüÿœ",
     "hr": "čćđšž",
     "hu": "áéíóöőúüű",
+    "is": "áæéíðóöúýþ",
+    "it": "àèéìíîòóùú",
     "lt": "ąčęėįšųūž",
     "lv": "āčēģīķļņšūž",
+    "nl": "áèéêëíïóöúü",
+    "no": "åæèéêòóø",
     "pl": "ąćęłńóśźż",
+    "pt": "ªºàáâãçéêíóôõúü",
     "ro": "ăâîşșţț",
     "sk": "áäčďéíĺľňóôŕšťúýž",
     "sl": "čćđšž",
+    "sv": "äåéö",
     "tr": "âçğıîi̇öşüû",
 }
 """The letters beyond ASCII of languages in Latin script, whose encodings differ in a few letters."""
@@ -281,7 +294,7 @@ def _line(line: bytes) -> str:
 
 
 def _guessed(data: bytes) -> Decoded | None:
-    """Return the text in the encoding of its language. If it is not recognized, return None."""
+    """Return the text in the encoding of its language. If it is not recognized or Windows-1252, return None."""
     sample = data[:GUESSED_BYTES]
     high = len(sample) - len(sample.translate(None, _HIGH_BYTES))
     if high < FEWEST_GUESSED:
@@ -289,15 +302,15 @@ def _guessed(data: bytes) -> Decoded | None:
     from charset_normalizer import from_bytes
 
     found: tuple[int, str, str] | None = None
-    for rank, match in enumerate(from_bytes(sample, cp_isolation=["cp1252", *_LANGUAGES], preemptive_behaviour=False)):
-        languages = _LANGUAGES.get(match.encoding, "").split() if not rank or match.encoding in _DISTINCT else []
-        text = decoded_as(data, match.encoding) if languages else None
+    proposed = [match.encoding for match in from_bytes(sample, cp_isolation=[*_LANGUAGES], preemptive_behaviour=False)]
+    for encoding in dict.fromkeys(["cp1252", *proposed[:1], *filter(_DISTINCT.__contains__, proposed)]):
+        languages, text = _LANGUAGES.get(encoding, "").split(), decoded_as(data, encoding)
         if text is None or (language := code_of_language(text[:GUESSED_CHARACTERS])) not in languages:
             continue
         foreign = _count_foreign(text[:GUESSED_CHARACTERS], language)
         if (not foreign or high >= SHORT_NOTE) and (found is None or foreign < found[0]):
-            found = foreign, match.encoding, text
-    if found is None:
+            found = foreign, encoding, text
+    if found is None or found[1] == "cp1252":
         return None
     name = codecs.lookup(found[1]).name
     note = f"the text was read as {name}, because it is not UTF-8. If it is in another encoding, pass its --encoding."

@@ -86,6 +86,11 @@ def test_a_short_note_is_read_in_the_encoding_of_its_language(text: str, encodin
     assert decode(text.encode(encoding)).text == text
 
 
+def test_a_longer_western_text_is_not_read_as_czech() -> None:
+    text = "Caffè, tè, più zucchero: è già lì. Così è per il signor Müller.\n" * 4
+    assert decode(text.encode("cp1252")).text == text
+
+
 def test_a_few_letters_are_read_as_western() -> None:
     assert decode("Die Mühle".encode("cp1252")).encoding == "cp1252"
 
