@@ -14,12 +14,15 @@ from uuid import UUID
 
 from context_agent._support.suggest import listed
 from context_agent.errors import CorpusError
+from context_agent.retrieval.document_checks import LONGEST_ID
 from context_agent.retrieval.filters import MAX_TEXT
 from context_agent.text.normalization import well_formed
 from context_agent.types import Document
 
 MOST_HITS = 1_000
 """The maximum number of hits that are read from one response."""
+LONGEST_TITLE = 1_000
+"""The maximum number of characters that are read from a title."""
 MOST_METADATA = 256
 """The maximum number of metadata entries that are read from a hit."""
 HIT_LIST_NAMES = (
@@ -123,7 +126,7 @@ def _passage(hit: object, names: FieldNames) -> Document:
     return Document(
         _identifier(document_id) or _identifier(hit_id),
         well_formed(text or ""),
-        well_formed(title) if isinstance(title, str) else "",
+        well_formed(title[:LONGEST_TITLE]) if isinstance(title, str) else "",
         dict(islice(metadata.items(), MOST_METADATA)),
     )
 
@@ -177,13 +180,13 @@ def _entry(entries: Mapping[str, Any], name: str | None, usual: Sequence[str]) -
 
 
 def _identifier(value: object) -> str:
-    """Return an id as text. If there is none, return an empty string.
+    """Return an id as text. If there is none, or one that is too long for an index, return an empty string.
 
     LlamaIndex writes the text "None" for a missing document.
     """
     usable = isinstance(value, str | int | UUID) and not isinstance(value, bool)
     text = well_formed(str(value)) if usable else ""
-    return "" if text == "None" else text
+    return "" if text == "None" or len(text) > LONGEST_ID else text
 
 
 def _is_metadata(value: object) -> bool:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from sys import getsizeof
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from context_agent.types import Chunk, Document
 
 LONGEST_PASSAGE = 400_000
 """The maximum number of characters that are read from a passage. The rest is left out."""
-MOST_CHARACTERS = 32_000_000
+MOST_CHARACTERS = 64_000_000
 """The maximum number of characters in memory. Beyond it, the passages that were returned longest ago are dropped."""
+CHUNK_CHARACTERS = 2_000
+"""The number of characters that a chunk counts as in addition to its own. Its objects and its vector take memory."""
 FULL_LENGTH_KEY = "ctx1_cut_characters"
 """The metadata entry with the full length of a passage that was truncated."""
 
@@ -101,7 +104,7 @@ class SeenPassages:
 
     def _remember(self, digest: bytes, chunks: list[Chunk]) -> None:
         self._by_digest[digest] = chunks
-        self._characters += sum(len(chunk.text) for chunk in chunks)
+        self._characters += sum(map(_size, chunks))
         for chunk in chunks:
             self._by_id[chunk.id] = chunk
             self._documents.setdefault(chunk.document_id, []).append(chunk)
@@ -110,7 +113,7 @@ class SeenPassages:
 
     def _forget(self, chunks: list[Chunk]) -> None:
         for chunk in chunks:
-            self._characters -= len(chunk.text)
+            self._characters -= _size(chunk)
             del self._by_id[chunk.id]
             self._vectors.pop(chunk.id, None)
             # A new list: a reader may hold the old one.
@@ -119,3 +122,9 @@ class SeenPassages:
                 self._documents[chunk.document_id] = rest
             else:
                 del self._documents[chunk.document_id]
+
+
+def _size(chunk: Chunk) -> int:
+    """Return the number of characters that a chunk counts as, with its title, its ids and its metadata."""
+    stated = sum(getsizeof(key) + getsizeof(value) for key, value in chunk.metadata.items())
+    return CHUNK_CHARACTERS + len(chunk.text) + len(chunk.title) + len(chunk.id) + len(chunk.document_id) + stated

@@ -15,7 +15,13 @@ import pytest
 from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, CorpusError, PatternError
 from context_agent.retrieval.corpus import Corpus, LimitedCorpus
-from context_agent.retrieval.engines.seen_passages import FULL_LENGTH_KEY, LONGEST_PASSAGE, SeenPassages
+from context_agent.retrieval.engines.passages import LONGEST_TITLE, FieldNames, passages_of
+from context_agent.retrieval.engines.seen_passages import (
+    CHUNK_CHARACTERS,
+    FULL_LENGTH_KEY,
+    LONGEST_PASSAGE,
+    SeenPassages,
+)
 from context_agent.retrieval.engines.word_frequency import estimated_frequency
 from context_agent.retrieval.filters import Where
 from context_agent.testing.actions import rank_all, search
@@ -302,7 +308,7 @@ def test_a_passage_of_ten_megabytes_is_cut_into_chunks_and_bounded() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    passages = SeenPassages(most_characters=1_000)
+    passages = SeenPassages(most_characters=10 * (CHUNK_CHARACTERS + 150))
     for number in range(50):
         (chunk,) = passages.add(Document(str(number), f"passage {number:03} " + "x" * 88))
         passages.vectors([chunk], lambda texts: np.ones((len(texts), 4), dtype=np.float32))
@@ -311,6 +317,22 @@ def test_memory_is_bounded() -> None:
     assert [chunk.document_id for chunk in passages.walk()] == [str(number) for number in range(40, 50)]
     (repeated,) = passages.add(Document("other", "passage 045 " + "x" * 88))
     assert repeated.id == "45_0"
+
+
+@pytest.mark.parametrize("field", ["title", "id", "metadata", "nothing"])
+def test_whatever_a_passage_consists_of_its_memory_is_bounded(field: str) -> None:
+    passages = SeenPassages(most_characters=10 * CHUNK_CHARACTERS)
+    for number in range(50):
+        long = f"{number}" + "x" * (10 * CHUNK_CHARACTERS)
+        metadata = {long[:40]: long} if field == "metadata" else {}
+        title, name = long if field == "title" else "", long if field == "id" else str(number)
+        passages.add(Document(name, str(number), title, metadata))
+    assert len(passages) == (9 if field == "nothing" else 1)
+
+
+def test_of_a_title_the_beginning_is_read_and_an_id_of_great_length_is_none() -> None:
+    (passage,) = passages_of([{"title": "t" * 10_000, "id": "i" * 100_000, "text": "a"}], FieldNames())
+    assert (len(passage.title), passage.id) == (LONGEST_TITLE, "")
 
 
 @pytest.mark.parametrize(
