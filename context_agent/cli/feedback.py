@@ -34,14 +34,14 @@ def feedback(
 ) -> int:
     """Judge the result of a search.
 
-      ctx1 feedback 5f0c --trajectories runs --relevant d7 --rating 4
+      ctx1 feedback TRAJECTORY --trajectories runs --relevant d7 --rating 4
       ctx1 feedback --file judgments.jsonl --trajectories runs
 
     Judgments are appended to FOLDER/feedback.jsonl, each only once. `ctx1 synth from-feedback` turns them into training
     tasks. The exit code is 1 if a row of --file was refused.
 
     Args:
-        trajectory: Id of a trajectory, or of the request to `ctx1 serve`.
+        trajectory: Id of a trajectory, which is the name of its file without .jsonl, or of the request to `ctx1 serve`.
         trajectories: Folder of the trajectories.
         relevant: Document or passage that answers the question; repeatable.
         irrelevant: Document or passage that does not answer it; repeatable.

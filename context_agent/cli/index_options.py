@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,9 @@ def _equality(text: str) -> Any:
     if not equals or not key.strip():
         raise ConfigError(f'a filter must be KEY=VALUE, or JSON like {{"year": {{"$gte": 2020}}}}; got {text!r}')
     key, value = key.strip(), value.strip()
+    if name := {">": "$gte", "<": "$lte", "!": "$ne"}.get(key[-1]):
+        example = json.dumps({key[:-1].strip(): {name: 2020}})
+        raise ConfigError(f"KEY=VALUE compares for equality alone. Write other comparisons as JSON, like {example}.")
     try:
         parsed = parse_json(value)
     except ValueError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from context_agent._support.small_files import parse_json
 from context_agent.cli import output
 from context_agent.cli.agent_options import AgentOptions
 from context_agent.cli.index_options import CorpusOptions, WhereOption
@@ -110,17 +111,26 @@ def _note_empty_filter(corpus: Corpus, where: Where) -> None:
         return
     passages = [hit.chunk for hit in corpus.grep(".", limit=FILTER_EXAMPLES)]
     entries = {key: value for passage in passages for key, value in passage.metadata.items()}
-    examples = (f"{key}={_as_filter(value)}" for key, value in sorted(entries.items()))
+    examples = (_example_filter(key, value) for key, value in sorted(entries.items()))
     known = f"Passages have, for example: {', '.join(examples)}." if entries else "Passages have no metadata."
     output.note(output.one_line(f"no passage matches the filter of --where. {known}"))
 
 
-def _as_filter(value: MetadataValue) -> str:
-    """Return a value of metadata as a filter takes it. A text that looks like a number is in quotes."""
+def _example_filter(key: str, value: MetadataValue) -> str:
+    """Return a filter that a value of metadata passes. A text that looks like a number is in quotes.
+
+    Of a list, which is stored as JSON, the filter names an item.
+    """
     if not isinstance(value, str):
-        return json.dumps(value)
+        return f"{key}={json.dumps(value)}"
+    try:
+        items = parse_json(value) if value.startswith("[") else None
+    except ValueError:
+        items = None
+    if isinstance(items, list) and items and isinstance(items[0], str | int | float):
+        return json.dumps({key: {"$contains": items[0]}}, ensure_ascii=False)
     text = value[:MAX_FILTER_VALUE]
-    return json.dumps(text) if text.replace(".", "", 1).isdecimal() else text
+    return f"{key}={json.dumps(text) if text.replace('.', '', 1).isdecimal() else text}"
 
 
 def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:

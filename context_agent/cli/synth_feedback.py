@@ -89,10 +89,11 @@ def from_feedback(
     write_tasks(out, tasks)
     output.note_problems(problems)
     dropped = output.counts({**summary["dropped_judgments"], **summary["dropped_questions"]})
+    example = f", such as {report.missing_id!r}" if report.missing else ""
     text = (
         f"{counted(report.tasks, 'task')} from {counted(report.read, 'judgment')} in {out}. "
         f"Dropped: {dropped}. Judges disagreed on {report.conflicts:,} documents, {report.ties:,} of them left out; "
-        f"{report.missing:,} judged ids are not in the index."
+        f"{report.missing:,} judged ids are not in the index{example}."
     )
     if "sft" in summary:
         text += f"\n{_selection_text(summary['sft'])}"

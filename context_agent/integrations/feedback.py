@@ -173,8 +173,8 @@ class FeedbackLog:
         if _request_id(line) == request:
             return str(_decoded(line)["trajectories"][0])
         raise TrajectoryError(
-            f"no trajectory is known for request {request!r}. Pass the trajectory, or one of the last "
-            f"{MAX_REQUESTS:,} requests."
+            f"no trajectory is known for request {request[:140]!r}. Pass the id of a trajectory, which is the name of "
+            f"its file without .jsonl, or the id of one of the last {MAX_REQUESTS:,} requests."
         )
 
     def resolve(self, name: str) -> str:

@@ -166,7 +166,7 @@ class Transcript:
         """The reasons why nothing in the conversation can be pruned. It is empty if pruning is possible."""
         return tuple(
             f"message {index} must be a dict or an object with a role, such as "
-            f'{{"role": "user", "content": "…"}}; got {content.unknown[0]}'
+            f'{{"role": "user", "content": "…"}}; got {_kind_of(self.messages[index], content.unknown[0])}'
             for index, content in zip(self.origins, self.contents, strict=True)
             if not content.role
         )
@@ -307,3 +307,8 @@ def _with_sections(text: str, texts: Mapping[Section, str]) -> str:
 
 def _at(value: Any, key: str | int | Section) -> Any:
     return value[key] if isinstance(key, int) or isinstance(value, Mapping) else getattr(value, str(key))
+
+
+def _kind_of(message: object, type_name: str) -> str:
+    """Return what a message that cannot be read is, in the words of an error message."""
+    return f"{type_name} without a role" if isinstance(message, dict) and "role" not in message else type_name

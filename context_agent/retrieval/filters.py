@@ -1,8 +1,9 @@
 """Metadata filters in Chroma's syntax: checked, and evaluated in Python.
 
 A chunk without the key passes only `$ne`, `$nin` and `$not_contains`. A number never equals a string or a boolean. Only
-`$contains` matches a list, by a value of the same type. One thing differs from Chroma. Chroma truncates a number before
-it compares it with a stored integer, so there `{"$eq": 1.5}` matches 1. Here it does not.
+`$contains` matches a list, by a value of the same type. Two things differ from Chroma. Chroma truncates a number before
+it compares it with a stored integer, so there `{"$eq": 1.5}` matches 1. Here it does not. And here, `$contains` also
+matches a list that a loader stored as JSON.
 
 `check_where` limits every filter, no matter what evaluates it: this module, Chroma's SQLite or a Chroma server.
 """
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.small_files import parse_json
 from context_agent._support.validation import is_number
 from context_agent.errors import ConfigError
 
@@ -224,6 +226,11 @@ def _identity(value: Any) -> tuple[str, Any]:
 
 
 def _contains(values: Any, value: Any) -> bool:
+    if isinstance(values, str) and values.startswith("["):  # Loaders store a list, such as tags, as JSON.
+        try:
+            values = parse_json(values)
+        except ValueError:
+            return False
     return isinstance(values, list | tuple) and any(type(item) is type(value) and item == value for item in values)
 
 

@@ -186,12 +186,28 @@ def test_a_number_in_a_filter_matches_the_text_of_a_csv_cell(inside, tmp_path):
     assert re.search(r'Passages have, for example: year="199\d"', nothing.stderr)
 
 
+def test_a_filter_asks_for_an_item_of_a_list_in_the_front_matter(inside, tmp_path):
+    for name, tags in (("leave.md", "[people, leave]"), ("travel.md", "[people]"), ("weir.md", "'[draft'")):
+        (tmp_path / name).write_text(f"---\ntags: {tags}\n---\n# Rules\n\nDays off and trips.\n", encoding="utf-8")
+    assert inside("index", *sorted(tmp_path.glob("*.md")), "--embedder", "static").returncode == 0
+
+    def found(where):
+        process = inside("search", "days off", "--where", where, "--quiet")
+        return sorted(process.stdout.split()), process.stderr
+
+    assert found('{"tags": {"$contains": "leave"}}')[0] == ["leave.md"]
+    assert found('{"tags": {"$not_contains": "leave"}}')[0] == ["travel.md", "weir.md"]
+    assert re.search(r'\{"tags": \{"\$contains": "people"\}\}|tags=\[draft', found("tags=leave")[1])
+
+
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
         ("2020", "must be KEY=VALUE, or JSON"),
         ("=2020", "must be KEY=VALUE, or JSON"),
         ('{"year": ', "not valid JSON"),
+        ("year>=2020", 'like {"year": {"$gte": 2020}}'),
+        ("year != 2020", 'like {"year": {"$ne": 2020}}'),
         ('{"year": {"$near": 2020}}', "$near"),
         ('{"date": {"$gte": "2020-01"}}', "compare `day`"),
         ('{"year": 2020, "kind": "report"}', "exactly one key"),

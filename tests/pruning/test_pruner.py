@@ -670,7 +670,9 @@ def test_a_broken_pair_stays_and_the_rest_is_pruned(problem: str, damage: Any, l
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == before
 
 
-@pytest.mark.parametrize(("value", "kind"), [(None, "NoneType"), ("hello", "str"), (5, "int")])
+@pytest.mark.parametrize(
+    ("value", "kind"), [(None, "NoneType"), ("hello", "str"), (5, "int"), ({"id": "q1"}, "dict without a role")]
+)
 def test_a_list_that_holds_something_else_is_passed_through(value: Any, kind: str) -> None:
     messages = [*rendered("openai", LONG), value]
     pruned = pruner(10).prune(messages)

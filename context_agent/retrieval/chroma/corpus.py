@@ -494,6 +494,8 @@ class ChromaCorpus:
         if embedder.name == WORDS_ALONE:
             return embedder
         hint = "Pass the embedder that it was indexed with: --embedder SPEC (in Python: embedder=)."
+        if manifest and self._passed_embedder:
+            hint = "Remove --embedder, or pass the embedder that it was indexed with (in Python: embedder=)."
         for dimension in (manifest.dimension if manifest else 0, stored.dimension):
             if dimension and dimension != embedder.dimension:
                 raise DimensionError(

@@ -54,6 +54,7 @@ class FeedbackReport:
         ties: The number of those documents that were left out, because the majority was not clear.
         missing: The number of judged ids that are not in the index.
         replaced: The number of verdicts that a judge changed later.
+        missing_id: The first judged id that is not in the index.
     """
 
     read: int = 0
@@ -64,6 +65,7 @@ class FeedbackReport:
     ties: int = 0
     missing: int = 0
     replaced: int = 0
+    missing_id: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data, with keys in a fixed order."""
@@ -171,6 +173,7 @@ def _add_judgment(case: _JudgedQuestion, judgment: Judgment, document_of: Docume
             document = document_of(judged_id)
             if document is None:
                 report.missing += 1
+                report.missing_id = report.missing_id or judged_id
                 case.lost = case.lost or verdict
             else:
                 verdicts[document] = verdict

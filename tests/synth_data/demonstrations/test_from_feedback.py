@@ -122,7 +122,7 @@ def test_what_is_dropped_is_counted_by_reason(small: MemoryCorpus, served: tuple
     assert (task.question, task.gold) == ("And gardens?", ("a",))
     assert report.judgments == {"the trajectory is not there": 1, "names no document": 1}
     assert report.questions == {"no document judged relevant": 1, "no relevant document is in the index": 1}
-    assert (report.read, report.missing) == (5, 3)
+    assert (report.read, report.missing, report.missing_id) == (5, 3, "gone")
 
 
 TEXTS = {"a": "comets", "b": "comets and gardens", "c": "operas"}
