@@ -101,6 +101,7 @@ def hostile_code(size: int) -> Iterator[tuple[str, bytes, str]]:
             yield f"{kind}{extension}", _repeated(unit, size), attack
     definition = "def f(): pass\n"
     yield "remarks.py", _repeated("# c\n", size - len(definition)) + definition.encode(), "comments above a definition"
+    yield "openings.js", b"/[" + _repeated("(.},", size), "brackets that are never closed, with mistakes inside"
     yield "nested.py", _nested("def a():", size), "functions in functions"
     yield "branches.py", _nested("if a:", size), "branches in branches"
 

@@ -67,7 +67,7 @@ MEASURE_MEMORY = """
 import io, resource, sys
 from context_agent.retrieval.loaders import load
 from context_agent.testing.hostile_code import hostile_code
-data = next(data for name, data, _ in hostile_code(2**20) if name == sys.argv[1])
+data = next(data for name, data, _ in hostile_code(int(sys.argv[2])) if name == sys.argv[1])
 for content in (b"class A {}", data):
     stream = io.BytesIO(content)
     stream.name = sys.argv[1]
@@ -77,11 +77,19 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
-@pytest.mark.parametrize("name", ["comparisons.ts", "scopes.cpp", "braces.c", "expressions.js"])
-def test_a_megabyte_of_hostile_code_takes_bounded_memory(name: str) -> None:
-    command = [sys.executable, "-c", MEASURE_MEMORY, name]
+def megabytes(name: str, size: int) -> int:
+    command = [sys.executable, "-c", MEASURE_MEMORY, name, str(size)]
     output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    assert int(output) <= MOST_MEMORY
+    return int(output)
+
+
+@pytest.mark.parametrize("name", ["comparisons.ts", "scopes.cpp", "braces.c", "expressions.js", "openings.js"])
+def test_a_megabyte_of_hostile_code_takes_bounded_memory(name: str) -> None:
+    assert megabytes(name, 2**20) <= MOST_MEMORY
+
+
+def test_a_small_file_whose_brackets_are_never_closed_takes_bounded_memory() -> None:
+    assert megabytes("openings.js", 40_000) <= MOST_MEMORY
 
 
 def test_functions_in_one_declaration_are_not_inside_each_other() -> None:

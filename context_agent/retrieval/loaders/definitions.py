@@ -9,6 +9,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from context_agent.errors import DataError
 
 if TYPE_CHECKING:
@@ -36,6 +38,11 @@ ERROR_STEPS = 2
 PARSE_SECONDS_PER_MB = 3.0
 LEAST_PARSE_SECONDS = 0.5
 """The parser's time limit, which is in proportion to the size of the file, and the least limit of any file."""
+MAX_OPEN_BRACKETS = 1_000
+"""The most brackets of one kind that are open at a time. Brackets in texts and comments count, too.
+
+At the end of a broken file, a single step of the parser takes memory in proportion to the square of their number.
+"""
 READ_BYTES = 2**16
 MOST_READS_PER_BLOCK, SPARE_READS = 64, 256
 """The number of times that the parser may read each block of `READ_BYTES`.
@@ -140,6 +147,8 @@ def _parsed(source: bytes, grammar: Grammar) -> Tree:
     """Return the syntax tree. If parsing exceeds a limit on steps or time, raise `DataError`."""
     from tree_sitter import Parser
 
+    if _most_open_brackets(source) > MAX_OPEN_BRACKETS:
+        raise DataError(TOO_COMPLEX)
     allowed_seconds = max(LEAST_PARSE_SECONDS, PARSE_SECONDS_PER_MB * len(source) / 2**20)
     steps, end = 0, time.thread_time() + allowed_seconds
     reads_left = SPARE_READS + MOST_READS_PER_BLOCK * (len(source) // READ_BYTES)
@@ -162,6 +171,16 @@ def _parsed(source: bytes, grammar: Grammar) -> Tree:
     if reads_left < 0:
         raise DataError(TOO_COMPLEX)
     return tree
+
+
+def _most_open_brackets(source: bytes) -> int:
+    """Return the most brackets of one kind that are open at a time. Closing brackets that close nothing are ignored."""
+    letters, most = np.frombuffer(source, dtype=np.uint8), 0
+    for opening, closing in (b"()", b"[]", b"{}"):
+        level = np.cumsum((letters == opening).astype(np.int32) - (letters == closing), dtype=np.int32)
+        lowest = np.minimum.accumulate(np.minimum(level, 0))
+        most = max(most, int(np.max(level - lowest, initial=0)))
+    return most
 
 
 class _Found(NamedTuple):
