@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from context_agent.text.normalization import without_marks
 
-_YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
+_YEAR = re.compile(r"[12](?<!\d[12])(?:(?<=1)\d|(?<=2)0)\d\d(?!\d)")
+"""A year. The pattern begins with a digit, and looks behind it then, so that `re` skips other characters quickly."""
 _AFTER_YEAR = re.compile(
     r"(?!\.\d++(?!\.\d))([-/._])(\d{1,2})(?:\1(\d{1,2}))?(?!\d)"
     r"|[ ]?[年년][ ]?(\d{1,2})[ ]?[月월](?:[ ]?(\d{1,2})[ ]?[日일])?"
@@ -24,7 +25,7 @@ _NAMED_MONTH = re.compile(
 )
 """What precedes the year in `3 May 2021`, in `May 3, 2021` and in `May 2021`."""
 _LONGEST_BEGINNING = 32
-_COMPACT = re.compile(r"(?<!\d)((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
+_COMPACT = re.compile(r"[12](?<!\d[12])(?:(?<=1)9|(?<=2)0)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
 """A date such as `20210503`, as in names of files."""
 _MONTH_NAMES = (
     "january jan januar janner janvier enero gennaio janeiro januari января январь",

@@ -22,7 +22,7 @@ MAX_CHARACTERS, MOST_JOINED = 80, 400
 _COMPOUND = re.compile(r"(?<!\w)(?:(?:--)?\w+(?:(?:::|->|[.:#/\\@+=-])\w+)++|_*+[^\W_]++_\w++)", re.ASCII)
 """Words that are joined by marks, or one word with an underscore inside. All other words are skipped quickly."""
 _CODE = re.compile(
-    r"(?<![\w-])(?:[A-Za-z]{1,12}\d[^\W_]*+|[A-Z]{1,4} \d{2,7}+|(?!(?:1[5-9]|20)\d\d\b)\d{4,40}+)(?!\w)"
+    r"(?<![\w-])(?:[A-Za-z]{1,12}+\d[^\W_]*+|[A-Z]{1,4}+ \d{2,7}+|(?!(?:1[5-9]|20)\d\d\b)\d{4,40}+)(?!\w)"
     r"(?![.:#/\\@+=-]\w)",
     re.ASCII,
 )
