@@ -210,7 +210,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _split_texts(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split a command line at `--`. The words behind it are no options of the command."""
+    """Split a command line at `--`. The words after it are not options of the command."""
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end:]
 

@@ -144,10 +144,10 @@ def _is_heading(text: str, title: frozenset[str]) -> bool:
 
 
 def _is_furniture(sentence: BestSentence, question_keys: set[str]) -> bool:
-    """Return True if a line is no sentence, such as a link, a field of a header or an entry of a table of contents.
+    """Return True if a line is not a sentence, such as a link, a field of a header or an entry of a table of contents.
 
-    The names of the columns of a table, below a line without cells, are no sentence either. A field is one of several
-    lines of this kind, and no field if the question has all words of its name.
+    The names of the columns of a table, below a line without cells, are not a sentence either. A line is a field if
+    there are several lines of this kind, and if the question does not have all words of its name.
     """
     words, text = sentence.text, sentence.chunk.text
     if _LISTED.match(words) or not _LETTER.search(_LINKS.sub("", words)):

@@ -27,7 +27,6 @@ def respelled(text: str, is_known: Callable[[str], bool]) -> str:
         text: A question.
         is_known: A function that returns True if a text has a word. It is called with words that have another spelling.
     """
-
     spellings: dict[str, str] = {}
 
     def spelled(found: re.Match[str]) -> str:
