@@ -75,7 +75,7 @@ def test_a_function_indexes_and_opens_what_it_indexed(tmp_path: Path) -> None:
         assert corpus.embedder.name == "function:letters"
         assert np.linalg.norm(corpus.similarity("Lume", ["0_0"])) <= 1
     assert MemoryCorpus(documents, embedder=letters).search("Lume")[0].chunk.document_id == "0"
-    with pytest.raises(ConfigError, match=r"indexed with function:letters, not with .*--embedder SPEC"):
+    with pytest.raises(ConfigError, match=r"indexed with function:letters, not with .*Remove --embedder, or pass"):
         ChromaCorpus.open(tmp_path / "i", embedder=Unregistered())
 
 
