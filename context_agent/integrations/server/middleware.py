@@ -5,6 +5,7 @@ It gives the request its id, checks host, origin and token, and writes the log l
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.integrations.server.disconnects import ClientGone
-from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
+from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem, shutting_down
 from context_agent.integrations.server.health import HEALTH_PATH
 from context_agent.integrations.server.json_encoding import Json
 from context_agent.integrations.server.logs import REQUEST_ID, log, request_id
@@ -134,6 +135,14 @@ class RequestMiddleware:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
         try:
             await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._service.draining:
+                raise
+            # The server ends and cancels what still runs. uvicorn would answer with an internal error.
+            problem = shutting_down()
+            record.code = problem.code
+            if not record.status:
+                await _problem_response(problem, record)(scope, receive, send)
         except Exception as error:  # noqa: BLE001 (`_on_failure` has already answered the client)
             log("unexpected", logging.ERROR, error=error)
             record.code = record.code or INTERNAL_ERROR.code

@@ -20,12 +20,12 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.logs import SERVER_LOGGER
-from context_agent.integrations.server.proxy import Proxy, upstream_address
+from context_agent.integrations.server.proxy import Proxy, proxy_application, upstream_address
 from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import ContextPruner
 from tests.support.proxied import CHAT, KEY, TOPICS, conversation, proxy_client, tool_result
-from tests.support.servers import PATIENCE, problem
+from tests.support.servers import PATIENCE, listening, problem
 from tests.support.upstream import Received, Reply, upstream
 
 
@@ -218,6 +218,26 @@ def test_a_client_that_leaves_ends_the_request_upstream(started: bool) -> None:
         # The only slot is free again.
         server.answer = lambda _: Reply()
         assert client.get("/v1/models").status_code == 200
+
+
+def test_a_request_that_outlasts_the_shutdown_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    arrived, release = threading.Event(), threading.Event()
+
+    def answer(_: Received) -> Reply:
+        arrived.set()
+        release.wait(PATIENCE)
+        return Reply()
+
+    with upstream(answer) as server, ThreadPoolExecutor(1) as pool:
+        proxy = Proxy(server.url, ConversationPruners(lambda: ContextPruner(300, strategy="bm25")))
+        with caplog.at_level(logging.INFO), listening(proxy, proxy_application) as address:
+            response = pool.submit(httpx.post, address + CHAT, json={"messages": []}, timeout=PATIENCE)
+            assert arrived.wait(PATIENCE)
+            proxy.draining = True
+        release.set()
+        problem(response.result(), 503, "shutting_down")
+    (line,) = (record.fields for record in caplog.records if record.getMessage() == "request")  # type: ignore[attr-defined]
+    assert (line["status"], line["code"]) == (503, "shutting_down")
 
 
 def test_an_answer_that_breaks_off_does_not_look_complete() -> None:
