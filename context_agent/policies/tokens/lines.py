@@ -18,8 +18,9 @@ from typing import Any
 from context_agent.errors import ConfigError
 from context_agent.harness.action_text import ranking_of
 from context_agent.harness.profile import Profile
+from context_agent.policies.chat.replies import split_thoughts
 from context_agent.policies.tokens.prompt import Ids, Opening
-from context_agent.policies.tokens.template import TemplateRenderer
+from context_agent.policies.tokens.template import THOUGHTS, TemplateRenderer
 from context_agent.types import Action, RankedId, ToolCall
 
 LONGEST_REPLY = 20_000
@@ -83,7 +84,7 @@ class LinesRenderer(TemplateRenderer):
             lines = [action.text]
         else:
             lines = [f"{ANSWER}: {', '.join(item.id for item in ranking_of(action))}".rstrip()]
-        return (*self.encode("\n".join(lines)), self.stop[0])
+        return (*self._thoughts(""), *self.encode("\n".join(lines)), self.stop[0])
 
     def parse(self, ids: Sequence[int]) -> Action:
         """Return the calls, or else the ranking.
@@ -92,12 +93,15 @@ class LinesRenderer(TemplateRenderer):
         """
         end = next((index for index, token in enumerate(ids) if token in self.stop), len(ids))
         text = self.decode(ids[:end])
+        thoughts = ""
+        if THOUGHTS[1] in text and (self._opens_thought or text.lstrip().startswith(THOUGHTS[0])):
+            thoughts, text = split_thoughts(text)
         calls = tuple(_calls(text[:LONGEST_REPLY]))
         if calls:
-            return Action(calls, text="")
+            return Action(calls, text="", reasoning=thoughts.strip())
         answers = [line for line in text[:LONGEST_REPLY].splitlines() if line.strip()]
         ranking = tuple(RankedId(name) for line in answers for name in _names(line.partition(":")[2]))
-        return Action(ranking=ranking, text=text.strip()) if answers else Action(text="")
+        return Action(ranking=ranking if answers else None, text=text.strip(), reasoning=thoughts.strip())
 
 
 def _line(call: ToolCall) -> str:

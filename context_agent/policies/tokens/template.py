@@ -34,6 +34,7 @@ _PLACEHOLDER = "Zq7content{}7qZ"
 """Replaces content. It has only letters and digits, which no template's filter changes."""
 _PLACEHOLDERS = re.compile(r"Zq7content\d+7qZ")
 _CALL = ("<tool_call>", "</tool_call>")
+THOUGHTS = ("<think>", "</think>")
 TEMPLATE_SECONDS = 5.0
 """Processor time after which a chat template is stopped. A template may come from someone else, and may loop."""
 
@@ -117,9 +118,7 @@ class TemplateRenderer(VocabularyRenderer):
 
         The reasoning is between think tags if the template uses them.
         """
-        ids: list[int] = []
-        if action.reasoning and "<think>" in str(self._tokenizer.chat_template):
-            ids += [*self._spelled("<think>\n"), *self.encode(action.reasoning), *self._spelled("\n</think>\n\n")]
+        ids = list(self._thoughts(action.reasoning))
         text = action.text if action.calls else final_text(action)
         ids += self.encode(text)
         for index, call in enumerate(action.calls):
@@ -127,6 +126,19 @@ class TemplateRenderer(VocabularyRenderer):
             ids += self._spelled(f"\n{_CALL[0]}\n" if index or text else f"{_CALL[0]}\n")
             ids += [*self.encode(inner), *self._spelled(f"\n{_CALL[1]}")]
         return (*ids, self.stop[0])
+
+    def _thoughts(self, reasoning: str) -> Ids:
+        """Return the reasoning between think tags. If the template opens a thought for each reply, always close it."""
+        if not self._opens_thought and not (reasoning and THOUGHTS[0] in str(self._tokenizer.chat_template)):
+            return ()
+        start = "" if self._opens_thought else f"{THOUGHTS[0]}\n"
+        return (*self._spelled(start), *self.encode(reasoning), *self._spelled(f"\n{THOUGHTS[1]}\n\n"))
+
+    @cached_property
+    def _opens_thought(self) -> bool:
+        """True if the template begins each reply with a think tag, so that the model continues the thought."""
+        before_reply = _PLACEHOLDERS.split(self._rendered(self._conversation(1)))[-1]
+        return THOUGHTS[0] in before_reply and THOUGHTS[1] not in before_reply
 
     def parse(self, ids: Sequence[int]) -> Action:
         """Return the calls outside the reasoning, or else the final message."""

@@ -15,6 +15,7 @@ from tokenizers import AddedToken
 
 from context_agent import Action, MemoryCorpus, RankedId, SearchAgent, ToolCall, Trajectory
 from context_agent.errors import ConfigError
+from context_agent.harness.action_text import ranking_of
 from context_agent.harness.profile import context_1, default, lean
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens import template as template_module
@@ -55,6 +56,8 @@ HERMES = r"""{%- if tools %}<|im_start|>system
 
 {% endif %}{% endif %}"""
 """As Qwen and Hermes models write it."""
+THINKING = HERMES.replace("<|im_start|>assistant\n{% if", "<|im_start|>assistant\n<think>\n{% if")
+"""As models write it that always think: the prompt opens the thought, and the reply closes it."""
 STRICT = """{% for m in messages %}{% if m.role in ('system', 'tool') %}{{ raise_exception('no such role') }}{% endif %}
 {%- if loop.index0 % 2 != (m.role == 'assistant') | int %}{{ raise_exception('roles must alternate') }}{% endif %}
 <|im_start|>{{ m.role }}
@@ -145,6 +148,37 @@ def test_a_reply_that_was_written_is_read_back(tokenizer: Any, action: Action) -
     parsed = chat_renderer.parse(chat_renderer.reply(action))
     assert [(c.name, c.arguments) for c in parsed.calls] == [(c.name, c.arguments) for c in action.calls]
     assert (parsed.text, parsed.reasoning) == (action.text, action.reasoning)
+
+
+@pytest.mark.parametrize("reasoning", ["", "Look."])
+@pytest.mark.parametrize("kind", [TemplateRenderer, LinesRenderer])
+def test_a_thought_that_the_template_opens_is_closed_once(
+    tokenizer: Any, kind: type[TemplateRenderer], reasoning: str
+) -> None:
+    tokenizer.chat_template = THINKING
+    chat_renderer = kind(tokenizer)
+    opening = chat_renderer.opening(lean())
+    for action in (
+        Action((ToolCall("search_corpus", {"query": "x"}),), reasoning=reasoning),
+        Action(ranking=(RankedId("#4"),), reasoning=reasoning),
+    ):
+        ids = chat_renderer.reply(action)
+        text = chat_renderer.decode([*opening.after, *ids])
+        assert text.count("<think>") == text.count("</think>") == 1
+        assert text.index("<think>") < text.index("</think>")
+        parsed = chat_renderer.parse(ids)
+        assert [(c.name, c.arguments) for c in parsed.calls] == [(c.name, c.arguments) for c in action.calls]
+        assert parsed.reasoning == ("" if kind is LinesRenderer else reasoning)
+        if not action.calls:
+            assert [item.id for item in ranking_of(parsed)] == ["#4"]
+
+
+def test_lines_after_a_thought_are_the_reply(lines_renderer: LinesRenderer) -> None:
+    parsed = lines_renderer.parse(lines_renderer.encode("<think>\nWho? answer: #9\n</think>\n\nsearch: who built it?"))
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("search_corpus", {"query": "who built it?"})]
+    assert parsed.reasoning == "Who? answer: #9"
+    in_a_query = lines_renderer.parse(lines_renderer.encode("search: the tags <think> and </think>"))
+    assert in_a_query.calls[0].arguments == {"query": "the tags <think> and </think>"}
 
 
 def test_a_ranking_from_another_format_is_written_in_the_published_one(tokenizer: Any) -> None:
