@@ -45,7 +45,7 @@ def smollm2(scale: Scale, folder: Path, clock: Clock) -> Iterator[Row]:
     material = folder.parent / "material"
     if not scale.gpu:
         sets = write_invented(folder / "sets", entities=scale.entities, tasks=4 * scale.entities)
-        write_material(sets, material, _model(scale, folder, material), taught=12, rewarded=4, held_out=scale.questions)
+        write_material(sets, material, _model(scale, folder, material), taught=4, rewarded=4, held_out=scale.questions)
     if not (material / DOCUMENTS).is_file():
         yield Row("", "", f"{material} holds no {DOCUMENTS}: pass the folder of scripts/gpu-material", "", SKIPPED)
         return

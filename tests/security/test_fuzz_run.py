@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fuzz import BATCH, SURFACES, Run, corpus, replay
+from tests.support.fuzz import SURFACES, Run, corpus, replay
 
 BATCHES = {"loaders": 6, "pruner": 1, "proxy": 2}
-"""Batches of each surface. They take some 25 seconds of the processor.
+INPUTS = {"loaders": 40, "pruner": 15, "proxy": 20}
+"""Batches of each surface, and inputs of a batch. They take some 25 seconds of the processor.
 
 `python -m tests.support.fuzz` tries as many as its time allows.
 """
@@ -18,9 +19,10 @@ BATCHES = {"loaders": 6, "pruner": 1, "proxy": 2}
 @pytest.mark.slow
 @pytest.mark.parametrize("surface", SURFACES)
 def test_hostile_inputs_of_every_kind_break_no_bound(surface: str, tmp_path: Path) -> None:
-    tally = Run(1, tmp_path, batches=BATCHES[surface], surfaces=[surface]).tallies()[surface]
+    inputs = INPUTS[surface]
+    tally = Run(1, tmp_path, batches=BATCHES[surface], inputs=inputs, surfaces=[surface]).tallies()[surface]
     assert tally.faults == {}
-    assert tally.inputs == BATCHES[surface] * BATCH
+    assert tally.inputs == BATCHES[surface] * inputs
     assert len(tally.outcomes) > 1
     if surface == "loaders":
         # The kinds are drawn, so a run this short may miss a few.

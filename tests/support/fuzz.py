@@ -538,6 +538,7 @@ class Run:
         save: The folder for inputs with a fault. Each gets a folder of its own.
         seconds: The time for all surfaces together.
         batches: The number of batches of each surface.
+        inputs: The number of inputs of a batch.
         surfaces: What is attacked.
     """
 
@@ -545,6 +546,7 @@ class Run:
     save: Path
     seconds: float = math.inf
     batches: float = math.inf
+    inputs: int = BATCH
     surfaces: Sequence[str] = tuple(SURFACES)
 
     def tallies(self) -> dict[str, Tally]:
@@ -579,7 +581,7 @@ class Run:
                 tally.faults[str(folder)] = verdict.fault
 
         configured = settings(
-            max_examples=BATCH,
+            max_examples=self.inputs,
             deadline=None,
             database=None,
             phases=(Phase.generate,),

@@ -248,6 +248,7 @@ def test_a_paused_episode_keeps_its_experts() -> None:
     assert RecordedCall.of(record["calls"][0]) == call
 
 
+@pytest.mark.usefixtures("forked_rollouts")
 @pytest.mark.parametrize("sampler", ["thread", "process", None])
 def test_a_run_replays_what_it_samples(sampler: str | None, student: Path, tmp_path: Path) -> None:
     from context_agent.train import reinforcement
