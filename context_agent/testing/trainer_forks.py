@@ -13,9 +13,14 @@ IMPORTED = ["context_agent.train.reinforcement", "context_agent.train.experiment
 
 
 def prepared() -> ForkServerContext:
-    """Start the fork server, and return the context of its forks. The server ends with this process."""
+    """Start the fork server, and return the context of its forks. The server ends with this process.
+
+    If this process uses the fork server of another one, no second server is started.
+    """
     forkserver.set_forkserver_preload(IMPORTED)
-    forkserver.ensure_running()
+    # The function `forkserver.ensure_running` would start a second one.
+    fork_server: Any = forkserver._forkserver  # noqa: SLF001
+    fork_server.ensure_running()
     return get_context("forkserver")
 
 

@@ -98,7 +98,7 @@ def index_within(folder: Path, megabytes: int) -> int:
 def test_a_writer_without_memory_loses_nothing(folder: Path, megabytes: int) -> None:
     with ChromaCorpus.open(folder, embedder=HashEmbedder()) as reader:
         try:
-            outcome = bounded(index_within, folder, megabytes, seconds=10.0)
+            outcome = bounded(index_within, folder, megabytes, seconds=3.0)
             assert outcome.value == AFTER or outcome.error is not None
         except AssertionError as ended:
             # A library without memory ends the process, or waits for a thread that it could not start and is killed.

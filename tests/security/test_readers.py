@@ -291,7 +291,7 @@ def test_a_collection_that_its_owner_writes_meanwhile(tmp_path: Path) -> None:
         from context_agent.testing.embedders import HashEmbedder
         from context_agent.testing.documents import people
         collection = chromadb.PersistentClient(sys.argv[1]).get_collection("notes", embedding_function=None)
-        for start in range(500, 6_500, 100):
+        for start in range(500, 2_500, 100):
             part = people(100, start)
             vectors = HashEmbedder().embed_documents([one.text for one in part])
             collection.add(ids=[one.id for one in part], documents=[one.text for one in part], embeddings=list(vectors))
@@ -310,7 +310,7 @@ def test_a_collection_that_its_owner_writes_meanwhile(tmp_path: Path) -> None:
     assert counts == sorted(counts)
     assert all(count % 100 == 0 for count in counts)
     with reopen(tmp_path, collection="notes") as corpus:
-        assert corpus.count() == 6_500
+        assert corpus.count() == 2_500
 
 
 def make_read_only(mounted: Path) -> None:
