@@ -100,7 +100,7 @@ async def over_mcp(agent: SearchAgent, calls: int) -> dict[str, list[float]]:
     async with Client(make_server(agent)) as client, Client(make_server(agent), mode="legacy") as legacy:
 
         async def retrieve(client: Client) -> int:
-            answer = await client.call_tool("retrieve", {"question": "bacodu?", "k": 10})
+            answer = await client.call_tool("retrieve", {"question": "bacodu?", "k": 10, "detail": "full"})
             return len((answer.structured_content or {})["documents"])
 
         async def direct() -> int:

@@ -49,7 +49,7 @@ async def main() -> None:
             print(", ".join(tool.name for tool in (await client.list_tools()).tools))
             answer = await client.call_tool("retrieve", {"question": QUESTION, "k": 2}, progress_callback=progress)
             print("\n".join(one.text for one in answer.content if isinstance(one, TextContent)))
-            found = await client.call_tool("grep", {"pattern": "19[0-9]{2}"})
+            found = await client.call_tool("grep", {"pattern": "19[0-9]{2}", "detail": "full"})
             print([one["title"] for one in (found.structured_content or {})["passages"]])
 
 

@@ -73,7 +73,8 @@ def serving(index: Path, *options: str, **env: str) -> Iterator[tuple[str, subpr
 
 
 async def retrieve(client: Client) -> list[str]:
-    answer = await client.call_tool("retrieve", {"question": QUESTION, "k": 2}, read_timeout_seconds=PATIENCE)
+    arguments = {"question": QUESTION, "k": 2, "detail": "full"}
+    answer = await client.call_tool("retrieve", arguments, read_timeout_seconds=PATIENCE)
     assert not answer.is_error, answer.content
     return [item["title"] for item in (answer.structured_content or {})["documents"]]
 
@@ -87,7 +88,8 @@ async def test_over_stdio(index: Path, mode: str) -> None:
 
     server = StdioServerParameters(command=CTX1, args=["mcp", "--path", str(index)], env=ONE_THREAD)
     async with Client(server, mode=mode, read_timeout_seconds=PATIENCE) as client:
-        answer = await client.call_tool("retrieve", {"question": QUESTION, "k": 2}, progress_callback=note)
+        arguments = {"question": QUESTION, "k": 2, "detail": "full"}
+        answer = await client.call_tool("retrieve", arguments, progress_callback=note)
         assert [item["title"] for item in (answer.structured_content or {})["documents"]] == [
             "Rope",
             "Alfred Hitchcock",

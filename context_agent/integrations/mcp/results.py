@@ -1,12 +1,13 @@
-"""The results of the tools: text that a model reads, and data that fits the tool's output schema.
+"""The results of the tools: text that a model reads, and data for programs that ask for it.
 
-Some clients give both to a model. The data therefore repeats no text unless the call asks for it.
+Many clients give a model only the data if a result has any, and others give it both. A result therefore has no data
+unless the call asks for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise, takewhile
 from typing import Annotated, Any, Literal
 
@@ -28,7 +29,7 @@ MAX_READ_TOKENS = 8_192
 """Tokens of a document that one `read` returns, unless its first chunk alone has more."""
 Detail = Annotated[
     Literal["brief", "full"],
-    Field(description="full: the structured content has the texts and metadata as well, for programs that read it"),
+    Field(description="full: adds structured content with texts, scores and metadata, for programs that read it"),
 ]
 JsonMetadata = dict[str, str | int | float | bool | None]
 
@@ -37,7 +38,7 @@ class RankedPassage(BaseModel):
     """A passage of a ranked document. `id` is the id of the chunk."""
 
     id: str
-    text: str | None = Field(default=None, description="with detail=full")
+    text: str
     score: float
 
 
@@ -47,10 +48,8 @@ class RetrievedDocument(BaseModel):
     id: str
     title: str
     score: float
-    justification: str | None = Field(
-        default=None, description="with detail=full: why the document is relevant, if the policy tells; else empty"
-    )
-    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
+    justification: str = Field(description="why the document is relevant, if the policy tells; else empty")
+    metadata: JsonMetadata
     passages: list[RankedPassage]
 
 
@@ -76,9 +75,9 @@ class FoundPassage(BaseModel):
     id: str = Field(description="the chunk's id")
     document_id: str
     title: str
-    text: str | None = Field(default=None, description="with detail=full")
+    text: str
     score: float = Field(description="orders the passages of one result")
-    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
+    metadata: JsonMetadata
 
 
 class PassagesResult(BaseModel):
@@ -92,8 +91,8 @@ class ReadResult(BaseModel):
 
     id: str
     title: str
-    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
-    text: str | None = Field(default=None, description="with detail=full")
+    metadata: JsonMetadata
+    text: str
     first_chunk: int = Field(description="number of the first chunk in this part, from 0")
     chunks: int = Field(description="number of chunks in the document")
     next_chunk: int | None = Field(description="first_chunk for the next part; null at the end")
@@ -156,7 +155,7 @@ def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -
     Args:
         chunks: The chunks of the document.
         first: The number of the first chunk to return, from 0.
-        detail: `full` if the data also contains the text and the metadata.
+        detail: `full` if the result also has data.
     """
     tokens = accumulate(chunk.tokens for chunk in chunks[first:])
     part = chunks[first : first + max(1, sum(1 for _ in takewhile(MAX_READ_TOKENS.__ge__, tokens)))]
@@ -208,20 +207,8 @@ def _json_value(value: Any) -> str | int | float | bool | None:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-REPEATED_FIELDS: Mapping[str, Any] = {
-    "text": True,
-    "metadata": True,
-    "passages": {"__all__": {"text": True, "metadata": True}},
-    "documents": {
-        "__all__": {"justification": True, "metadata": True, "passages": {"__all__": {"text": True}}},
-    },
-}
-"""Fields that the data of a brief result leaves out. The model has them as text, or did not ask for them."""
-
-
 def _result(text: str, data: BaseModel, detail: Detail = "full") -> CallToolResult:
-    left_out = None if detail == "full" else dict(REPEATED_FIELDS)
     return CallToolResult(
         content=[TextContent(type="text", text=text)],
-        structured_content=data.model_dump(mode="json", exclude=left_out),
+        structured_content=data.model_dump(mode="json") if detail == "full" else None,
     )

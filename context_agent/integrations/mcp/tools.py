@@ -21,9 +21,6 @@ from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.mcp.results import (
     Detail,
-    PassagesResult,
-    ReadResult,
-    RetrieveResult,
     joined_text,
     passages_result,
     prune_result,
@@ -76,7 +73,7 @@ class Tools:
         where: Filter = None,
         *,
         detail: Detail = "brief",
-    ) -> Annotated[CallToolResult, RetrieveResult]:
+    ) -> CallToolResult:
         """Answer one question with ranked documents and the passages that support them. Searches in several steps by
         itself, follows up on what it finds and drops what does not help, so ask the whole question, even if it takes
         several facts."""
@@ -97,7 +94,7 @@ class Tools:
         where: Filter = None,
         *,
         detail: Detail = "brief",
-    ) -> Annotated[CallToolResult, PassagesResult]:
+    ) -> CallToolResult:
         """Search the documents once, by meaning and by words, and return the best passages."""
         with _call("search", context, where):
             _require_words(query, "query")
@@ -112,7 +109,7 @@ class Tools:
         where: Filter = None,
         *,
         detail: Detail = "brief",
-    ) -> Annotated[CallToolResult, PassagesResult]:
+    ) -> CallToolResult:
         """Find passages whose text matches a regular expression: names, numbers, exact wording."""
         with _call("grep", context, where):
             hits = await self._step(lambda corpus: corpus.grep(pattern, limit=k, where=where), where)
@@ -125,7 +122,7 @@ class Tools:
         first_chunk: Annotated[int, Field(ge=0, description="where to start: next_chunk of the previous part")] = 0,
         *,
         detail: Detail = "brief",
-    ) -> Annotated[CallToolResult, ReadResult]:
+    ) -> CallToolResult:
         """Read a document. A long one comes in parts."""
         with _call("read", context):
             chunks = await self._chunks(document_id)
