@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from context_agent.cli.output import one_line, printable
 from context_agent.text.counts import counted
-from context_agent.text.sentences import sentence_spans
+from context_agent.text.sentences import sentence_spans, terminated
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from context_agent.agent import SearchResult
+    from context_agent.text.highlights import BestSentence
     from context_agent.types import RankedDocument
 
 
@@ -20,6 +21,8 @@ PASSAGE = 320
 """Maximum length of a sentence in the ranking, in characters."""
 MAX_WIDTH = 110
 """Maximum width of a passage, in columns."""
+SHOWN_TEXT = 2 * (MAX_WIDTH - 6)
+"""Maximum number of characters of the best sentence and those after it. They fill two rows."""
 NOTHING_RELEVANT = "Nothing relevant found."
 """The line above the nearest documents if the evidence does not suffice."""
 NO_RANKING_HINT = (
@@ -40,7 +43,7 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
         console.print(Text(NOTHING_RELEVANT + (" The nearest:" if result.documents else ""), style="yellow"))
     sentences = best_sentences(result.question, result.documents)
     for rank, (document, sentence) in enumerate(zip(result.documents, sentences, strict=True), start=1):
-        _show_document(console, rank, document, "" if sentence is None else excerpt(sentence.text, result.question))
+        _show_document(console, rank, document, "" if sentence is None else shown_text(sentence, result.question))
     console.print(Text(summary(result, seconds), style="dim"))
     if result.stop_reason == StopReason.NO_RANKING and not result.error:
         console.print(Text(NO_RANKING_HINT, style="yellow"), soft_wrap=True)
@@ -87,6 +90,20 @@ def wrapped(text: str, width: int) -> list[str]:
 
     width = max(2, width)
     return [row.plain.rstrip() for row in Text(text).wrap(Console(width=width), width)]
+
+
+def shown_text(sentence: BestSentence, question: str) -> str:
+    """Return the best sentence of a document on one line, with the sentences after it that fit into `SHOWN_TEXT`.
+
+    Lines that are no sentences, such as the fields of a record, are divided by dots.
+    """
+    from context_agent.text.highlights import with_following
+
+    first, *others = with_following(sentence, SHOWN_TEXT)
+    text = excerpt(first, question)
+    for other in others:
+        text += f"{' ' if terminated(text, 0, len(text)) else ' · '}{one_line(other)}"
+    return text
 
 
 def excerpt(text: str, question: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from context_agent.text.identifiers import asked_identifiers, identifiers
@@ -37,10 +37,13 @@ _LISTED = re.compile(
 """A line of a table of contents, or of a notice of copyright."""
 FURNITURE_WORTH, FURNITURE_WORDS = 0.5, 2
 """The factor on the worth of a line that is no sentence, and the fewest words of the question that it must have."""
+TITLE_WORTH = 0.1
+"""The factor on the worth of words that the document's own title has."""
 LONGEST_LINE = 1_000
 """The number of characters before and after a line that may be the first one of a table."""
 _QUESTION = re.compile(r"[?？؟][\"'”’»)\]*_]{0,4}\Z")
 """The end of a question."""
+_PARAGRAPH_END = re.compile(r"\n[ \t\r]*+\n")
 _CAPITALS = re.compile(r"[^\W\d_]++(?:[ ,&'’-]{1,3}[^\W\d_]++){1,12}\Z")
 """Words alone. In capital letters they are a heading."""
 
@@ -81,31 +84,60 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
         >>> sentence.text
         'Ketil Varga designed it.'
     """
-    titles = [_keys(without_brackets(document.title)) for document in documents]
-    sentences = [
-        _without_headings(
+    names = [without_brackets(document.title) for document in documents]
+    titles = [_keys(name) for name in names]
+    sections = [
+        _sections(
             [BestSentence(chunk, *span) for chunk in document.chunks for span in unwrapped_spans(chunk.text)], title
         )
         for document, title in zip(documents, titles, strict=True)
     ]
-    keys = [[_keys(sentence.text).union(identifiers(sentence.text)) for sentence in own] for own in sentences]
+    sentences = [[sentence for sentence, _ in own] for own in sections]
+    keys = [
+        [_keys(f"{heading}\n{sentence.text}").union(identifiers(sentence.text)) for sentence, heading in own]
+        for own in sections
+    ]
     frequency = Counter(item for own in keys for sentence_keys in own for item in sentence_keys)
     total = sum(map(len, keys))
     rarity = {item: math.log(1 + total / number) for item, number in frequency.items()}
     question = respelled(question, lambda word: not frequency.keys().isdisjoint(_keys(word)))
     question_keys = {_key(item) for word in _content(question) for item in (word, *related_words(word))}
-    question_keys.update(*(asked.spellings for asked in asked_identifiers(question)))
+    asked = {spelling for one in asked_identifiers(question) for spelling in one.spellings}
+    question_keys |= asked
     best: list[BestSentence | None] = []
     for number, own in enumerate(sentences):
-        other_titles = [title for title in titles if title and not title <= titles[number]]
-        worth = [_worth(item, question_keys, titles[number], other_titles, rarity) for item in keys[number]]
+        others = [
+            (title, name) for title, name in zip(titles, names, strict=True) if title and not title <= titles[number]
+        ]
+        worth = [
+            _worth(item, question_keys, titles[number], _named(others, sentence.text, item), rarity)
+            for sentence, item in zip(own, keys[number], strict=True)
+        ]
         ranked: list[tuple[float, bool, float]] = []
         for sentence, item, value in zip(own, keys[number], worth, strict=True):
             is_sentence = not _is_furniture(sentence, question_keys)
-            fits = len(item & question_keys - titles[number]) >= FURNITURE_WORDS
+            fits = len(item & question_keys - titles[number]) >= FURNITURE_WORDS or not item.isdisjoint(asked)
             ranked.append((value if is_sentence else FURNITURE_WORTH * value * fits, is_sentence, value))
         best.append(_with_answer(own, ranked.index(max(ranked))) if own else None)
     return best
+
+
+def with_following(best: BestSentence, longest: int) -> list[str]:
+    """Return the best sentence and those after it in its paragraph, as far as they fit into `longest` characters.
+
+    The answer is often beside the words of the question, as in "I need a crown. It costs 780 pounds." A line that is
+    no sentence, such as a salutation, goes on in the next paragraph. A heading ends the text.
+    """
+    text, texts, end = best.chunk.text, [best.text], best.end
+    for start, stop in unwrapped_spans(text):
+        if start < end:
+            continue
+        ends_paragraph = terminated(text, best.start, end) and _PARAGRAPH_END.search(text, end, start)
+        if ends_paragraph or stop - best.start > longest or _is_heading(text[start:stop], frozenset()):
+            break
+        texts.append(text[start:stop])
+        end = stop
+    return texts
 
 
 def _with_answer(sentences: Sequence[BestSentence], place: int) -> BestSentence:
@@ -121,19 +153,38 @@ def _worth(
     sentence: frozenset[str],
     question_keys: set[str],
     title: frozenset[str],
-    other_titles: Iterable[frozenset[str]],
+    named: Iterable[frozenset[str]],
     rarity: Mapping[str, float],
 ) -> float:
     """Return the summed rarity of a sentence's words that are in the question or in another document's title.
 
-    Words of the document's own title do not count, because a reader has seen the title.
+    Words of the document's own title count little, because a reader has seen the title.
     """
-    mentioned = (other for other in other_titles if other <= sentence)
-    return sum(rarity[item] for item in (sentence & question_keys).union(*mentioned) - title)
+    asked = sentence & question_keys
+    worth = sum(rarity[item] for item in asked.union(*named) - title)
+    return worth + TITLE_WORTH * sum(rarity[item] for item in asked & title)
 
 
-def _without_headings(sentences: list[BestSentence], title: frozenset[str]) -> list[BestSentence]:
-    return [sentence for sentence in sentences if not _is_heading(sentence.text, title)] or sentences
+def _named(
+    others: Iterable[tuple[frozenset[str], str]], text: str, sentence: frozenset[str]
+) -> Iterator[frozenset[str]]:
+    """Yield the keys of the other titles that a sentence has. A title of one word must be written alike."""
+    return (title for title, name in others if title <= sentence and (len(title) > 1 or name in text))
+
+
+def _sections(sentences: list[BestSentence], title: frozenset[str]) -> list[tuple[BestSentence, str]]:
+    """Return the sentences that are no headings. The first one below a heading comes with it, and others with "".
+
+    If there are only headings, return them.
+    """
+    sections, heading = [], ""
+    for sentence in sentences:
+        if _is_heading(sentence.text, title):
+            heading = sentence.text
+        else:
+            sections.append((sentence, heading))
+            heading = ""
+    return sections or [(sentence, "") for sentence in sentences]
 
 
 def _is_heading(text: str, title: frozenset[str]) -> bool:

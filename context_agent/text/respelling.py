@@ -13,7 +13,8 @@ from context_agent.text.normalization import normal_form
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "oe", "å": "aa", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "Ø": "Oe"}
 _PLAIN |= {"Å": "Aa"}
 _UMLAUTS = {"ae": "ä", "oe": "ö", "ue": "ü", "aa": "å", "Ae": "Ä", "Oe": "Ö", "Ue": "Ü", "Aa": "Å"}
-_UMLAUT, _DIGRAPH = re.compile("[äöüßøåÄÖÜØÅ]"), re.compile("[AOUaou]e|[Aa]a")
+_UMLAUTS |= {"AE": "Ä", "OE": "Ö", "UE": "Ü", "AA": "Å"}
+_UMLAUT, _DIGRAPH = re.compile("[äöüßøåÄÖÜØÅ]"), re.compile("[AOUaou]e|[Aa]a|[AOU]E|AA")
 _WORD = re.compile(r"[^\W\d_]{4,40}+")
 """A word that may have another spelling. Short ones would become other words."""
 MOST_RESPELLED = 64

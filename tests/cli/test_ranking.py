@@ -76,6 +76,14 @@ def test_no_documents_are_nothing_relevant():
     assert ranking_text(None).startswith("Nothing relevant found.\n")
 
 
+def test_the_line_of_a_record_that_fits_is_shown_with_those_after_it():
+    chunk = RankedChunk("c", "sku: B-221\nproduct: Plywood 12 mm\nprice: 47.00\nstock: 3", 0.5)
+    console = Console(file=StringIO(), width=100)
+    result = SearchResult("price of plywood 12mm", (RankedDocument("c", "", 0.5, (chunk,)),), "finished", 1, 10, ())
+    show_ranking(console, result)
+    assert "    product: Plywood 12 mm · price: 47.00 · stock: 3\n" in console.file.getvalue()
+
+
 @pytest.mark.parametrize("width", [-1, 0, 1, 2])
 def test_a_very_narrow_terminal_loses_no_text(width):
     assert "".join(wrapped("water", width)) == "water"

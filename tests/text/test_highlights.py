@@ -2,7 +2,7 @@
 
 import pytest
 
-from context_agent.text.highlights import best_sentences
+from context_agent.text.highlights import best_sentences, with_following
 from context_agent.types import RankedChunk, RankedDocument
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
@@ -178,3 +178,49 @@ def test_a_first_line_that_repeats_the_title_is_shown_only_where_there_is_nothin
 )
 def test_a_row_and_another_notation_are_shown_if_they_fit_the_question(question: str, text: str, sentence: str) -> None:
     assert shown(question, text) == sentence
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "sentence"),
+    [
+        (
+            "How do I cancel my plan?",
+            "Keep it.\n\n## How to cancel the plan\n\nOpen Settings.",
+            "Open Settings.",
+        ),
+        ("LH 716", "Out: LH716, Friday\nBack: NH217, Friday\n\nThe inn is booked.", "Out: LH716, Friday"),
+    ],
+)
+def test_the_words_of_a_heading_and_a_code_in_a_field_count(question: str, text: str, sentence: str) -> None:
+    assert shown(question, text) == sentence
+
+
+def test_a_sentence_with_the_words_of_the_title_goes_before_one_without_any() -> None:
+    party = document("Summer party", "Dear colleagues,\n\nthe party is on 21 June.")
+    (sentence,) = best_sentences("When is the summer party?", [party])
+    assert sentence is not None
+    assert sentence.text == "the party is on 21 June."
+
+
+def test_an_ordinary_word_is_not_the_title_of_another_document() -> None:
+    faq = document("FAQ", "Changes are synchronized later. Your data is safe.")
+    first, _ = best_sentences("Is my data safe?", [faq, document("Synchronization", "Every minute.")])
+    assert first is not None
+    assert first.text == "Your data is safe."
+
+
+@pytest.mark.parametrize(
+    ("text", "longest", "expected"),
+    [
+        ("I need a crown. It costs 780 pounds.\n\nRain.", 200, ["I need a crown.", "It costs 780 pounds."]),
+        ("I need a crown. It costs 780 pounds.", 20, ["I need a crown."]),
+        ("crown: 1\nprice: 780\n# Next\nMore.", 200, ["crown: 1", "price: 780"]),
+        ("Dear crown,\n\nthe party is in June.\n\nAnn", 200, ["Dear crown,", "the party is in June."]),
+    ],
+)
+def test_the_sentences_after_the_best_one_that_fit_belong_to_the_same_paragraph(
+    text: str, longest: int, expected: list[str]
+) -> None:
+    (sentence,) = best_sentences("crown", [document("", text)])
+    assert sentence is not None
+    assert with_following(sentence, longest) == expected

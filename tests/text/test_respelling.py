@@ -13,6 +13,8 @@ from context_agent.text.respelling import MOST_RESPELLED, respelled
         ("Where is Juergen Mueller?", {"Jürgen", "Müller"}, "Where is Jürgen Müller?"),
         ("Where is Jürgen Mu\u0308ller?", {"Juergen", "Mueller"}, "Where is Juergen Mueller?"),
         ("the Groesse of a Strasse", {"Größe"}, "the Groesse of a Strasse"),
+        ("MUELLER in AARAU", {"MÜLLER"}, "MÜLLER in AARAU"),
+        ("MÜLLER", {"MUeLLER"}, "MUeLLER"),
         ("Aarhus and Århus", {"Aarhus"}, "Aarhus and Aarhus"),
         ("Is Müller there?", {"Müller", "Mueller"}, "Is Müller there?"),
         ("Is Müller there?", set(), "Is Müller there?"),

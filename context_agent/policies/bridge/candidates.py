@@ -241,13 +241,20 @@ class AnalyzedQuestion:
     def coverage(self, passage: AnalyzedPassage) -> Floats:
         """Return how well the passage covers each term, shape (n_terms,).
 
-        A term counts 1 if its key is in the passage, 0.6 if only a related word is, and otherwise 0.
+        A term counts 1 if its key is in the passage, 0.6 if only a related word is, and otherwise 0. The words of a
+        date or a code count 1 if the passage has it in another notation.
         """
+        keys = passage.keys | self.renoted_keys(passage)
         coverage = [
-            1.0 if key in passage.keys else 0.6 if related and not related.isdisjoint(passage.keys) else 0.0
+            1.0 if key in keys else 0.6 if related and not related.isdisjoint(keys) else 0.0
             for key, related in zip(self.keys, self.kin, strict=True)
         ]
         return np.array(coverage, dtype=np.float32)
+
+    def renoted_keys(self, passage: AnalyzedPassage) -> frozenset[str]:
+        """Return the keys of the words of those identifiers in the question that the passage has, in any notation."""
+        found = (asked for asked in self.identifiers if not passage.identifiers.isdisjoint(asked.spellings))
+        return frozenset(key(word) for asked in found for word in words(asked.surface))
 
     def near(self, around: frozenset[str], skip: frozenset[str]) -> float:
         """Return the total weight of the terms that have their key or a related word in `around`.

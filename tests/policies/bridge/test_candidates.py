@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,20 @@ def test_what_a_passage_leaves_open_is_asked_next():
     passage = AnalyzedPassage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance.")
     assert question.rest(passage) == "mother"
     assert question.coverage(passage).tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("What is E2047?", "Direct debit fails with E-2047."),
+        ("What was decided on 2023-09-14?", "Decided: 14 Sept. 2023, to wait."),
+        ("E 2047", "direct debit: e2047"),
+    ],
+)
+def test_a_date_or_a_code_in_another_notation_is_covered(asked, text):
+    question = analyze_question(asked, flat)
+    assert question.coverage(AnalyzedPassage("", text)).min() == 1
+    assert question.coverage(AnalyzedPassage("", "On 15 Sept. 2023, E-2048 was fixed.")).min() == 0
 
 
 def test_a_link_is_a_title_in_a_text_and_knows_the_words_beside_it():
