@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from context_agent.text.identifiers import asked_identifiers, identifiers
 from context_agent.text.respelling import respelled
 from context_agent.text.sentences import terminated, unwrapped_spans
-from context_agent.text.words import STOP_WORDS, key, related_words, without_brackets, without_inflection, words
+from context_agent.text.words import (
+    STOP_WORDS,
+    hyphenated,
+    key,
+    related_words,
+    without_brackets,
+    without_inflection,
+    words,
+)
 from context_agent.types import RankedChunk, RankedDocument
 
 _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z|[^\n]{0,200}\(\d{4}-\d\d-\d\d[^\s()]{0,40}\):\s*\Z")
@@ -94,7 +102,10 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     ]
     sentences = [[sentence for sentence, _ in own] for own in sections]
     keys = [
-        [_keys(f"{heading}\n{sentence.text}").union(identifiers(sentence.text)) for sentence, heading in own]
+        [
+            _keys(text := f"{heading}\n{sentence.text}").union(identifiers(sentence.text), _joined_keys(text))
+            for sentence, heading in own
+        ]
         for own in sections
     ]
     frequency = Counter(item for own in keys for sentence_keys in own for item in sentence_keys)
@@ -102,6 +113,7 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     rarity = {item: math.log(1 + total / number) for item, number in frequency.items()}
     question = respelled(question, lambda word: not frequency.keys().isdisjoint(_keys(word)))
     question_keys = {_key(item) for word in _content(question) for item in (word, *related_words(word))}
+    question_keys |= _joined_keys(question)
     asked = {spelling for one in asked_identifiers(question) for spelling in one.spellings}
     question_keys |= asked
     best: list[BestSentence | None] = []
@@ -229,6 +241,11 @@ def _content(text: str) -> list[str]:
 
 def _keys(text: str) -> frozenset[str]:
     return frozenset(map(_key, _content(text)))
+
+
+def _joined_keys(text: str) -> frozenset[str]:
+    """Return the keys of the words with hyphens, without these."""
+    return frozenset(_key(joined) for joined, _ in hyphenated(text))
 
 
 def _key(word: str) -> str:

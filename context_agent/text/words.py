@@ -7,6 +7,7 @@ without spaces, the words are the terms of `text.scripts`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
 
@@ -21,6 +22,7 @@ _DATE = re.compile(r"(?<!\d)(?:19|20)\d\d[-_/](0[1-9]|1[0-2])(?:[-_/]([0-3]\d))?
 _EXTENSION = re.compile(
     r"\.(?:md|markdown|txt|rst|html?|pdf|[ct]sv|jsonl?|ya?ml|docx?|tex|org|adoc|log)$", re.IGNORECASE
 )
+_HYPHENATED = re.compile(r"(?<![\w-])[^\W\d_]{1,20}+(?:-[^\W\d_]{1,20}+){1,3}+(?![\w-])")
 _HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 _VOWELS = frozenset("aeiouy")
@@ -57,6 +59,10 @@ _RELATED_WORDS = {
     "film": "movie", "movie": "film", "performer": "singer sung recorded band", "singer": "performed recorded",
     "sings": "singer recorded song", "country": "nation", "located": "situated", "capital": "city",
     "founded": "established formed", "established": "founded", "formed": "founded",
+    "january": "jan", "february": "feb", "march": "mar", "april": "apr", "june": "jun", "july": "jul", "august": "aug",
+    "september": "sep sept", "october": "oct", "november": "nov", "december": "dec", "jan": "january",
+    "feb": "february", "mar": "march", "apr": "april", "jun": "june", "jul": "july", "aug": "august",
+    "sep": "september sept", "sept": "september sep", "oct": "october", "nov": "november", "dec": "december",
 }  # fmt: skip
 """Pairs of related words. For example, a question asks for the birth, and the text says `born`."""
 
@@ -92,6 +98,12 @@ def words(text: str) -> list[str]:
 @cache
 def _word_with_vowel_signs() -> re.Pattern[str]:
     return re.compile(rf"\d+(?:\.\d++)++|[^\W_]+(?:[{vowel_signs()}]+[^\W_]*)*+")
+
+
+def hyphenated(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each word that has hyphens, folded without them and as written: `wifi` and `Wi-Fi`."""
+    for found in _HYPHENATED.findall(text):
+        yield "".join(words(found)), found
 
 
 def months_in_digits(text: str) -> list[str]:

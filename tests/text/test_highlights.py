@@ -173,6 +173,9 @@ def test_a_first_line_that_repeats_the_title_is_shown_only_where_there_is_nothin
         ("Which table has size and default?", "Options\nSize | Default\na | 30", "Size | Default"),
         ("What is E1074?", "Error codes are new.\nE-1074 is a jam.\nE-1075 is no ink.", "E-1074 is a jam."),
         ("What was done on 3 May 2021?", "In May 2021 it was new.\nOn 2021-05-03 it broke.", "On 2021-05-03 it broke."),
+        ("What is the wifi called?", "It is new.\nThe Wi-Fi is called NW.", "The Wi-Fi is called NW."),
+        ("a new e-mail", "It is free.\nEach email is signed.", "Each email is signed."),
+        ("What was in February?", "Jan 30: rain\nFeb 3: snow", "Feb 3: snow"),
         ("Where is Juergen?", "Anna works in Rome.\nJürgen is in Ulm.", "Jürgen is in Ulm."),
     ],
 )

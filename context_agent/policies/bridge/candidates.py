@@ -21,7 +21,7 @@ from context_agent.text.names import Mention, mentions, question_entities, sente
 from context_agent.text.respelling import respelled
 from context_agent.text.scripts import unspaced
 from context_agent.text.sentences import capitalized_sentences
-from context_agent.text.words import STOP_WORDS, key, related_keys, spelled_title, without_brackets, words
+from context_agent.text.words import STOP_WORDS, hyphenated, key, related_keys, spelled_title, without_brackets, words
 
 Floats = NDArray[np.float32]
 
@@ -106,6 +106,11 @@ class AnalyzedPassage:
     def identifiers(self) -> frozenset[str]:
         """The identifiers of the title and the text."""
         return frozenset(identifiers(f"{self.heading}\n{self.text}"))
+
+    @cached_property
+    def joined_keys(self) -> frozenset[str]:
+        """The keys of the words that are written with hyphens, without these."""
+        return frozenset(key(joined) for joined, _ in hyphenated(f"{self.heading}\n{self.text}"))
 
     @cached_property
     def sentence_texts(self) -> list[str]:
@@ -242,7 +247,7 @@ class AnalyzedQuestion:
         """Return how well the passage covers each term, shape (n_terms,).
 
         A term counts 1 if its key is in the passage, 0.6 if only a related word is, and otherwise 0. The words of a
-        date or a code count 1 if the passage has it in another notation.
+        date or a code count 1 if the passage has it in another notation, and so do words with and without hyphens.
         """
         keys = passage.keys | self.renoted_keys(passage)
         coverage = [
@@ -252,9 +257,18 @@ class AnalyzedQuestion:
         return np.array(coverage, dtype=np.float32)
 
     def renoted_keys(self, passage: AnalyzedPassage) -> frozenset[str]:
-        """Return the keys of the words of those identifiers in the question that the passage has, in any notation."""
-        found = (asked for asked in self.identifiers if not passage.identifiers.isdisjoint(asked.spellings))
-        return frozenset(key(word) for asked in found for word in words(asked.surface))
+        """Return the keys of the question's words that the passage has in some notation.
+
+        These are the words of dates and codes, and words with and without hyphens, such as `e-mail` and `email`.
+        """
+        found = [asked.surface for asked in self.identifiers if not passage.identifiers.isdisjoint(asked.spellings)]
+        found += [surface for joined, surface in self.hyphenated if key(joined) in passage.keys]
+        return frozenset(key(word) for surface in found for word in words(surface)) | passage.joined_keys
+
+    @cached_property
+    def hyphenated(self) -> tuple[tuple[str, str], ...]:
+        """The words of the question that have hyphens, joined and as written."""
+        return tuple(hyphenated(self.text[:ANALYZED_CHARACTERS]))
 
     def near(self, around: frozenset[str], skip: frozenset[str]) -> float:
         """Return the total weight of the terms that have their key or a related word in `around`.

@@ -56,6 +56,13 @@ def test_a_date_or_a_code_in_another_notation_is_covered(asked, text):
     assert question.coverage(AnalyzedPassage("", "On 15 Sept. 2023, E-2048 was fixed.")).min() == 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "text"), [("the wifi", "Our Wi-Fi is new."), ("an e-mail", "each email"), ("set-up", "The set-up: none")]
+)
+def test_a_word_is_covered_with_and_without_hyphens(asked, text):
+    assert analyze_question(asked, flat).coverage(AnalyzedPassage("", text)).min() == 1
+
+
 def test_a_link_is_a_title_in_a_text_and_knows_the_words_beside_it():
     question = analyze_question("When was the director of Forbidden Marsh born?", flat)
     film = AnalyzedPassage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance and starring Al Bray.")
