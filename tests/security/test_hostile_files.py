@@ -25,6 +25,7 @@ from context_agent.retrieval.loaders.mail import (
     parse_message,
 )
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
+from context_agent.retrieval.loaders.parquet_pages import unpacked_size
 from context_agent.testing.hostile_files import (
     HostileFile,
     book,
@@ -361,6 +362,73 @@ def test_a_footer_that_is_too_large_is_refused_before_it_is_parsed(tmp_path: Pat
     footer = b"\0" * (5 * MB)
     _, reasons = read(tmp_path / "a.parquet", b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
     assert reasons == ["the footer of the file is larger than 4 MB. Write the file with fewer groups of rows."]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip", "brotli"])
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_the_pages_of_a_parquet_file_count_and_not_what_its_footer_states(
+    tmp_path: Path, compression: str, use_dictionary: bool
+) -> None:
+    options = {"compression": compression, "use_dictionary": use_dictionary, "write_statistics": False}
+    table = io.BytesIO()
+    parquet.write_table(pyarrow.table({"text": ["a" * 20 * MB]}), table, dictionary_pagesize_limit=64 * MB, **options)
+    group = parquet.ParquetFile(table).metadata.row_group(0)
+    data, forged = table.getvalue(), 0
+    for stated in {group.total_byte_size, group.column(0).total_uncompressed_size}:
+        # Thrift writes the doubled number in groups of seven bits. The last group is made 0.
+        number = bytes((2 * stated >> shift) & 127 | 128 for shift in (0, 7, 14)) + bytes([2 * stated >> 21])
+        assert (2 * stated) >> 28 == 0
+        forged += data.count(number)
+        data = data.replace(number, number[:3] + b"\0")
+    assert forged == 2
+    documents, reasons = read(tmp_path / "a.parquet", data)
+    assert documents == []
+    assert "more than 200 times its size" in reasons[0]
+
+
+def test_columns_of_a_parquet_file_that_share_their_pages_are_refused(tmp_path: Path) -> None:
+    table = io.BytesIO()
+    texts = ["".join(chr(97 + (number * number) % 23) for number in range(length)) for length in range(100)]
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    parquet.write_table(pyarrow.table({"text": texts, "same": texts}), table, **options)
+    first, second = (parquet.ParquetFile(table).metadata.row_group(0).column(index) for index in (0, 1))
+    start, end = second.data_page_offset, second.data_page_offset + second.total_compressed_size
+    number, same = (bytes([2 * offset & 127 | 128, offset >> 6]) for offset in (start, first.data_page_offset))
+    data = table.getvalue()
+    assert data[end:].count(number)
+    documents, reasons = read(tmp_path / "a.parquet", data[:start] + data[end:].replace(number, same))
+    assert documents == []
+    assert reasons == ["the columns of the file overlap, so it is damaged. Write it again."]
+
+
+def test_the_sizes_of_pages_are_those_that_pyarrow_writes() -> None:
+    columns = {
+        "text": [f"text {number % 7}" for number in range(5_000)],
+        "numbers": [[number] * (number % 3) for number in range(5_000)],
+        "record": [{"a": number, "b": [True, None]} for number in range(5_000)],
+    }
+    for version in ("1.0", "2.0"):
+        table = io.BytesIO()
+        parquet.write_table(
+            pyarrow.table(columns), table, data_page_version=version, data_page_size=1_000, compression="none"
+        )
+        group = parquet.ParquetFile(table).metadata.row_group(0)
+        for index in range(group.num_columns):
+            column = group.column(index)
+            size = unpacked_size(table, column)
+            # What the footer states includes the headers of the pages.
+            assert 0.5 * column.total_uncompressed_size < size < column.total_uncompressed_size
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x1c" * MB, b"\x19" * MB, b"\x19\xf1" + b"\xff" * 9, b"\x15" + b"\xff" * 99, b"\x1b\x7f\xcc" + b"\0" * 999, b""],
+)
+def test_a_header_of_a_page_that_cannot_be_read_ends_the_column(data: bytes) -> None:
+    table = io.BytesIO()
+    parquet.write_table(pyarrow.table({"text": ["a", "b"]}), table)
+    column = parquet.ParquetFile(table).metadata.row_group(0).column(0)
+    assert unpacked_size(io.BytesIO(b"PAR1" + data), column) == 0
 
 
 def test_equal_texts_of_a_parquet_file_are_read_while_they_are_few(tmp_path: Path) -> None:

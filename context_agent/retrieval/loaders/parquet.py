@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.loaders.options import LoadOptions
+from context_agent.retrieval.loaders.parquet_pages import unpacked_size
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import (
     ALL_COLUMNS_NOTE,
@@ -51,7 +51,7 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         by_field = not has_text_column(table.schema_arrow.names, reading.options)
         if by_field:
             reading.note_once(ALL_COLUMNS_NOTE)
-        _check_groups(table.metadata, reading.options)
+        _check_groups(reading, table.metadata)
         check_rows(table.metadata.num_rows, reading.stream.seek(0, io.SEEK_END))
         columns = _bounded_columns(reading, table.metadata)
         # A text in a dictionary is decoded once, however many rows refer to it.
@@ -89,13 +89,19 @@ def _check_footer(stream: BinaryIO) -> None:
     stream.seek(0)
 
 
-def _check_groups(metadata: FileMetaData, options: LoadOptions) -> None:
-    """Raise `DataError` if a row group is a decompression bomb by the sizes that the file states."""
+def _check_groups(reading: Reading, metadata: FileMetaData) -> None:
+    """Raise `DataError` if a row group is a decompression bomb by the sizes that the footer or its pages state."""
+    rest = reading.stream.seek(0, io.SEEK_END)
     for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
         columns = [group.column(index) for index in range(group.num_columns)]
-        check_unpacked(group.total_byte_size, sum(column.total_compressed_size for column in columns))
-        if group.total_byte_size > group.num_rows * options.max_size:
-            raise DataError(options.too_large("a row"))
+        packed = sum(column.total_compressed_size for column in columns)
+        rest -= packed
+        if rest < 0:
+            raise DataError("the columns of the file overlap, so it is damaged. Write it again.")
+        unpacked = max(group.total_byte_size, sum(unpacked_size(reading.stream, column) for column in columns))
+        check_unpacked(unpacked, packed)
+        if unpacked > group.num_rows * reading.options.max_size:
+            raise DataError(reading.options.too_large("a row"))
 
 
 def _bounded_columns(reading: Reading, metadata: FileMetaData) -> dict[str, bool]:
