@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from context_agent._support.extras import extra
@@ -63,14 +63,30 @@ class ContextAgentRetriever:
 
     def tool(self) -> Callable[..., str]:
         """Return a function for `dspy.ReAct(signature, tools=[...])`. It answers with numbered passages."""
-        retriever = self._retriever
-        tool = SearchTool(retriever.agent, k=retriever.k, where=retriever.where, per_document=retriever.per_document)
+        tool = self._tool()
 
         def search_documents(question: str) -> str:
             """Answers one question, also one of several steps, with numbered passages from the documents."""
             return tool.conversation().run({"question": question}).text
 
         return search_documents
+
+    def atool(self) -> Callable[..., Awaitable[str]]:
+        """Return the coroutine function of `tool`, for a `dspy.ReAct` that you call with `acall`.
+
+        DSPy runs the function of `tool` in the event loop, which would wait for the search.
+        """
+        tool = self._tool()
+
+        async def search_documents(question: str) -> str:
+            """Answers one question, also one of several steps, with numbered passages from the documents."""
+            return (await tool.conversation().arun({"question": question})).text
+
+        return search_documents
+
+    def _tool(self) -> SearchTool:
+        retriever = self._retriever
+        return SearchTool(retriever.agent, k=retriever.k, where=retriever.where, per_document=retriever.per_document)
 
     def close(self) -> None:
         """Close the objects that `from_chroma` opened. An agent or a collection that the caller passed stays open."""

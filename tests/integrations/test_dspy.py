@@ -12,10 +12,11 @@ import pytest
 from chromadb.api.models.Collection import Collection
 from dspy.utils import DummyLM
 
-from context_agent import SearchAgent
+from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.dspy import ContextAgentRetriever
 from context_agent.integrations.framework_embedder import FrameworkEmbedder
+from context_agent.testing.actions import search
 from tests.support.film_question import QUESTION, TEXTS, vector
 
 
@@ -63,22 +64,44 @@ def test_a_program_and_its_copy_share_the_retriever(agent: SearchAgent) -> None:
     assert (result.answer, result.ids) == ("AFI Life Achievement Award", ["d0_0", "d1_0"])
 
 
+REACT_STEPS = [
+    {
+        "next_thought": "I need the director.",
+        "next_tool_name": "search_documents",
+        "next_tool_args": {"question": QUESTION},
+    },
+    {"next_thought": "I have it.", "next_tool_name": "finish", "next_tool_args": {}},
+    {"reasoning": "By passage 2.", "answer": "AFI Life Achievement Award"},
+]
+
+
 def test_react_calls_the_tool(agent: SearchAgent) -> None:
-    steps = [
-        {
-            "next_thought": "I need the director.",
-            "next_tool_name": "search_documents",
-            "next_tool_args": {"question": QUESTION},
-        },
-        {"next_thought": "I have it.", "next_tool_name": "finish", "next_tool_args": {}},
-        {"reasoning": "By passage 2.", "answer": "AFI Life Achievement Award"},
-    ]
     react = dspy.ReAct("question -> answer", tools=[ContextAgentRetriever(agent, k=2).tool()])
-    with dspy.context(lm=DummyLM(steps)):
+    with dspy.context(lm=DummyLM(REACT_STEPS)):
         result = react(question=QUESTION)
     assert result.answer == "AFI Life Achievement Award"
     observation = result.trajectory["observation_0"]
     assert observation.startswith(f"[1] Rope (id: d0_0)\n{TEXTS['Rope'][0]}\n\n[2] Alfred Hitchcock (id: d1_0)\n")
+
+
+async def test_react_calls_the_tool_without_blocking_the_loop(films: MemoryCorpus) -> None:
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    with SearchAgent(films, ScriptedPolicy([search("Rope", limit=1)], delay=0.5)) as agent:
+        react = dspy.ReAct("question -> answer", tools=[ContextAgentRetriever(agent).atool()])
+        with dspy.context(lm=DummyLM(REACT_STEPS)):
+            ticking = asyncio.create_task(tick())
+            result = await react.acall(question=QUESTION)
+            ticking.cancel()
+    assert result.answer == "AFI Life Achievement Award"
+    assert result.trajectory["observation_0"].startswith(f"[1] Rope (id: d0_0)\n{TEXTS['Rope'][0]}")
+    assert ticks > 10
 
 
 def test_an_existing_collection_is_searched_as_it_stands(collection: Collection) -> None:
