@@ -11,8 +11,9 @@ from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.integrations.server.bodies import JsonRoute
 from context_agent.integrations.server.endpoints import Endpoints
+from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.health import HEALTH_PATH
-from context_agent.integrations.server.middleware import ERROR_HANDLERS, RequestMiddleware
+from context_agent.integrations.server.middleware import ERROR_HANDLERS, RequestMiddleware, route_path
 from context_agent.integrations.server.pages import PAGE_ROUTES
 from context_agent.integrations.server.schema import (
     AgentDescription,
@@ -30,7 +31,7 @@ from context_agent.version import __version__
 with extra("serve"):
     from fastapi import FastAPI
     from starlette.responses import PlainTextResponse
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Scope
 
 Responses = dict[int | str, dict[str, Any]]
 """What the OpenAPI document says about an endpoint's responses, by their status."""
@@ -51,6 +52,10 @@ SEARCH_EVENTS = (
     "The answer. As server-sent events: `turn` (the policy's calls), `edit` (chunks pruned and restored), `result` "
     "(chunks shown), then `end` (the answer) or `error`."
 )
+
+CHAT_PATH = "/v1/chat/completions"
+FOREIGN_CHAT_PATHS = ("/completions", "/responses", "/messages", "/api/chat")
+"""The ends of paths at which clients of models ask if they use another API, or a base address without `/v1`."""
 
 
 def application(agent: SearchAgent, settings: Settings | None = None) -> ASGIApp:
@@ -80,7 +85,19 @@ def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIAp
     app = _DocumentedApp(service.settings, lifespan=running)
     _add_endpoints(app, Endpoints(service, peers))
     app.router.routes.extend(PAGE_ROUTES)
-    return RequestMiddleware(app, service)
+    return RequestMiddleware(app, service, chat_path_problem)
+
+
+def chat_path_problem(scope: Scope) -> Problem | None:
+    """Return the error for a path of another chat API. For any other path, return None."""
+    path = route_path(scope)
+    if scope["method"] != "POST" or path == CHAT_PATH or not path.endswith(FOREIGN_CHAT_PATHS):
+        return None
+    message = (
+        f"there is no such path. The server answers chat completions at {CHAT_PATH}. Use a client for chat "
+        "completions, with a base address that ends with /v1."
+    )
+    return Problem(404, "not_found", message)
 
 
 class _DocumentedApp(FastAPI):
@@ -135,7 +152,7 @@ def _add_endpoints(app: FastAPI, endpoints: Endpoints) -> None:
         responses=_events(SEARCH_EVENTS, "event", "data") | _errors(SEARCH_ERRORS),
     )
     post(
-        "/v1/chat/completions",
+        CHAT_PATH,
         endpoints.complete,
         response_model=dict[str, Any],
         responses=_events("A completion, or its chunks", "data") | _errors(SEARCH_ERRORS | {404: "No such model"}),

@@ -52,6 +52,17 @@ def test_a_completion(serve: Serve) -> None:
     )
 
 
+def test_a_client_of_another_api_learns_which_one_the_server_has(serve: Serve) -> None:
+    with serve(token="abc") as server:
+        without_version = openai.OpenAI(base_url=server.url, api_key="abc", max_retries=0)
+        with pytest.raises(openai.NotFoundError, match="a base address that ends with /v1"):
+            without_version.chat.completions.create(model=MODEL, messages=MESSAGES)
+        with pytest.raises(openai.NotFoundError, match="answers chat completions at /v1/chat/completions"):
+            client(server).responses.create(model=MODEL, input="comets?")
+        with pytest.raises(openai.AuthenticationError):
+            client(server, "wrong").responses.create(model=MODEL, input="comets?")
+
+
 def test_a_completion_in_chunks(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "HEARTBEAT_SECONDS", 0.05)
     with serve(token="abc") as server:
