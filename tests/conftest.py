@@ -20,6 +20,7 @@ from context_agent._support.processes import available_cores
 from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
 from tests.support.fork_servers import hold_folder
+from tests.support.garbage import collect_rarely
 from tests.support.remembered_certificates import remembered_certificates
 from tests.support.remembered_rows import remembered_rows
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from tests.support.browser import Browser
 
 REAL_BOUND = default.SMALL_CORPUS_CHARACTERS
-
-GARBAGE_THRESHOLD = 50_000
-"""The number of new objects after which Python collects garbage. With Python's own threshold of 700, the tests spend a
-tenth of their time on it."""
 
 # Haystack counts its runs on a server unless it is told not to; tests stay on this machine, their processes too.
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
@@ -68,19 +65,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Collect the tests without collections of garbage. Later collections are rare, and leave out what exists by then.
-
-    Millions of objects of torch and its like live as long as the process. A collection that visits them takes seconds.
-    """
+    """Collect the tests without collections of garbage. Later ones are rare, and leave out what exists by then."""
     gc.disable()
     try:
         if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
             _compile_own_share()
         return (yield)
     finally:
-        gc.freeze()
-        gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
-        gc.enable()
+        collect_rarely()
 
 
 def _compile_own_share() -> None:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import gc
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+
+from tests.support.garbage import collect_rarely
 
 ENVIRONMENT = "CTX1_TEST_FORK_SERVERS"
 """The variable that names the folder of the servers."""
@@ -118,7 +123,13 @@ def _serve(name: str, listener: int, held: str) -> None:
     alive, ending = os.pipe()
     if os.fork() == 0:
         os.close(ending)
-        forkserver.main(listener, alive, IMPORTED[name])
+        gc.disable()
+        for module in IMPORTED[name]:
+            # Without torch, the models are not there.
+            with suppress(ImportError):
+                import_module(module)
+        collect_rarely()
+        forkserver.main(listener, alive, [])
     os.close(alive)
     os.close(listener)
     with Path(held).open("w") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -12,7 +13,15 @@ from context_agent.testing import tiny_runs
 from context_agent.train.toy.environment import ToyEnvironment, WorldConfig, environment_texts, make_environment
 from context_agent.train.toy.words import WordRenderer
 from tests.support.fork_servers import MODELS, attach
+from tests.support.garbage import collect_rarely
 from tests.support.shared_folders import made_once
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _rare_collections() -> None:
+    """Leave what exists by now out of the collection of garbage with which each training begins."""
+    gc.collect()
+    collect_rarely()
 
 
 @pytest.fixture(scope="session")
