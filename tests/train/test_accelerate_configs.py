@@ -127,6 +127,10 @@ def test_two_processes_train_as_one_run(tmp_path: Path) -> None:
         assert newest.step == result["updates"]
         states = {path.name for path in newest.path.glob("trainer/rng_state_*.pth")}
         assert states == {"rng_state_0.pth", "rng_state_1.pth"}
-    # Each process played its share of the questions.
+    # Each process played its share of the questions, and the metrics are those of all shares.
     run_json = json.loads((tmp_path / "rl" / "run.json").read_text())
     assert run_json["rollouts"]["groups"] == 3
+    lines = [json.loads(line) for line in (tmp_path / "rl" / "metrics.jsonl").read_text().splitlines()]
+    played = 3 * run_json["rollouts"]["rollouts"]
+    step = next(line for line in lines if "episodes" in line)
+    assert step["episodes"] + step["episodes_aborted"] == played

@@ -27,6 +27,7 @@ from context_agent.train.rl.canary import Canary
 from context_agent.train.rl.demonstrations import Demonstrations
 from context_agent.train.rl.episode_table import save_trajectories, table_row
 from context_agent.train.rl.evaluation import DevEvaluator
+from context_agent.train.rl.rank_metrics import gathered_metrics
 from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutSource, played_together
 from context_agent.train.rl.row_trainer import RowTrainer
 from context_agent.train.rl.scoring import EpisodeScorer, ScoredEpisode, ScoredEpisodes, episode_metrics
@@ -205,10 +206,10 @@ class ReinforcementLoop:
         if self.canary is not None:
             trainer.report(self.canary.check())
         if self.step is not None and self.step is not before:
-            trainer.report(self.step.metrics)
+            trainer.report(gathered_metrics(trainer.accelerator, self.step.metrics))
         trainer.report(self.rollouts.update_metrics(rows, update))
         fresh = fresh_rows(rows, update, self.staleness)
-        trainer.report({"rows_stale": float(len(rows) - len(fresh))})
+        trainer.report(gathered_metrics(trainer.accelerator, {"rows_stale": float(len(rows) - len(fresh))}))
         return fresh
 
     def sync_weights(self, trainer: RowTrainer, update: int) -> None:
@@ -385,6 +386,7 @@ def step_metrics(
     sampled_calls = [call for episode in episodes for call in calls(episode.trajectory)]
     sampled = sum(len(call.output) for call in sampled_calls)
     counts = {
+        "episodes": len(episodes),
         "groups_equal": len(advantages.equal),
         "episodes_trained": sum(episode.id in advantages.by_episode for episode in episodes),
         "rows": len(sampled_rows),

@@ -20,6 +20,7 @@ from context_agent.train.curriculum import Curriculum, CurriculumStage
 from context_agent.train.outcome import Ending
 from context_agent.train.parl import Delegation
 from context_agent.train.rewards import RewardConfig
+from context_agent.train.rl.rank_metrics import metrics_over_ranks
 from context_agent.train.rl.rollouts import Rollouts, draw_questions
 from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.toy.words import WordRenderer
@@ -95,6 +96,35 @@ def test_ranks_share_the_groups(small: ToyEnvironment, words: WordRenderer) -> N
         for item in rollout_loop(agent(small, words), train_questions(small), SMALL, rank=rank, ranks=2).collect(0).rows
     ]
     assert sorted(map(repr, parts)) == sorted(map(repr, whole))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_metrics_of_all_ranks_together_are_those_of_one_rank(
+    small: ToyEnvironment, words: WordRenderer, ranks: int
+) -> None:
+    """Four ranks share six groups, so they have unequal numbers of episodes."""
+    whole = rollout_loop(agent(small, words), train_questions(small), SMALL).collect(0).metrics
+    loops = [
+        rollout_loop(agent(small, words), train_questions(small), SMALL, rank=i, ranks=ranks) for i in range(ranks)
+    ]
+    parts = [loop.collect(0).metrics for loop in loops]
+    together = metrics_over_ranks(parts)
+    timed = {"rollout_seconds", "sampled_per_second"}
+    assert {name: together[name] for name in together if name not in timed} == pytest.approx(
+        {name: whole[name] for name in whole if name not in timed}
+    )
+    assert together["episodes"] == SMALL.groups * SMALL.rollouts > parts[0]["episodes"]
+    assert together["reward_deviation"] > 0
+    assert together["rollout_seconds"] == max(part["rollout_seconds"] for part in parts)
+    assert together["sampled_per_second"] == whole["tokens_sampled"] / together["rollout_seconds"]
+
+
+def test_the_accuracy_of_prunes_over_ranks_counts_each_prune_once() -> None:
+    few: dict[str, float] = {"episodes": 4.0, "pruned": 0.5, "prune_accuracy": 0.0}
+    many: dict[str, float] = {"episodes": 2.0, "pruned": 9.0, "prune_accuracy": 1.0}
+    none: dict[str, float] = {"episodes": 2.0, "pruned": 0.0}
+    together = metrics_over_ranks([none, few, many])
+    assert together == pytest.approx({"episodes": 8.0, "pruned": 2.5, "prune_accuracy": 0.9})
 
 
 def test_what_is_reported_and_saved(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> None:
