@@ -118,6 +118,9 @@ class SavedModels:
                 shutil.rmtree(replaced, ignore_errors=True)
         # If the disk is full, torch and safetensors raise errors of their own.
         except Exception as error:
+            if self._main:
+                # On a full disk, what was written would take the space of the next checkpoint.
+                shutil.rmtree(partial, ignore_errors=True)
             raise DataError(f"the model could not be written to {final} ({error})") from error
         return final
 

@@ -128,6 +128,7 @@ def test_a_better_model_replaces_the_best_and_a_full_disk_costs_only_that(
     assert (tmp_path / "best" / "step").read_text() == "3"
 
     def full(folder: str) -> None:
+        save(folder)
         raise OSError("No space left on device")
 
     trainer.save_model = full
@@ -135,6 +136,7 @@ def test_a_better_model_replaces_the_best_and_a_full_disk_costs_only_that(
     assert "No space left on device" in notes[-1]
     assert best_of(tmp_path)["update"] == 3
     assert (tmp_path / "best" / "step").read_text() == "3"
+    assert [path.name for path in tmp_path.iterdir() if "best" in path.name] == ["best"], "its space is free again"
 
 
 def test_only_evaluations_by_the_same_metric_on_the_same_questions_are_compared(tmp_path: Path) -> None:
