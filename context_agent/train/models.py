@@ -306,6 +306,9 @@ def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
         raise ConfigError(f"the model {chosen.name!r} cannot be loaded ({error}). Check model.name.") from error
+    if model.base_model is model and isinstance(getattr(model, "model", None), torch.nn.Module):
+        # Llama 4 without images has the name of the layers below the head that it has with images. TRL looks there.
+        model.base_model_prefix = "model"
     return model if autocast_dtype(chosen) is None else with_float32_head(model)
 
 

@@ -15,13 +15,14 @@ from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.policies.tokens.engines import SampleRequest
 from context_agent.testing import tiny_runs
 from context_agent.train.run_file import parse_run
+from context_agent.train.tiny_model import tiny_llama
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from context_agent.train import reinforcement, sft  # noqa: E402
 from context_agent.train.models import LoadedModel, load_frozen, load_model, load_renderer  # noqa: E402
-from context_agent.train.output_layer import Float32Head  # noqa: E402
+from context_agent.train.output_layer import Float32Head, only_positions  # noqa: E402
 from context_agent.train.rl.samplers import local_engine, subagent_engine  # noqa: E402
 
 LORA = {"lora": {"rank": 4}}
@@ -180,6 +181,24 @@ def test_the_output_layer_computes_in_32_bits(student: Path) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(head(hidden), logits)
     assert type(loaded(student).model.get_output_embeddings()) is torch.nn.Linear, "float32 needs nothing"
+
+
+def test_llama_4_without_images_has_layers_below_its_head(tmp_path: Path) -> None:
+    """Its model class names the layers that it has with images only, so that transformers finds none."""
+    import transformers
+
+    folder = tiny_llama(tmp_path / "base")
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "intermediate_size_mlp": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    config: Any = transformers.Llama4TextConfig
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    transformers.Llama4ForCausalLM(
+        config(**sizes, **heads, vocab_size=len(tokenizer), num_local_experts=2)
+    ).save_pretrained(folder)
+    chosen = {"name": str(folder), "dtype": "float32", "renderer": "lines"}
+    model = load_model(parse_run({"model": chosen, "data": {}})).model
+    with only_positions(model, torch.tensor([1, 3])):
+        assert model.base_model(torch.zeros(1, 5, dtype=torch.long)).last_hidden_state.shape == (1, 2, 32)
 
 
 def test_an_output_layer_of_many_tokens_is_converted_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
