@@ -380,15 +380,26 @@ def _data_problems(name: str, note: Mapping[str, Any]) -> list[str]:
 
 
 def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
-    """Return the keys of the records that a complete run has, from its `run.json`."""
+    """Return the keys of the records that a complete run has, from its `run.json`.
+
+    If a number is not one, or an id is not a text, raise `TypeError`. The report shows both.
+    """
     settings, notes = run["settings"], run["notes"]
+    _check_types("windows", settings["windows"], int)
+    _check_types("seeds", settings["seeds"], int)
     keys = []
     for benchmark in settings["benchmarks"]:
         ids = notes["benchmarks"][benchmark]["ids"]
+        _check_types("ids", ids, str)
         for system in find_systems(settings["systems"], reranker=True):
             for window, seed in windows_and_seeds(system, settings["windows"], settings["seeds"]):
                 keys += [(benchmark, system.name, window, seed, question_id) for question_id in ids]
     return keys
+
+
+def _check_types(name: str, values: Sequence[object], kind: type) -> None:
+    if not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"{name} must have the type {kind.__name__}")
 
 
 def _description(note: Mapping[str, Any]) -> str:

@@ -153,7 +153,7 @@ def record_from_json(row: object, location: str) -> EvalRecord:
         raise _refusal(location, str(error)) from None
     for name, expected in _FIELD_TYPES.items():
         if not isinstance(getattr(record, name), expected):
-            raise _refusal(location, f"field {name} is {getattr(record, name)!r}")
+            raise _refusal(location, f"field {name} is {getattr(record, name)!r:.80}")
     if not math.isfinite(record.seconds):
         raise _refusal(location, f"field seconds is {record.seconds}")
     return record

@@ -71,6 +71,25 @@ def test_a_row_that_is_no_object_or_lacks_a_field() -> None:
             record_from_json(row, "here")
 
 
+SETTINGS = {"benchmarks": {"b": {}}, "systems": ["bm25", "agent"], "windows": [32768], "seeds": [0]}
+NOTE = {"split": "", "questions": 1, "chunks": 1, "source": "", "ids": ["q1"]}
+RUN: dict[str, object] = {"schema": 1, "settings": SETTINGS, "notes": {"benchmarks": {"b": NOTE}}}
+"""The contents of a sound `run.json`."""
+
+
+def test_a_run_without_records_lists_all_of_them_as_missing(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    (tmp_path / "records.jsonl").write_text("")
+    assert sorted(gap.system for gap in summarize_run(tmp_path).missing) == ["agent", "bm25"]
+
+
+def test_a_refused_record_quotes_a_part_of_a_long_value() -> None:
+    row = {"benchmark": "b", "system": "s", "window": 0, "seed": "x" * 100_000, "question": "q"}
+    with pytest.raises(DataError, match="field seed is 'xxx") as caught:
+        record_from_json(row, "here")
+    assert len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize(
     "run",
     [
@@ -80,6 +99,10 @@ def test_a_row_that_is_no_object_or_lacks_a_field() -> None:
         {"schema": 1, "settings": {}, "notes": {}},
         {"schema": 1, "settings": {"systems": ["bm25"]}, "notes": {"benchmarks": {"b": {}}}},
         {"schema": 1, "settings": {"systems": 5}, "notes": {"benchmarks": {}}},
+        {**RUN, "settings": {**SETTINGS, "seeds": ["<b>0</b>"]}},
+        {**RUN, "settings": {**SETTINGS, "seeds": [[0]]}},
+        {**RUN, "settings": {**SETTINGS, "windows": ["\ud800"]}},
+        {**RUN, "notes": {"benchmarks": {"b": {**NOTE, "ids": [["q1"]]}}}},
     ],
 )
 def test_a_damaged_run_file_is_refused_by_its_name(tmp_path: Path, run: dict[str, object]) -> None:
