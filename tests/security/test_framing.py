@@ -122,8 +122,9 @@ def test_other_versions_and_protocols_are_refused(server: tuple[str, bytes, list
         ((b"Transfer-Encoding: chunked",), b"f;name=value\r\n" + BODY + b"\r\n0\r\nX-Context-Pruned: forged\r\n\r\n"),
         ((b"X: a\r\n folded", b"Content-Length: 15"), BODY),
         ((b"Expect: 100-continue", b"Content-Length: 15"), BODY),
+        ((b"Transfer_Encoding: chunked", b"Content_Length: 3", b"Content-Length: 15"), BODY),
     ],
-    ids=["length", "length twice", "chunks", "case", "extension and trailer", "folded", "expect"],
+    ids=["length", "length twice", "chunks", "case", "extension and trailer", "folded", "expect", "underscores"],
 )
 def test_a_request_with_one_end_is_answered_and_the_connection_goes_on(
     server: tuple[str, bytes, list[bytes]], fields: tuple[bytes, ...], body: bytes
@@ -139,7 +140,9 @@ def test_a_request_with_one_end_is_answered_and_the_connection_goes_on(
         head, _, sent = request.partition(b"\r\n\r\n")
         assert sent == BODY
         assert head.lower().count(b"content-length: 15") == 1
-        assert b"transfer-encoding" not in head.lower()
+        # Some servers read an underscore in a name as a hyphen.
+        assert b"transfer-encoding" not in head.lower().replace(b"_", b"-")
+        assert head.lower().replace(b"_", b"-").count(b"content-length") == 1
         assert b"forged" not in request
 
 

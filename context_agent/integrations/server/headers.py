@@ -34,7 +34,7 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], *, recoded: bool = F
     Fields for the proxy itself are left out. If the body was `recoded`, its encoding and its digest are left out too.
     """
     passed = _end_to_end(headers, _RECOMPUTED_FIELDS | _BODY_FIELDS if recoded else _RECOMPUTED_FIELDS)
-    return [item for item in passed if not item[0].startswith(OWN_PREFIX)]
+    return _without_own(passed)
 
 
 def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
@@ -52,19 +52,23 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     for name, value in fields:
         if _has_control_character(value):
             raise invalid_answer(f"the header field {name.decode('ascii', 'replace')} contains a control character")
-    passed = _end_to_end(fields, _ORIGIN_FIELDS)
-    return [item for item in passed if not item[0].replace(b"_", b"-").startswith(OWN_PREFIX)]
+    return _without_own(_end_to_end(fields, _ORIGIN_FIELDS))
+
+
+def _without_own(fields: RawHeaders) -> RawHeaders:
+    return [item for item in fields if not item[0].replace(b"_", b"-").startswith(OWN_PREFIX)]
 
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]], dropped: Collection[bytes]) -> RawHeaders:
     """Return the fields, leaving out the `dropped` fields and the fields of the connection.
 
-    The field `Connection` may name further fields of the connection.
+    The field `Connection` may name further fields of the connection. Some servers read an underscore in a name as a
+    hyphen, so `Transfer_Encoding` is left out too.
     """
     fields = [(name.lower(), value) for name, value in headers]
     listed = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
     gone = _HOP_BY_HOP_FIELDS.union(dropped, (name.strip() for name in listed))
-    return [item for item in fields if item[0] not in gone]
+    return [(name, value) for name, value in fields if gone.isdisjoint((name, name.replace(b"_", b"-")))]
 
 
 def _has_control_character(value: bytes) -> bool:
