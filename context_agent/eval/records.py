@@ -153,7 +153,7 @@ def record_from_json(row: object, location: str) -> EvalRecord:
         raise _refusal(location, str(error)) from None
     for name, expected in _FIELD_TYPES.items():
         if not isinstance(getattr(record, name), expected):
-            raise _refusal(location, f"field {name} is {getattr(record, name)!r:.80}")
+            raise _refusal(location, f"field {name} is {getattr(record, name)!r}")
     if not math.isfinite(record.seconds):
         raise _refusal(location, f"field seconds is {record.seconds}")
     return record
@@ -161,7 +161,8 @@ def record_from_json(row: object, location: str) -> EvalRecord:
 
 def _refusal(location: str, reason: str) -> DataError:
     return DataError(
-        f"{location}: the line is not a record of an evaluation ({reason}). Restore the file, or choose another --out."
+        f"{location}: the line is not a record of an evaluation ({reason:.200}). Restore the file, or choose another "
+        "--out."
     )
 
 
