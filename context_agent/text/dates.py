@@ -6,7 +6,8 @@ A question about 3 May 2021 has no word of a text that says 2021-05-03 or 05/03/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from context_agent.text.normalization import without_marks
@@ -27,6 +28,12 @@ _NAMED_MONTH = re.compile(
 _LONGEST_BEGINNING = 32
 _COMPACT = re.compile(r"[12](?<!\d[12])(?:(?<=1)9|(?<=2)0)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
 """A date such as `20210503`, as in names of files."""
+_DAY_FIRST = re.compile(
+    r"(?<![\d.,:/-])(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)?[ ](?:(?:of|de)[ ])?(?P<month>[^\W\d_]{3,12})(?!\w)"
+)
+_MONTH_FIRST = re.compile(r"(?<!\w)(?P<month>[^\W\d_]{3,12})\.?[ ](?P<day>\d{1,2})(?:st|nd|rd|th)?(?![.,:]?\d)(?!\w)")
+"""A number before and after a word. It is a day if the word is a month."""
+_WHOLE_DATE = re.compile(r"[12]\d{3}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _MONTH_NAMES = (
     "january jan januar janner janvier enero gennaio janeiro januari января январь",
     "february feb februar fevrier fevr febrero febbraio fevereiro februari февраля февраль",
@@ -69,6 +76,21 @@ def dates(text: str) -> Iterator[WrittenDate]:
             yield WrittenDate(start, end, readings)
     for compact in _COMPACT.finditer(text):
         yield WrittenDate(*compact.span(), (compact[0],))
+
+
+def days(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the days of a month without a year, as written and as `--0503`, the notation of ISO 8601."""
+    with_year = [(date.start, date.end) for date in dates(text)]
+    for found in chain(_DAY_FIRST.finditer(text), _MONTH_FIRST.finditer(text)):
+        day, month = int(found["day"]), _MONTHS.get(without_marks(found["month"].lower()), 0)
+        alone = all(found.end() <= start or end <= found.start() for start, end in with_year)
+        if month and 1 <= day <= 31 and alone:
+            yield found[0], f"--{month:02}{day:02}"
+
+
+def days_of(terms: Iterable[str]) -> frozenset[str]:
+    """Return the days of the dates among the identifiers of a text, as `days` writes them."""
+    return frozenset(f"--{term[4:]}" for term in terms if _WHOLE_DATE.fullmatch(term))
 
 
 def _before(text: str, end: int) -> tuple[int, list[tuple[str, str]]]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from context_agent.text.dates import days, days_of
 from context_agent.text.identifiers import asked_identifiers, identifiers
 from context_agent.text.respelling import respelled
 from context_agent.text.sentences import terminated, unwrapped_spans
@@ -103,7 +104,9 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     sentences = [[sentence for sentence, _ in own] for own in sections]
     keys = [
         [
-            _keys(text := f"{heading}\n{sentence.text}").union(identifiers(sentence.text), _joined_keys(text))
+            _keys(text := f"{heading}\n{sentence.text}").union(
+                named := identifiers(sentence.text), days_of(named), _joined_keys(text)
+            )
             for sentence, heading in own
         ]
         for own in sections
@@ -115,6 +118,7 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
     question_keys = {_key(item) for word in _content(question) for item in (word, *related_words(word))}
     question_keys |= _joined_keys(question)
     asked = {spelling for one in asked_identifiers(question) for spelling in one.spellings}
+    asked.update(day for _, day in days(question))
     question_keys |= asked
     best: list[BestSentence | None] = []
     for number, own in enumerate(sentences):

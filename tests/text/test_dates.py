@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.dates import dates
+from context_agent.text.dates import dates, days, days_of
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,15 @@ def test_a_date_has_its_place_in_the_text():
 )
 def test_other_numbers_are_no_dates(text):
     assert list(dates(text)) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["on date 3 May", "3rd of May", "May 3", "May 3rd?", "am 3. Mai", "le 3 mai", "el 3 de mayo", "3 мая"]
+)
+def test_a_day_without_a_year_is_found_in_dates_of_any_year(text):
+    assert {day for _, day in days(text)} == {"--0503"} <= days_of(["20210503", "202105", "e2047", "20210530"])
+
+
+@pytest.mark.parametrize("text", ["3 May 2021", "May 3, 2021", "2021-05-03", "3 bags", "unit 3", "May 45", "1.3 May"])
+def test_a_date_with_a_year_and_other_numbers_are_no_days(text):
+    assert list(days(text)) == []

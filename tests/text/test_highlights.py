@@ -175,6 +175,7 @@ def test_a_first_line_that_repeats_the_title_is_shown_only_where_there_is_nothin
         ("What was done on 3 May 2021?", "In May 2021 it was new.\nOn 2021-05-03 it broke.", "On 2021-05-03 it broke."),
         ("What is the wifi called?", "It is new.\nThe Wi-Fi is called NW.", "The Wi-Fi is called NW."),
         ("a new e-mail", "It is free.\nEach email is signed.", "Each email is signed."),
+        ("the visit on 9 February", "It rained.\nOn 09/02/2024 Ann came.", "On 09/02/2024 Ann came."),
         ("What was in February?", "Jan 30: rain\nFeb 3: snow", "Feb 3: snow"),
         ("Where is Juergen?", "Anna works in Rome.\nJürgen is in Ulm.", "Jürgen is in Ulm."),
     ],

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.retrieval.corpus import Corpus
+from context_agent.text.dates import days, days_of
 from context_agent.text.identifiers import Asked, asked_identifiers, identifiers
 from context_agent.text.names import Mention, mentions, question_entities, sentence_openers
 from context_agent.text.respelling import respelled
@@ -263,7 +264,13 @@ class AnalyzedQuestion:
         """
         found = [asked.surface for asked in self.identifiers if not passage.identifiers.isdisjoint(asked.spellings)]
         found += [surface for joined, surface in self.hyphenated if key(joined) in passage.keys]
+        found += [surface for surface, day in self.days if day in days_of(passage.identifiers)]
         return frozenset(key(word) for surface in found for word in words(surface)) | passage.joined_keys
+
+    @cached_property
+    def days(self) -> tuple[tuple[str, str], ...]:
+        """The days of a month without a year, as written and as `--0503`."""
+        return tuple(days(self.text[:ANALYZED_CHARACTERS]))
 
     @cached_property
     def hyphenated(self) -> tuple[tuple[str, str], ...]:

@@ -48,6 +48,7 @@ def test_what_a_passage_leaves_open_is_asked_next():
         ("What is E2047?", "Direct debit fails with E-2047."),
         ("What was decided on 2023-09-14?", "Decided: 14 Sept. 2023, to wait."),
         ("E 2047", "direct debit: e2047"),
+        ("invoice of 14 September", "Date: 14/09/2023, invoice"),
     ],
 )
 def test_a_date_or_a_code_in_another_notation_is_covered(asked, text):
