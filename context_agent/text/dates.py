@@ -35,20 +35,35 @@ _MONTH_FIRST = re.compile(r"(?<!\w)(?P<month>[^\W\d_]{3,12})\.?[ ](?P<day>\d{1,2
 """A number before and after a word. It is a day if the word is a month."""
 _WHOLE_DATE = re.compile(r"[12]\d{3}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _MONTH_NAMES = (
-    "january jan januar janner janvier enero gennaio janeiro januari января январь",
-    "february feb februar fevrier fevr febrero febbraio fevereiro februari февраля февраль",
-    "march mar marz mars marzo marco maart марта март",
-    "april apr avril avr abril aprile апреля апрель",
-    "may mai mayo maggio maio mei maj мая маи",
-    "june jun juni juin junio giugno junho июня июнь",
-    "july jul juli juillet juil julio luglio julho июля июль",
-    "august aug aout agosto augustus augusti августа август",
-    "september sep sept septembre septiembre settembre setembro сентября сентябрь",
-    "october oct oktober okt octobre octubre ottobre outubro октября октябрь",
-    "november nov novembre noviembre novembro ноября ноябрь",
-    "december dec dezember dez decembre diciembre dicembre dezembro декабря декабрь",
+    (
+        "january jan januar janner janvier enero gennaio janeiro januari января январь stycznia styczen ledna leden"
+        " ocak січня tammikuuta"
+    ),
+    (
+        "february feb februar fevrier fevr febrero febbraio fevereiro februari февраля февраль lutego luty unora unor"
+        " subat лютого helmikuuta"
+    ),
+    "march mar marz mars marzo marco maart марта март marts marca marzec brezna brezen mart березня maaliskuuta",
+    "april apr avril avr abril aprile апреля апрель kwietnia kwiecien dubna duben nisan квітня huhtikuuta",
+    "may mai mayo maggio maio mei maj мая маи maja kvetna kveten mayis травня toukokuuta",
+    "june jun juni juin junio giugno junho июня июнь czerwca czerwiec cervna cerven haziran червня kesakuuta",
+    "july jul juli juillet juil julio luglio julho июля июль lipca lipiec cervence cervenec temmuz липня heinakuuta",
+    "august aug aout agosto augustus augusti августа август sierpnia sierpien srpna srpen agustos серпня elokuuta",
+    (
+        "september sep sept septembre septiembre settembre setembro сентября сентябрь wrzesnia wrzesien zari eylul"
+        " вересня syyskuuta"
+    ),
+    (
+        "october oct oktober okt octobre octubre ottobre outubro октября октябрь pazdziernika pazdziernik rijna rijen"
+        " ekim жовтня lokakuuta"
+    ),
+    "november nov novembre noviembre novembro ноября ноябрь listopada listopad listopadu kasim листопада marraskuuta",
+    (
+        "december dec dezember dez decembre diciembre dicembre dezembro декабря декабрь grudnia grudzien prosince"
+        " prosinec aralik грудня joulukuuta"
+    ),
 )
-"""The names of the months in nine languages, without accents."""
+"""The names of the months in 14 languages, without accents."""
 _MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, start=1) for name in names.split()}
 
 

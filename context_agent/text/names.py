@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from context_agent.text.identifiers import identifier_spans
 from context_agent.text.scripts import UNSPACED, unspaced
-from context_agent.text.words import CALENDAR_WORDS, STOP_WORDS, words
+from context_agent.text.words import CALENDAR_WORDS, QUESTION_WORDS, STOP_WORDS, words
 
 _TOKEN = re.compile(r"\b[A-Z]\.(?=\s?\w)|\b(?:St|Jr|Sr|Dr|Mt|Mr|Mrs|No|vs)\.(?=\s)|[\w’'\-&!]+(?:\.(?=\w))?|[^\w\s]")
 _UNSPACED_NAME = re.compile(r"(?<=[「『《〈])[^」』》〉]{2,40}(?=[」』》〉])|[\u30a1-\u30fe\uff66-\uff9f]{3,}")
@@ -28,7 +28,7 @@ _OPENERS = frozenset(
     before during when where which what who whose whom how why is are was were did does do has have had if while since
     until although though both also one two three there here between among to of not many some most several other name
     under following born then i you we""".split()
-)
+).union(QUESTION_WORDS)
 _LISTED = re.compile(r"(?<!\s)\s++(?:and|or)\s++|,\s*+")
 _NESTED = re.compile(r"(?<!\s)\s++(?:and|or|of|in|at|by|for|to|from|with|on)\s++(?:the\s++)?")
 _OPTIONS = re.compile(r"(?:[,?]|(?<![\s,?]))\s++(?:or|and)\s++")
@@ -140,7 +140,7 @@ def _runs(text: str) -> Iterator[tuple[int, str]]:
         elif run:
             yield from _closed(run, text)
             run, pending = [], []
-        opening = piece in f'{_SENTENCE_MARKS}"“”'
+        opening = piece in f'{_SENTENCE_MARKS}"“”¿¡'
     yield from _closed(run, text)
 
 

@@ -32,11 +32,22 @@ def respelled(text: str, is_known: Callable[[str], bool]) -> str:
 
     def spelled(found: re.Match[str]) -> str:
         word = found[0]
-        other = _UMLAUT.sub(lambda letter: _PLAIN[letter[0]], word)
-        if other == word:
-            other = _DIGRAPH.sub(lambda letters: _UMLAUTS[letters[0]], word)
+        other = _other_spelling(word)
         if other != word and word not in spellings and len(spellings) < MOST_RESPELLED:
             spellings[word] = word if is_known(word) or not is_known(other) else other
         return spellings.get(word, word)
 
     return _WORD.sub(spelled, normal_form("NFC", text))
+
+
+def spellings(text: str) -> list[tuple[str, str]]:
+    """Return each word that may have a spelling with or without umlauts, as written and in this other spelling."""
+    found = dict.fromkeys(_WORD.findall(normal_form("NFC", text)))
+    pairs = ((word, _other_spelling(word)) for word in found)
+    return [(word, other) for word, other in pairs if other != word][:MOST_RESPELLED]
+
+
+def _other_spelling(word: str) -> str:
+    """Return the word without umlauts. If it has none, return it with umlauts."""
+    plain = _UMLAUT.sub(lambda letter: _PLAIN[letter[0]], word)
+    return _DIGRAPH.sub(lambda letters: _UMLAUTS[letters[0]], word) if plain == word else plain

@@ -39,6 +39,15 @@ STOP_WORDS = frozenset(
     their them then there these they this those through to under us very was we were what when where which who whom
     whose why will with would you your""".split()
 )
+QUESTION_WORDS = frozenset(
+    """wer wen wem wessen wie was wann wo wohin woher warum wieso welche welcher welches welchen wieviel qui que
+    quand où combien comment pourquoi quel quelle quels quelles qué quién quiénes cuándo dónde cómo cuánto
+    cuánta cuántos cuántas cuál cuáles perché quanto quale wat wanneer waar waarom welk kto kiedy gdzie dlaczego
+    który która które quem quais hvem hvad hvornår hvor vem vad när kde kdo kdy кто что когда где как сколько
+    почему какой какая какие
+    """.split()
+)
+"""Words that begin a question in other languages than English. A capital letter does not make them names."""
 CALENDAR_WORDS = frozenset(
     """january february march april may june july august september october november december jan feb mar apr jun jul aug
     sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday""".split()

@@ -19,10 +19,19 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.text.dates import days, days_of
 from context_agent.text.identifiers import Asked, asked_identifiers, identifiers
 from context_agent.text.names import Mention, mentions, question_entities, sentence_openers
-from context_agent.text.respelling import respelled
+from context_agent.text.respelling import respelled, spellings
 from context_agent.text.scripts import unspaced
 from context_agent.text.sentences import capitalized_sentences
-from context_agent.text.words import STOP_WORDS, hyphenated, key, related_keys, spelled_title, without_brackets, words
+from context_agent.text.words import (
+    QUESTION_WORDS,
+    STOP_WORDS,
+    hyphenated,
+    key,
+    related_keys,
+    spelled_title,
+    without_brackets,
+    words,
+)
 
 Floats = NDArray[np.float32]
 
@@ -54,6 +63,7 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", r
 _FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
 _ROLE_CUES = slice(4, 6)
 """The places of the cues to a role and to kinship among `AnalyzedQuestion.cues`, which begin with a comparison."""
+_FOLDED_QUESTION_WORDS = frozenset(word for asking in QUESTION_WORDS for word in words(asking))
 _CLAUSE_START = re.compile(
     r"[,;:?]\s+|(?<!\s)\s++(?=(?:and|but|compared|contrast|despite|or|than|that|whereas|which|while|who)\b)"
 )
@@ -260,12 +270,20 @@ class AnalyzedQuestion:
     def renoted_keys(self, passage: AnalyzedPassage) -> frozenset[str]:
         """Return the keys of the question's words that the passage has in some notation.
 
-        These are the words of dates and codes, and words with and without hyphens, such as `e-mail` and `email`.
+        These are the words of dates and codes, and words with and without hyphens or umlauts, such as `e-mail` and
+        `email`, and `Mueller` and `Müller`. A stemmer may find both spellings.
         """
         found = [asked.surface for asked in self.identifiers if not passage.identifiers.isdisjoint(asked.spellings)]
         found += [surface for joined, surface in self.hyphenated if key(joined) in passage.keys]
+        found += [word for word, others in self.respelled if others <= passage.keys]
         found += [surface for surface, day in self.days if day in days_of(passage.identifiers)]
         return frozenset(key(word) for surface in found for word in words(surface)) | passage.joined_keys
+
+    @cached_property
+    def respelled(self) -> tuple[tuple[str, frozenset[str]], ...]:
+        """The words of the question with another spelling, as written, and the keys of the other spelling."""
+        pairs = spellings(self.text[:ANALYZED_CHARACTERS])
+        return tuple((word, frozenset(map(key, words(other)))) for word, other in pairs)
 
     @cached_property
     def days(self) -> tuple[tuple[str, str], ...]:
@@ -305,9 +323,9 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
     """
     question, text = text, text[:ANALYZED_CHARACTERS]
     text_words = words(text)
-    terms = tuple(dict.fromkeys(word for word in text_words if word not in STOP_WORDS)) or tuple(
-        dict.fromkeys(text_words)
-    )
+    asking = _FOLDED_QUESTION_WORDS.intersection(text_words[:1])
+    content = [word for word in text_words[len(asking) :] if word not in STOP_WORDS]
+    terms = tuple(dict.fromkeys(content or text_words))
     weights = idf(terms) if terms else np.zeros(0, dtype=np.float32)
     in_names = {word for mention in mentions(text) for word in mention.name.split()}
     entities = tuple(question_entities(text))

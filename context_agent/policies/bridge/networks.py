@@ -502,7 +502,9 @@ class RelevanceJudgment:
         If `read` is false, return the features as in an episode without the reader.
         """
         unknown = np.full(len(scores), np.nan, dtype=np.float32)
-        heard = np.fmax(self._read_odds(), self._alone_odds()) if read else unknown
+        # The reader does not know that two notations are one date or code.
+        renoted = identifier_odds(self.notes, only_renoted=True)
+        heard = np.fmax(self._read_odds(), self._alone_odds()) + renoted if read else unknown
         late = self._late if len(self._late) else unknown
         text, coverage = self._text.rows()
         cosines, words = self._cosines.of(self.notes.question.text), text[:, TEXT_FEATURES.index("bm25")]

@@ -120,19 +120,25 @@ class Judgments:
     alone: Floats
 
 
-def identifier_odds(notes: Notes) -> Floats:
+def identifier_odds(notes: Notes, *, only_renoted: bool = False) -> Floats:
     """Return what the identifiers of the question add to the log-odds of each candidate, shape (n_candidates,).
 
     The trees see the words of an identifier, and many names share them. A candidate with the identifier itself gains
-    up to `IDENTIFIER_WEIGHT`. It gains less if the question has many other words or identifiers.
+    up to `IDENTIFIER_WEIGHT`. It gains less if the question has many other words or identifiers. If `only_renoted` is
+    true, an identifier that the candidate has as the question writes it does not count.
     """
     question = notes.question
     asked = question.identifiers
     if not asked:
         return np.zeros(len(notes), dtype=np.float32)
+    passages = [candidate.passage for candidate in notes.candidates]
     found = [
-        sum(not candidate.passage.identifiers.isdisjoint(one.spellings) for one in asked)
-        for candidate in notes.candidates
+        sum(
+            not passage.identifiers.isdisjoint(one.spellings)
+            and not (only_renoted and one.surface in f"{passage.heading}\n{passage.text}")
+            for one in asked
+        )
+        for passage in passages
     ]
     return np.float32(IDENTIFIER_WEIGHT * question.identifier_weight / len(asked)) * np.array(found, dtype=np.float32)
 

@@ -43,7 +43,7 @@ from context_agent.text.scripts import segmented
 if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema
 
-ANALYZER_VERSION = 5
+ANALYZER_VERSION = 6
 """The version of the analyzer. Increment it when the analyzer or the schema changes. Older indexes are then rebuilt."""
 MAX_QUERY_TERMS = 64
 """The maximum number of distinct words in a query, and of identifiers. Of a longer query, the rarest ones are kept.

@@ -58,10 +58,32 @@ def test_a_date_or_a_code_in_another_notation_is_covered(asked, text):
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"), [("the wifi", "Our Wi-Fi is new."), ("an e-mail", "each email"), ("set-up", "The set-up: none")]
+    ("asked", "text"),
+    [
+        ("the wifi", "Our Wi-Fi is new."),
+        ("an e-mail", "each email"),
+        ("set-up", "The set-up: none"),
+        ("MUELLER", "Frau Müller"),
+        ("Müller", "Frau Mueller"),
+    ],
 )
-def test_a_word_is_covered_with_and_without_hyphens(asked, text):
+def test_a_word_is_covered_with_and_without_hyphens_and_umlauts(asked, text):
     assert analyze_question(asked, flat).coverage(AnalyzedPassage("", text)).min() == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "terms"),
+    [
+        ("Wer ist Kassenwart?", ("ist", "kassenwart")),
+        ("¿Quién es Ana?", ("es", "ana")),
+        ("Qui", ("qui",)),
+        ("Who is Tom?", ("tom",)),
+    ],
+)
+def test_the_first_word_of_a_question_in_another_language_is_no_term_and_no_name(asked, terms):
+    question = analyze_question(asked, flat)
+    assert question.terms == terms
+    assert question.names == ((terms[-1],) if len(asked) > 3 else ())
 
 
 def test_a_link_is_a_title_in_a_text_and_knows_the_words_beside_it():

@@ -35,6 +35,7 @@ from context_agent.policies.bridge.ranking import (
     compared_rows,
     correlation,
     families,
+    identifier_odds,
     late_scores,
     ranking_features,
     with_late_interaction,
@@ -358,3 +359,10 @@ def stop_features(best: float) -> Floats:
     values = np.zeros(len(STOPPING), np.float32)
     values[STOPPING.index("best")] = log_odds(np.array([best]))[0]
     return values
+
+
+def test_an_identifier_in_another_notation_adds_what_the_reader_does_not_see():
+    notes = notes_of("What is E2047?", ("", "E2047 is a jam."), ("", "E-2047 is a jam."), ("", "E2048 is a jam."))
+    same, other, none = identifier_odds(notes)
+    assert same == other > none == 0
+    assert identifier_odds(notes, only_renoted=True).tolist() == [0, other, 0]
