@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from context_agent.text.dates import days, days_of
 from context_agent.text.identifiers import asked_identifiers, identifiers
 from context_agent.text.respelling import respelled
-from context_agent.text.sentences import terminated, unwrapped_spans
+from context_agent.text.sentences import capitalize, terminated, unwrapped_spans
 from context_agent.text.words import (
     STOP_WORDS,
     hyphenated,
@@ -184,8 +184,15 @@ def _worth(
 def _named(
     others: Iterable[tuple[frozenset[str], str]], text: str, sentence: frozenset[str]
 ) -> Iterator[frozenset[str]]:
-    """Yield the keys of the other titles that a sentence has. A title of one word must be written alike."""
-    return (title for title, name in others if title <= sentence and (len(title) > 1 or name in text))
+    """Yield the keys of the other titles that a sentence has. A title of one word must be written alike.
+
+    The name of a file is often in lower case, so the sentence may capitalize a title.
+    """
+    return (
+        title
+        for title, name in others
+        if title <= sentence and (len(title) > 1 or name in text or capitalize(name) in text)
+    )
 
 
 def _sections(sentences: list[BestSentence], title: frozenset[str]) -> list[tuple[BestSentence, str]]:

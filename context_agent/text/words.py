@@ -40,14 +40,16 @@ STOP_WORDS = frozenset(
     whose why will with would you your""".split()
 )
 QUESTION_WORDS = frozenset(
-    """wer wen wem wessen wie was wann wo wohin woher warum wieso welche welcher welches welchen wieviel qui que
-    quand où combien comment pourquoi quel quelle quels quelles qué quién quiénes cuándo dónde cómo cuánto
-    cuánta cuántos cuántas cuál cuáles perché quanto quale wat wanneer waar waarom welk kto kiedy gdzie dlaczego
-    który która które quem quais hvem hvad hvornår hvor vem vad när kde kdo kdy кто что когда где как сколько
-    почему какой какая какие
-    """.split()
+    """wer wem wessen wie was wann wo wohin woher warum wieso welche welcher welches welchen wieviel qui que
+    quand où combien pourquoi quel quelle quels quelles qué quién quiénes cuándo dónde cómo cuánto cuánta
+    cuántos cuántas cuál cuáles quien quienes cuando donde cual cuales perché quanto quale wat wanneer waar
+    waarom welk kto kiedy gdzie dlaczego który która które quem quais hvem hvad hvornår hvor vem vad när kdo kdy
+    кто что когда где как сколько почему какой какая какие""".split()
 )
-"""Words that begin a question in other languages than English. A capital letter does not make them names."""
+"""Words that begin a question in other languages than English. A capital letter does not make them names.
+
+Words that may also begin an English question, such as `comment`, `Como`, `KDE` and `Wen`, are left out.
+"""
 CALENDAR_WORDS = frozenset(
     """january february march april may june july august september october november december jan feb mar apr jun jul aug
     sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday""".split()
@@ -69,11 +71,14 @@ _RELATED_WORDS = {
     "sings": "singer recorded song", "country": "nation", "located": "situated", "capital": "city",
     "founded": "established formed", "established": "founded", "formed": "founded",
     "january": "jan", "february": "feb", "march": "mar", "april": "apr", "june": "jun", "july": "jul", "august": "aug",
-    "september": "sep sept", "october": "oct", "november": "nov", "december": "dec", "jan": "january",
-    "feb": "february", "mar": "march", "apr": "april", "jun": "june", "jul": "july", "aug": "august",
-    "sep": "september sept", "sept": "september sep", "oct": "october", "nov": "november", "dec": "december",
+    "september": "sep sept", "october": "oct", "november": "nov", "december": "dec", "feb": "february", "jul": "july",
+    "aug": "august", "sep": "september sept", "sept": "september sep", "oct": "october", "nov": "november",
+    "dec": "december",
 }  # fmt: skip
-"""Pairs of related words. For example, a question asks for the birth, and the text says `born`."""
+"""Pairs of related words. For example, a question asks for the birth, and the text says `born`.
+
+`jan`, `mar`, `apr` and `jun` have no related words, because they are also names and other words.
+"""
 
 
 def fold(text: str) -> str:

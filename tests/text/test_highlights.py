@@ -177,6 +177,7 @@ def test_a_first_line_that_repeats_the_title_is_shown_only_where_there_is_nothin
         ("a new e-mail", "It is free.\nEach email is signed.", "Each email is signed."),
         ("the visit on 9 February", "It rained.\nOn 09/02/2024 Ann came.", "On 09/02/2024 Ann came."),
         ("What was in February?", "Jan 30: rain\nFeb 3: snow", "Feb 3: snow"),
+        ("What did Jan order?", "In January we had 5 orders.\nJan ordered a lamp.", "Jan ordered a lamp."),
         ("Where is Juergen?", "Anna works in Rome.\nJürgen is in Ulm.", "Jürgen is in Ulm."),
     ],
 )
@@ -204,6 +205,14 @@ def test_a_sentence_with_the_words_of_the_title_goes_before_one_without_any() ->
     (sentence,) = best_sentences("When is the summer party?", [party])
     assert sentence is not None
     assert sentence.text == "the party is on 21 June."
+
+
+@pytest.mark.parametrize("name", ["Ortiz", "ortiz"])
+def test_a_title_of_one_word_is_named_also_if_it_is_the_name_of_a_file(name: str) -> None:
+    tower = document("tower", "It was opened in 1911. Ortiz drew the plans.")
+    sentence, _ = best_sentences("Where was the designer of the tower born?", [tower, document(name, "Born in Ulm.")])
+    assert sentence is not None
+    assert sentence.text == "Ortiz drew the plans."
 
 
 def test_an_ordinary_word_is_not_the_title_of_another_document() -> None:

@@ -63,7 +63,6 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", r
 _FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
 _ROLE_CUES = slice(4, 6)
 """The places of the cues to a role and to kinship among `AnalyzedQuestion.cues`, which begin with a comparison."""
-_FOLDED_QUESTION_WORDS = frozenset(word for asking in QUESTION_WORDS for word in words(asking))
 _CLAUSE_START = re.compile(
     r"[,;:?]\s+|(?<!\s)\s++(?=(?:and|but|compared|contrast|despite|or|than|that|whereas|which|while|who)\b)"
 )
@@ -323,8 +322,9 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
     """
     question, text = text, text[:ANALYZED_CHARACTERS]
     text_words = words(text)
-    asking = _FOLDED_QUESTION_WORDS.intersection(text_words[:1])
-    content = [word for word in text_words[len(asking) :] if word not in STOP_WORDS]
+    opener = text.split(maxsplit=1)[0] if text_words else ""
+    asks = opener.strip('¿"').lower() in QUESTION_WORDS
+    content = [word for word in text_words[asks:] if word not in STOP_WORDS]
     terms = tuple(dict.fromkeys(content or text_words))
     weights = idf(terms) if terms else np.zeros(0, dtype=np.float32)
     in_names = {word for mention in mentions(text) for word in mention.name.split()}

@@ -86,6 +86,11 @@ def test_the_first_word_of_a_question_in_another_language_is_no_term_and_no_name
     assert question.names == ((terms[-1],) if len(asked) > 3 else ())
 
 
+@pytest.mark.parametrize("asked", ["Comment syntax", "KDE release", "Como ferry", "Wen Jiabao", "Qui-Gon Jinn"])
+def test_the_first_word_of_a_question_may_be_a_question_word_in_another_language(asked):
+    assert " ".join(analyze_question(asked, flat).terms) == asked.lower().replace("-", " ")
+
+
 def test_a_link_is_a_title_in_a_text_and_knows_the_words_beside_it():
     question = analyze_question("When was the director of Forbidden Marsh born?", flat)
     film = AnalyzedPassage("Forbidden Marsh", "Forbidden Marsh is a film directed by Jo Vance and starring Al Bray.")
