@@ -35,14 +35,16 @@ _TERMINATED = re.compile(rf"[{STOPS}{WIDE_STOPS}][{CLOSERS}]*\Z")
 _ABBREVIATED = re.compile(
     r"(?:\A|[\s(\[\"'“‘])(?:[A-Z]|[A-Za-z](?:\.[A-Za-z])++|Mrs?|Ms|Drs?|Prof|St|Mt|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Maj|Gov|Sen"
     r"|Rep|Pres|Jr|Sr|vs|cf|al|approx|ca|[Nn]os?|[Vv]ol|[Ff]igs?|[Ee]qs?|[Ss]ec|[Cc]h|pp?|eds?|Inc|Ltd|Co|Corp|Dept"
-    r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h|z|Nr|Str|Tel|Sra|Dra"
-    r"|(?:im|vom|zum|zur|beim|de[mnrs]|das|die) \d{1,2})\.\Z"
+    r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h|Nr|Str|Tel|Sra|Dra"
+    r"|(?:[Ii]m|[Vv]om|[Zz]u[mr]|[Bb]eim|[Dd](?:e[mnrs]|as|ie)) \d{1,2})\.\Z"
 )
 """An abbreviation, or a German ordinal number after an article, as in "im 19. Jahrhundert"."""
 _ORDINAL = re.compile(r"(?<![\d.,])\d{1,2}\.\Z")
 _GERMAN_MONTH = re.compile(
     r"(?:Januar|Jänner|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b"
 )
+_SMALL_LETTER, _CAPITAL_LETTER = re.compile(r"(?<![^\s(])[a-z]\.\Z"), re.compile(r"(?:[A-ZÄÖÜ]|Chr)\.")
+"""The halves of a German abbreviation, such as "z. B." and "v. Chr."."""
 _WORD = re.compile(r"\S{1,200}")
 NARROWEST_PARAGRAPH = 40
 """The fewest characters of the longest line of a wrapped paragraph. Shorter lines are a list or verses."""
@@ -75,13 +77,14 @@ def terminated(text: str, start: int, end: int) -> bool:
 def ends_sentence(text: str, start: int, end: int, following: int) -> bool:
     """Return True if the sentence `text[start:end]` ends at `end`, so that the next one begins at `following`.
 
-    A sentence does not end after an abbreviation, inside a German date, or before a lower-case letter.
+    A sentence does not end after or inside an abbreviation, inside a German date, or before a lower-case letter.
     """
     if not terminated(text, start, end) or text[following : following + 1].islower():
         return False
     near = max(0, start - 1, end - LONGEST_ABBREVIATION)
     is_date = _GERMAN_MONTH.match(text, following) and _ORDINAL.search(text, near, end)
-    return end == following or not (is_date or _ABBREVIATED.search(text, near, end))
+    is_half = _CAPITAL_LETTER.match(text, following) and _SMALL_LETTER.search(text, near, end)
+    return end == following or not (is_date or is_half or _ABBREVIATED.search(text, near, end))
 
 
 def sentence_spans(text: str, *, wrapped: bool = False) -> Iterator[tuple[int, int]]:

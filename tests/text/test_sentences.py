@@ -33,6 +33,8 @@ from context_agent.text.sentences import (
         ("# A heading\n\nA line\n  and another.", ["# A heading", "A line", "and another."]),
         ("Es ist am 17. Mai. Vom 3. bis 9. August nicht.", ["Es ist am 17. Mai.", "Vom 3. bis 9. August nicht."]),
         ("Er wohnt im 2. Stock. Tel. 555, z. B. abends.", ["Er wohnt im 2. Stock.", "Tel. 555, z. B. abends."]),
+        ("Im 4. Jahrhundert v. Chr. war es so. Da kam er.", ["Im 4. Jahrhundert v. Chr. war es so.", "Da kam er."]),
+        ("Solve for z. Then plot x and y. Use red.", ["Solve for z.", "Then plot x and y.", "Use red."]),
         (
             "I am 17. May I go? It rose to 12. Then it fell.",
             ["I am 17.", "May I go?", "It rose to 12.", "Then it fell."],
