@@ -210,7 +210,7 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
         raise ConfigError(
             f"no argument of the MCP tool {listed([tool.name])!r} takes a query. Its arguments are {listed(declared)}."
         )
-    # This package's own server leaves the texts out of its structured content unless it is asked for them.
+    # This package's own server returns structured content only if it is asked for it.
     detail = {"detail": "full"} if "full" in str(declared.get("detail", "")) else {}
     limit_name = next((name for name in LIMIT_NAMES if name in declared and name != query_name), None)
     if limit_name is None:

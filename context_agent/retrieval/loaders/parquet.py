@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
@@ -58,7 +59,10 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         texts = [path for path, is_text in columns.items() if is_text]
         table = parquet.ParquetFile(reading.stream, read_dictionary=texts)
         size = _Unpacked(reading)
-        for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(columns)):
+        # Of a batch with rows of two groups, pyarrow cannot make structures that have dictionaries.
+        groups = range(table.num_row_groups)
+        batches = (table.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns)) for group in groups)
+        for batch in chain.from_iterable(batches):
             for rows in _in_parts(batch, size):
                 for row in _python_rows(rows):
                     number += 1
@@ -100,7 +104,7 @@ def _check_groups(reading: Reading, metadata: FileMetaData) -> None:
             raise DataError("the columns of the file overlap, so it is damaged. Write it again.")
         unpacked = max(group.total_byte_size, sum(unpacked_size(reading.stream, column) for column in columns))
         check_unpacked(unpacked, packed)
-        if unpacked > group.num_rows * reading.options.max_size:
+        if unpacked > max(1, group.num_rows) * reading.options.max_size:
             raise DataError(reading.options.too_large("a row"))
 
 

@@ -39,7 +39,7 @@ def _page_sizes(stream: BinaryIO, start: int, end: int) -> Iterator[int]:
         size = HEADER_BYTES
         while True:
             stream.seek(start)
-            header = _Header(stream.read(size))
+            header = _Header(stream.read(min(size, end - start)))
             try:
                 fields = header.sizes()
                 break

@@ -485,6 +485,22 @@ def test_parquet_rows(tmp_path: Path) -> None:
         assert not stream.closed
 
 
+def test_groups_of_parquet_rows_may_be_empty_or_end_anywhere(tmp_path: Path) -> None:
+    """Sets on Hugging Face have structures of texts, such as answers, in groups of 1,000 rows."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    answers = [{"text": [f"answer {n}"], "kind": "short"} for n in range(100)]
+    table = pa.table({"text": [f"text {n}" for n in range(100)], "answers": answers})
+    with parquet.ParquetWriter(tmp_path / "a.parquet", table.schema) as writer:
+        for part in (table.slice(0, 0), table.slice(0, 30), table.slice(30)):
+            writer.write_table(part)
+    documents, report = drawn(tmp_path)
+    assert (len(documents), said(report)) == (100, [])
+    assert documents[30].text == "text 30"
+    assert "answer 30" in documents[30].metadata["answers"]
+
+
 def test_a_parquet_row_without_a_text_column_has_a_line_for_each_filled_field(tmp_path: Path) -> None:
     import datetime as dt
 
