@@ -21,8 +21,8 @@ PASSAGE = 320
 """Maximum length of a sentence in the ranking, in characters."""
 MAX_WIDTH = 110
 """Maximum width of a passage, in columns."""
-SHOWN_TEXT = 2 * (MAX_WIDTH - 6)
-"""Maximum number of characters of the best sentence and those after it. They fill two rows."""
+SHOWN_ROWS = 2
+"""Maximum number of rows of the best sentence and those after it."""
 NOTHING_RELEVANT = "Nothing relevant found."
 """The line above the nearest documents if the evidence does not suffice."""
 NO_RANKING_HINT = (
@@ -43,7 +43,10 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
         console.print(Text(NOTHING_RELEVANT + (" The nearest:" if result.documents else ""), style="yellow"))
     sentences = best_sentences(result.question, result.documents)
     for rank, (document, sentence) in enumerate(zip(result.documents, sentences, strict=True), start=1):
-        _show_document(console, rank, document, "" if sentence is None else shown_text(sentence, result.question))
+        width = min(console.width, MAX_WIDTH) - 6
+        _show_document(console, rank, document)
+        for row in shown_rows(sentence, result.question, width) if sentence else ():
+            console.print(Text(f"    {row}"))
     console.print(Text(summary(result, seconds), style="dim"))
     if result.stop_reason == StopReason.NO_RANKING and not result.error:
         console.print(Text(NO_RANKING_HINT, style="yellow"), soft_wrap=True)
@@ -67,7 +70,7 @@ def summary(result: SearchResult, seconds: float | None = None) -> str:
     return f"{result.stop_reason.replace('_', ' ')} after {turns}, {result.tokens:,} tokens{duration}{confidence}"
 
 
-def _show_document(console: Console, rank: int, document: RankedDocument, sentence: str) -> None:
+def _show_document(console: Console, rank: int, document: RankedDocument) -> None:
     from rich.text import Text
 
     line = Text.assemble((f"{rank:>2}. {one_line(document.title or document.id)}", "bold"))
@@ -76,8 +79,6 @@ def _show_document(console: Console, rank: int, document: RankedDocument, senten
         line.append(f"  {one_line(document.id)}", style="dim")
     line.append(f"  {document.score:.3f}", style="dim")
     console.print(line)
-    for row in wrapped(sentence, min(console.width, MAX_WIDTH) - 6) if sentence else ():
-        console.print(Text(f"    {row}"))
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -92,18 +93,22 @@ def wrapped(text: str, width: int) -> list[str]:
     return [row.plain.rstrip() for row in Text(text).wrap(Console(width=width), width)]
 
 
-def shown_text(sentence: BestSentence, question: str) -> str:
-    """Return the best sentence of a document on one line, with the sentences after it that fit into `SHOWN_TEXT`.
+def shown_rows(sentence: BestSentence, question: str, width: int) -> list[str]:
+    """Return the rows of the best sentence of a document and of those after it, as far as they fit into `SHOWN_ROWS`.
 
     Lines that are no sentences, such as the fields of a record, are divided by dots.
     """
     from context_agent.text.highlights import with_following
 
-    first, *others = with_following(sentence, SHOWN_TEXT)
+    first, *others = with_following(sentence, SHOWN_ROWS * width)
     text = excerpt(first, question)
+    rows = wrapped(text, width)
     for other in others:
         text += f"{' ' if terminated(text, 0, len(text)) else ' · '}{one_line(other)}"
-    return text
+        if len(longer := wrapped(text, width)) > SHOWN_ROWS:
+            break
+        rows = longer
+    return rows
 
 
 def excerpt(text: str, question: str) -> str:

@@ -84,6 +84,18 @@ def test_the_line_of_a_record_that_fits_is_shown_with_those_after_it():
     assert "    product: Plywood 12 mm · price: 47.00 · stock: 3\n" in console.file.getvalue()
 
 
+@pytest.mark.parametrize("text", ["The weir is old. " + "It is long. " * 20, "堰は古い。" + "それは長い。" * 30])
+def test_the_sentences_after_the_best_one_fill_no_more_than_two_rows(text: str) -> None:
+    console = Console(file=StringIO(), width=60)
+    result = SearchResult(
+        "weir 堰", (RankedDocument("c", "", 0.5, (RankedChunk("c", text, 0.5),)),), "finished", 1, 10, ()
+    )
+    show_ranking(console, result)
+    rows = [line for line in console.file.getvalue().splitlines() if line.startswith("    ")]
+    assert len(rows) == 2
+    assert all(cell_len(row) <= 60 for row in rows)
+
+
 @pytest.mark.parametrize("width", [-1, 0, 1, 2])
 def test_a_very_narrow_terminal_loses_no_text(width):
     assert "".join(wrapped("water", width)) == "water"
