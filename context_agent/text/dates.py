@@ -64,6 +64,8 @@ _MONTH_NAMES = (
     ),
 )
 """The names of the months in 14 languages, without accents."""
+_OTHER_WORDS = frozenset(["marca", "maja", "mart", "nisan"])
+"""Names of months that are also other words, such as Spanish for a brand. They are months only beside a day."""
 _MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, start=1) for name in names.split()}
 
 
@@ -115,8 +117,9 @@ def _before(text: str, end: int) -> tuple[int, list[tuple[str, str]]]:
         day, mark, month = numeric.groups()
         return numeric.start(), [(month, day)] if mark == "." else [(month, day), (day, month)]
     if named := _NAMED_MONTH.search(text, near, end):
-        month = _MONTHS.get(without_marks(named[2].lower()), 0)
-        return named.start(), [(str(month), named[1] or named[3] or "")]
+        name, day = without_marks(named[2].lower()), named[1] or named[3] or ""
+        if day or name not in _OTHER_WORDS:
+            return named.start(), [(str(_MONTHS.get(name, 0)), day)]
     return end, []
 
 

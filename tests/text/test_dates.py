@@ -60,6 +60,11 @@ def test_other_numbers_are_no_dates(text):
     assert list(dates(text)) == []
 
 
+def test_a_name_of_a_month_that_is_another_word_needs_a_day():
+    assert list(dates("El registro de marca 2021")) == []
+    assert [date.readings for date in dates("5 marca 2021, marzec 2021")] == [("20210305",), ("202103",)]
+
+
 @pytest.mark.parametrize(
     "text", ["on date 3 May", "3rd of May", "May 3", "May 3rd?", "am 3. Mai", "le 3 mai", "el 3 de mayo", "3 мая"]
 )
