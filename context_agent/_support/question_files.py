@@ -44,8 +44,9 @@ _NAMES = {
 
 _NAMES_OF_GOLD = {f"gold{of}{ending}" for of in ("", "doc", "document") for ending in ("", "s", "id", "ids")}
 """The names of fields that are meant to be `gold`, without case and separators."""
-GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
-"""The first bytes of two kinds of files that people pass instead of JSON Lines."""
+GZIP, PARQUET, ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
+"""The first bytes of the kinds of files that people pass instead of JSON Lines. A spreadsheet is a ZIP file."""
+JSON_LINES = "Write each object on one line of its own, as JSON Lines."
 MAX_PROBLEMS = 1_000
 """The number of invalid rows of a source that get an error of their own. A small file can have millions of them."""
 
@@ -167,7 +168,7 @@ def question_of(row: object, number: int, location: str) -> Question:
         DataError: If the row is not a question.
     """
     if not isinstance(row, dict):
-        raise DataError(f"{location}: the row must be an object with fields; got {json_type(row)}")
+        raise DataError(f"{location}: the row must be an object with fields; got {json_type(row)}. {JSON_LINES}")
     text = question_text(row)
     if not isinstance(text, str):
         reason = (
@@ -203,19 +204,20 @@ def _decoded_row(line: str | bytes, number: int, location: str) -> JsonRow:
         text = line if isinstance(line, str) else line.decode("utf-8")
         return JsonRow(number, location, parse_json(text.removeprefix("\ufeff") if number == 1 else text))
     except UnicodeDecodeError as error:
-        remedy = "Unpack the file, or add .gz to its name." if line[:2] == GZIP else "Convert the file to UTF-8."
+        remedy = _remedy(line) or "Convert the file to UTF-8."
         return JsonRow(number, location, problem=f"{location}: the line is not UTF-8 ({error}). {remedy}")
     except ValueError as error:
-        return JsonRow(
-            number, location, problem=f"{location}: the line is not valid JSON ({error}). {_json_remedy(line)}"
-        )
+        remedy = _remedy(line) or JSON_LINES
+        return JsonRow(number, location, problem=f"{location}: the line is not valid JSON ({error}). {remedy}")
 
 
-def _json_remedy(line: str | bytes) -> str:
-    """Return what to do about a line that is not JSON."""
-    if line[:4] in (PARQUET, PARQUET.decode()):
-        return "The file is Parquet. Convert it to JSON Lines."
-    return "Write each object on one line of its own, as JSON Lines."
+def _remedy(line: str | bytes) -> str:
+    """Return what to do about the first line of a file of another kind. If the kind is unknown, return ""."""
+    start = line[:4].encode(errors="replace") if isinstance(line, str) else line[:4]
+    if start[:2] == GZIP:
+        return "Unpack the file, or add .gz to its name."
+    kind = {PARQUET: "Parquet", ZIP: "a spreadsheet or a ZIP file"}.get(start)
+    return f"The file is {kind}. Convert it to JSON Lines." if kind else ""
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> Any:

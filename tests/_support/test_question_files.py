@@ -99,6 +99,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     [
         (gzip.compress(json.dumps(ROW).encode()), "add .gz to its name"),
         (b"PAR1\x15\x04\x15\x10", "The file is Parquet. Convert it to JSON Lines."),
+        (b"PK\x03\x04\x14\x00\x06\x00\n", "The file is a spreadsheet or a ZIP file. Convert it to JSON Lines."),
+        (b"PK\x03\x04\x14\x00\xc7\x00\n", "The file is a spreadsheet or a ZIP file. Convert it to JSON Lines."),
+        (json.dumps([ROW]).encode(), "Write each object on one line of its own, as JSON Lines."),
         (json.dumps([ROW], indent=1).encode(), "Write each object on one line of its own, as JSON Lines."),
     ],
 )
