@@ -22,6 +22,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from context_agent.errors import MissingExtraError
 from tests.support.garbage import collect_rarely
 
 ENVIRONMENT = "CTX1_TEST_FORK_SERVERS"
@@ -125,8 +126,8 @@ def _serve(name: str, listener: int, held: str) -> None:
         os.close(ending)
         gc.disable()
         for module in IMPORTED[name]:
-            # Without torch, the models are not there.
-            with suppress(ImportError):
+            # Without an extra, what needs it is not there.
+            with suppress(ImportError, MissingExtraError):
                 import_module(module)
         collect_rarely()
         forkserver.main(listener, alive, [])
