@@ -19,7 +19,15 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from context_agent.errors import DataError
-from context_agent.eval.benchmarks.source_tables import LocatedRow, SourceRow, SourceTables
+from context_agent.eval.benchmarks.source_tables import (
+    DOCUMENT_IDS,
+    DOCUMENT_TEXTS,
+    QUERY_IDS,
+    QUERY_TEXTS,
+    LocatedRow,
+    SourceRow,
+    SourceTables,
+)
 from context_agent.retrieval.loaders.reading import storable
 from context_agent.types import Document, Metadata, Question
 
@@ -161,9 +169,8 @@ def beir(tables: SourceTables) -> BenchmarkContent:
         pass
 
     def question(row: SourceRow) -> Question:
-        identifier = str(row["_id"] if "_id" in row else row["id"])
+        identifier, text = str(_first_of(row, QUERY_IDS)), _first_of(row, QUERY_TEXTS)
         scores = judgments.get(identifier, {})
-        text = row["text"] if "text" in row else row["query"] if "query" in row else row["question"]
         return Question(identifier, text, gold=tuple(sorted(scores, key=lambda gold_id: (-scores[gold_id], gold_id))))
 
     questions = tuple(converted for converted in converted(tables, "queries", question) if converted.gold)
@@ -186,7 +193,7 @@ def mtrag(tables: SourceTables) -> BenchmarkContent:
 def bright(tables: SourceTables) -> BenchmarkContent:
     """Read the format of BRIGHT: the `documents` and the `examples` of a domain.
 
-    A few examples list ids to exclude. They are not excluded here.
+    The documents that an example lists in `excluded_ids` are not left out of the ranking.
     """
 
     def question(row: SourceRow) -> Question:
@@ -201,11 +208,17 @@ def bright(tables: SourceTables) -> BenchmarkContent:
 
 
 def _plain(row: SourceRow) -> Document:
-    identifier = row.get("_id", row.get("id"))
     metadata: Metadata = {"url": row["url"]} if row.get("url") else {}
-    return Document(
-        str(row["url"] if identifier is None else identifier), row["text"], text_of(row.get("title")), metadata
-    )
+    identifier, text = str(_first_of(row, DOCUMENT_IDS)), _first_of(row, DOCUMENT_TEXTS)
+    return Document(identifier, text, text_of(row.get("title")), metadata)
+
+
+def _first_of(row: SourceRow, names: Sequence[str]) -> Any:
+    """Return the value of the first of these fields that the row has."""
+    for name in names:
+        if row.get(name) is not None:
+            return row[name]
+    raise ValueError(f"the row has no field {', '.join(names[:-1])} or {names[-1]}")
 
 
 def _documents(tables: SourceTables, make: Callable[[SourceRow], Document]) -> tuple[Document, ...]:

@@ -256,8 +256,11 @@ def _local_folder(name: str, data: Path | None) -> Path:
 
 
 def _available(splits: list[str]) -> str:
+    if splits:
+        return f"Its splits are {', '.join(splits)}."
     return (
-        f"Its splits are {', '.join(splits)}." if splits else "A folder in the native format has queries.<split>.jsonl."
+        "A folder in the native format has queries.<split>.jsonl. A folder of BEIR or TREC has queries.jsonl or "
+        "queries.tsv, and judgments in qrels/<split>.tsv or qrels.txt."
     )
 
 

@@ -30,7 +30,15 @@ _NAMES: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "corpus": {2: ("_id", "text"), 3: ("_id", "title", "text")},
 }
 """The columns of a table without a header, by its role and the number of its columns."""
-_HEADER_NAMES = frozenset(["_id", "answer", "content", "id", "prompt", "query", "question", "text", "title", "url"])
+DOCUMENT_IDS = ("_id", "id", "docid", "doc_id", "docno", "pid", "url")
+"""The names of the field with the id of a document in a folder of BEIR or TREC. The first one in a row counts."""
+DOCUMENT_TEXTS = ("text", "contents", "content", "passage")
+"""The names of the field with the text of a document."""
+QUERY_IDS = ("_id", "id", "qid", "query_id", "query-id")
+"""The names of the field with the id of a question."""
+QUERY_TEXTS = ("text", "query", "question")
+"""The names of the field with the text of a question."""
+_HEADER_NAMES = frozenset([*DOCUMENT_IDS, *DOCUMENT_TEXTS, *QUERY_IDS, *QUERY_TEXTS, "answer", "prompt", "title"])
 """Names of columns that show that the first line of a table is its header."""
 BATCH_ROWS = 64
 """The number of rows of a parquet file in memory at a time."""

@@ -330,6 +330,47 @@ def test_tables_of_documents_and_questions_need_no_header(tmp_path: Path, header
     assert benchmark.problems == ()
 
 
+@pytest.mark.parametrize(
+    ("document", "query"),
+    [
+        (("docid", "text"), ("query_id", "query")),
+        (("doc_id", "text"), ("query_id", "text")),
+        (("docno", "text"), ("qid", "query")),
+        (("id", "contents"), ("id", "question")),
+        (("pid", "passage"), ("qid", "query")),
+    ],
+)
+@pytest.mark.parametrize("kind", ["jsonl", "tsv"])
+def test_ids_and_texts_have_the_names_of_common_tools(
+    tmp_path: Path, document: tuple[str, str], query: tuple[str, str], kind: str
+) -> None:
+    folder = write_beir(tmp_path / "mills")
+    for role, names, cells in (("corpus", document, ("0", "It broke.")), ("queries", query, ("q1", "What broke?"))):
+        (folder / f"{role}.jsonl").unlink()
+        row = json.dumps(dict(zip(names, cells, strict=True)))
+        table = "\t".join(names) + "\n" + "\t".join(cells)
+        (folder / f"{role}.{kind}").write_text(f"{row if kind == 'jsonl' else table}\n", encoding="utf-8")
+    benchmark = load_benchmark(str(folder), data=NOWHERE)
+    assert [(row.id, row.question) for row in benchmark.questions] == [("q1", "What broke?")]
+    assert [(row.id, row.text) for row in benchmark.documents] == [("0", "It broke.")]
+    assert benchmark.problems == ()
+
+
+def test_a_document_without_an_id_is_told_which_fields_can_have_it(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path / "mills")
+    with (folder / "corpus.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"key": "x", "text": "It broke."}\n')
+    (problem,) = load_benchmark(str(folder), data=NOWHERE).problems
+    assert "the row has no field _id, id, docid, doc_id, docno, pid or url" in problem
+
+
+def test_a_folder_with_questions_and_no_judgments_is_told_where_they_belong(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path / "mills")
+    (folder / "qrels").rename(folder / "judgments")
+    with pytest.raises(DataError, match=r"judgments in qrels/<split>\.tsv or qrels\.txt"):
+        load_benchmark(str(folder), data=NOWHERE)
+
+
 def test_a_table_with_tabs_may_have_quotation_marks_that_quote_nothing(tmp_path: Path) -> None:
     file = tmp_path / "queries.tsv"
     texts = ['"what is a mill', '"Weir" is what', 'is "it" so', '"a ""b"" c"', '"two\nlines"', "plain", '"last']
