@@ -121,6 +121,30 @@ def test_a_run_of_several_systems_is_not_compared(policy_run: Path) -> None:
     assert "has 2 systems (agent in a window of 32,768; hybrid" in process.stderr
 
 
+def compared(first: Path, second: Path) -> str:
+    program = RECIPES / "compare-policies" / "difference.py"
+    return subprocess.run([sys.executable, program, first, second], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_seeds_of_a_question_are_averaged_and_few_questions_decide_nothing(tmp_path: Path) -> None:
+    """The second run finds everything with one of two seeds, and the first run finds nothing."""
+    lines = (Path(__file__).parent / "eval" / "old_run" / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    record = json.loads(lines[0])
+    for questions in (5, 6):
+        for name, recalls in (("a", (0.0, 0.0)), ("b", (1.0, 0.0))):
+            rows = [
+                {**record, "question": f"q{number}", "seed": seed, "scores": {**record["scores"], "recall@5": recall}}
+                for number in range(questions)
+                for seed, recall in enumerate(recalls)
+            ]
+            (tmp_path / name).mkdir(exist_ok=True)
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (tmp_path / name / "records.jsonl").write_text(text, encoding="utf-8")
+        verdict = {5: "fewer than 6 questions decide nothing", 6: "b is better"}[questions]
+        line = f"b less a: recall@5 +0.500 [+0.500, +0.500] on {questions} questions: {verdict}\n"
+        assert compared(tmp_path / "a", tmp_path / "b") == line
+
+
 def test_a_coding_agent_is_pruned(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(AGENT, encoding="utf-8")
     (tmp_path / "conversation.json").write_text(json.dumps(proxy_conversation()), encoding="utf-8")

@@ -2,16 +2,19 @@
 
     python recipes/compare-policies/difference.py RUN_A RUN_B
 
-A run is a folder that `ctx1 eval --out` wrote, with one system. A question that failed counts as 0.
+A run is a folder that `ctx1 eval --out` wrote, with one system. A question that failed counts as 0. If a
+question has several seeds, their values are averaged.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import fmean
 
 from context_agent.eval.records import read_records
 from context_agent.eval.statistics import Figure
+from context_agent.eval.summary import MIN_VERDICT_QUESTIONS
 
 METRIC = "recall@5"
 
@@ -24,8 +27,11 @@ def recall(folder: Path) -> dict[str, float]:
         sys.exit(
             f"{folder} has {len(systems)} systems ({'; '.join(systems)}): evaluate one of them, with its own --out"
         )
-    values = {record.question: record.value(METRIC) for record in records}
-    return {question: value for question, value in values.items() if value is not None}
+    values: dict[str, list[float]] = {}
+    for record in records:
+        if (value := record.value(METRIC)) is not None:
+            values.setdefault(record.question, []).append(value)
+    return {question: fmean(of_seeds) for question, of_seeds in values.items()}
 
 
 def main(first: Path, second: Path) -> None:
@@ -37,7 +43,9 @@ def main(first: Path, second: Path) -> None:
     difference = Figure.of([b[question] - a[question] for question in shared])
     same = difference.low == difference.high == 0
     verdict = "the two find the same" if same else "chance explains the difference"
-    if difference.low > 0 or difference.high < 0:
+    if len(shared) < MIN_VERDICT_QUESTIONS:
+        verdict = f"fewer than {MIN_VERDICT_QUESTIONS} questions decide nothing"
+    elif difference.low > 0 or difference.high < 0:
         verdict = f"{second.name if difference.low > 0 else first.name} is better"
     interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
     print(f"{second.name} less {first.name}: {METRIC} {interval} on {len(shared)} questions: {verdict}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.atomic_files import replacing, replacing_folder
 from context_agent._support.locks import file_lock
+from context_agent._support.private_files import private_folder
 from context_agent._support.small_files import parse_json, read_lines, require_files
 from context_agent.errors import CorpusCorruptError, CorpusEmptyError, DataError
 from context_agent.types import Chunk, Document
@@ -96,6 +98,7 @@ def cached_corpus(
 
     Raises:
         CorpusEmptyError: If there are no documents, or if none has text.
+        DataError: If the corpus is not in the cache, and the cache cannot be written.
     """
     if not documents:
         raise CorpusEmptyError(
@@ -103,10 +106,23 @@ def cached_corpus(
         )
     folder = cache / corpus_digest(documents, embedder)
     if not folder.is_dir():
+        _require_writable(cache)
         with file_lock(folder.with_name(f"{folder.name}.lock"), timeout=-1):
             if not folder.is_dir():
                 _build(documents, folder, embedder, progress or (lambda done, total: None))
     return CachedCorpus(folder, embedder, reranker)
+
+
+def _require_writable(cache: Path) -> None:
+    try:
+        private_folder(cache)
+        reason = "" if os.access(cache, os.W_OK | os.X_OK) else "it is not writable"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise DataError(
+            f"{cache} cannot hold the indexed corpora ({reason}). Pass --cache with a folder that can be written."
+        )
 
 
 def corpus_digest(documents: Iterable[Document], embedder: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus
-from context_agent.errors import CorpusCorruptError, CorpusEmptyError
+from context_agent.errors import CorpusCorruptError, CorpusEmptyError, DataError
 from context_agent.eval.benchmarks import corpus_cache
 from context_agent.eval.benchmarks.corpus_cache import cached_corpus
 from context_agent.retrieval.embedders.static import StaticEmbedder
@@ -112,6 +112,12 @@ def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
         cached_corpus([], cache=tmp_path)
     with pytest.raises(CorpusEmptyError):
         cached_corpus([Document("a", "  ")], cache=tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_told_with_its_option(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="Pass --cache with a folder that can be written"):
+        cached_corpus(linked_documents(), cache=tmp_path / "file" / "cache")
 
 
 @pytest.mark.parametrize("kind", ["float64", "int32", "O"])
