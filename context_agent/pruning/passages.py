@@ -179,27 +179,28 @@ class _Cutter:
     def _of_diff(self, files: Sequence[FileDiff], label: str) -> list[Passage]:
         """Return the hunks of a diff as passages. A small file is one passage, together with its header.
 
-        The header of a larger file stays. A large hunk is cut at lines, and its header stays too.
+        The header of a larger file is removed with the last of its hunks. A large hunk is cut at lines, and its header
+        is removed with the last of its parts.
         """
         passages: list[Passage] = []
         shared = next(self._groups)
 
-        def add(start: int, end: int, group: int) -> None:
-            passages.append(Passage(self._text[start:end], start, end, file.name[:LONGEST_LABEL], group=group))
+        def add(start: int, end: int, group: int, *items: Item) -> None:
+            name = file.name[:LONGEST_LABEL]
+            passages.append(Passage(self._text[start:end], start, end, name, group=group, items=items))
 
         for file in files:
             if file.end - file.start <= self._sizes.target:
                 add(file.start, file.end, shared)
                 continue
-            group = next(self._groups)
+            group, whole = next(self._groups), Item(file.start, file.end, shared, "text")
             for hunk in file.hunks:
                 if hunk.end - hunk.start <= self._sizes.largest:
-                    add(hunk.start, hunk.end, group)
+                    add(hunk.start, hunk.end, group, whole)
                     continue
-                group = next(self._groups)
+                own, large = next(self._groups), Item(hunk.start, hunk.end, group, "text")
                 for start, end in entry_spans(self._text, hunk.body, hunk.end, self._sizes.target, self._sizes):
-                    add(start, end, group)
-                group = next(self._groups)
+                    add(start, end, own, large, whole)
         return passages
 
     def _footer_end(self, start: int, end: int) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from context_agent.pruning import ContextPruner
 from context_agent.pruning.diffs import diffs
 from context_agent.pruning.passages import Passage, cut, without
+from tests.support.conversations import rendered
 from tests.support.growth import seconds
+from tests.support.long_conversation import ALWAYS, conversation
 
 
 def hunk(first: int, lines: int) -> str:
@@ -61,6 +64,22 @@ def test_a_small_file_and_a_hunk_are_passages() -> None:
 def test_removed_files_share_a_stub() -> None:
     text = "\n".join(file_diff(f"{name}.py", hunk(1, 6)) for name in "abc")
     assert rest(text, []) == "[stub]"
+
+
+def test_the_headers_of_a_file_and_of_a_hunk_are_removed_with_the_last_of_their_lines() -> None:
+    text = f"{SMALL}\n{MIDDLE}\n{LARGE}\n{SMALL}"
+    assert rest(text, []) == "[stub]"
+    (line,) = [passage for passage in cut(text) if "+new_5 = 2" in passage.text]
+    assert rest(text, [line]).count("diff --git") == 1
+
+
+def test_a_diff_whose_headers_do_not_fit_keeps_the_hunk_that_the_task_asks_for() -> None:
+    text = "\n".join(file_diff(f"part_{number}/handlers.py", hunk(number + 3, 50)) for number in range(60))
+    messages = rendered("openai", conversation(text, "done", user="What replaced old_44?"))
+    pruned = ContextPruner("5%", strategy="bm25", prices=ALWAYS).prune(messages).messages
+    (content,) = [message["content"] for message in pruned if "pruned" in str(message["content"])]
+    assert "+++ b/part_41/handlers.py" in content
+    assert "+new_44 = 2" in content
 
 
 def test_the_lines_of_a_hunk_are_counted() -> None:
