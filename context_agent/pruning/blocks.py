@@ -181,8 +181,12 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
         has_entries = is_log(text[start:end])
         if has_entries or end - start > sizes.largest:
             target = sizes.small if has_entries else sizes.target
-            for first, last in entry_spans(text, start, end, target, sizes, is_html=is_html):
-                yield first, last, captions.caption(first)
+            for first, last, entry in entry_spans(text, start, end, target, sizes, is_html=is_html):
+                # Of the lines that are cut at sentences, only log entries have their names at the start.
+                is_rest = text.find("\n", entry, first) >= 0 or is_log_entry(
+                    text[entry : min(first, entry + LOG_PREFIX)]
+                )
+                yield first, last, captions.caption(first, entry=entry if is_rest else first)
         else:
             yield start, end, captions.caption(start, titled=titled)
 
@@ -268,16 +272,20 @@ def is_log_entry(line: str) -> bool:
 
 def entry_spans(
     text: str, start: int, end: int, target: int, sizes: Sizes, *, is_html: bool = False
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[tuple[int, int, int]]:
     """Cut a block at lines, and yield parts of at most `target` characters.
 
     An indented line stays with the line before it, and so does a line that ends the indented lines. The first line of
     output stays with the prompt, and the first line of a traceback stays with the log entry before it. If the part gets
     too long, it is cut at the least indented line. The spaces before a line number are not indentation. Lines about the
     same file stay together. In HTML, a part begins at a line that opens a block. In the accessibility tree of a page,
-    it begins at a heading.
+    it begins at a heading. The rest of an entry that is cut does not get the next entry's lines.
+
+    Yields:
+        The start and the end of a part, and the start of the entry that its first line belongs to.
     """
-    first, location = start, ""
+    first = entry = start
+    begun, location = end, ""
     indents: list[tuple[int, int]] = []
     for match in _LINE.finditer(text, start, end):
         line, here = match[0], match.start()
@@ -297,19 +305,21 @@ def entry_spans(
         place = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
         is_head = "heading" in line and NODE_HEADING.match(line) is not None
         begins = begins or is_head
-        moves = (is_head or place != location) and here - first >= sizes.small
+        moves = (is_head or entry < first or place != location) and here - first >= sizes.small
         if here > first and begins and (moves or match.end() - first > target):
-            yield from _sentences(text, first, here, sizes)
-            first, indents = here, []
+            yield from ((*span, entry) for span in _sentences(text, first, here, sizes))
+            first, entry, indents = here, here, []
+        if begins:
+            begun = end if is_html or is_head else here
         if body := line[content:].lstrip(INDENTATION):
             indents.append((len(line) - content - len(body), here))
         while here > first and match.end() - first > sizes.largest:
             later = [(indent, -at) for indent, at in indents if at >= first + sizes.small]
             cut_at = -min(later)[1] if later else here
-            yield from _sentences(text, first, cut_at, sizes)
-            first, indents = cut_at, [(indent, at) for indent, at in indents if at >= cut_at]
+            yield from ((*span, entry) for span in _sentences(text, first, cut_at, sizes))
+            first, entry, indents = cut_at, min(begun, cut_at), [it for it in indents if it[1] >= cut_at]
         location = place
-    yield from _sentences(text, first, end, sizes)
+    yield from ((*span, entry) for span in _sentences(text, first, end, sizes))
 
 
 def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[int, int]]:

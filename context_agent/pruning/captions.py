@@ -205,19 +205,25 @@ class Captions:
         self._titles = [*((above, it) for above, it in self._titles if above < level), (level, said.strip())]
         self._titled = start
 
-    def caption(self, start: int, *, titled: bool = False) -> str:
+    def caption(self, start: int, *, titled: bool = False, entry: int | None = None) -> str:
         """Return the caption of the passage that begins at this offset.
 
         Args:
             start: The offset.
             titled: True if the passage begins with its title, which is then left out.
+            entry: The offset of the entry that the passage is the rest of. Its first line names the passage.
         """
         parts = [said for _, said in (self._titles[:-1] if titled else self._titles)]
         if row := bisect_right(self._sections, (start, "\U0010ffff")):
             section, name = self._sections[row - 1]
             parts += [name] if section >= self._titled else []
         parts += self._headings_before(start)
-        parts += [*self._names_of(start), *self._lines_above(start)]
+        above = self._lines_above(start)
+        if entry is not None and entry < start:
+            line = self._text[entry : min(start, entry + WIDEST_INDENT + LONGEST_LABEL)].partition("\n")[0]
+            first_line = _indented(line)[1][:LONGEST_LABEL].strip(_ENDS)
+            parts += [] if any(map(first_line.startswith, above)) else [first_line]
+        parts += [*self._names_of(start), *above]
         parts = [part for part in dict.fromkeys(parts) if part]
         while len(parts) > 1 and sum(map(len, parts)) + len(parts) > LONGEST_LABEL:
             del parts[0]

@@ -199,7 +199,7 @@ class _Cutter:
                     add(hunk.start, hunk.end, group, whole)
                     continue
                 own, large = next(self._groups), Item(hunk.start, hunk.end, group, "text")
-                for start, end in entry_spans(self._text, hunk.body, hunk.end, self._sizes.target, self._sizes):
+                for start, end, _ in entry_spans(self._text, hunk.body, hunk.end, self._sizes.target, self._sizes):
                     add(start, end, own, large, whole)
         return passages
 

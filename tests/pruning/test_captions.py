@@ -473,3 +473,33 @@ def test_sections_and_hits_begin_at_their_heads() -> None:
 )
 def test_what_a_caption_says(blocks: list[str], caption: str) -> None:
     assert caption_after(*blocks) == caption
+
+
+def test_the_rest_of_a_long_log_entry_has_its_first_line_and_not_the_next_entry() -> None:
+    frames = "\n".join(f"\tat com.acme.Service.step{number}(Service.java:{number})" for number in range(30))
+    text = "\n".join(
+        f"2026-01-05 10:0{number}:00 ERROR request of {name} failed\njava.lang.RuntimeException: it stopped\n{frames}\n"
+        f"Caused by: java.sql.SQLException: timeout {number}\n\tat com.acme.Pool.get(Pool.java:1)"
+        for number, name in enumerate(("Ana", "Ben", "Cem"))
+    )
+    spans = [(text[start:end], said) for start, end, said in text_spans(text, Sizes.of(text))]
+    for number, name in enumerate(("Ana", "Ben", "Cem")):
+        ((cause, said),) = [(passage, said) for passage, said in spans if f"timeout {number}" in passage]
+        assert f"request of {name} failed" in said
+        assert "request of" not in cause
+
+
+def test_the_parts_of_a_log_entry_of_one_long_line_have_its_start() -> None:
+    line = f"2026-01-05 10:00:00 INFO orders of Ana: {BODY * 10}"
+    text = f"{line}\n2026-01-05 10:00:01 INFO done\n2026-01-05 10:00:02 INFO done"
+    (first, *rest, last) = [said for _, _, said in text_spans(text, Sizes.of(text))]
+    assert (first, last) == ("", "")
+    assert len(rest) > 1
+    assert all(said.startswith("2026-01-05 10:00:00 INFO orders of Ana") for said in rest)
+
+
+@pytest.mark.parametrize("text", [BODY * 20, "\n".join(f"   built part {number} of the port" for number in range(90))])
+def test_parts_of_prose_and_of_a_list_have_no_first_line(text: str) -> None:
+    captions = [said for _, _, said in text_spans(text, Sizes.of(text))]
+    assert len(captions) > 1
+    assert {*captions} == {""}
