@@ -44,10 +44,12 @@ __all__ = ["LARGEST", "Passage", "cut", "runs", "without"]
 DEEPEST = 6
 """The most levels of nested values that are opened. A string that contains JSON counts as a level."""
 FEWEST_MEMBERS = 4
-"""The fewest members of an object whose members may each be a record."""
+"""The fewest members of an object whose members may each be a record, and the fewest parts of a text with titles."""
 _SIGNATURE = re.compile(r"\ufeff?WEBVTT(?![^\s])[^\n]*+\n")
 """The first line of subtitles, without which players refuse them."""
 _BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")
+_CLOSED = ("```", "~~~", "</")
+"""Marks of fences and tags."""
 
 
 def cut(text: str, *, as_json: bool = False, budget: int | None = None) -> list[Passage]:
@@ -101,18 +103,46 @@ class _Cutter:
 
         They come from its values, elements and tables, and from the text between these.
         """
+        text = self._text
         passages: list[Passage] = []
-        signature = _SIGNATURE.match(self._text)
+        signature = _SIGNATURE.match(text)
         position, label = 0 if signature is None else signature.end(), ""
-        for start, end, cut_part in [*self._parts(), (len(self._text), len(self._text), None)]:
-            between = self._of_plain(position, start, is_alone=(position, start) == (0, len(self._text)))
+        group, parts = next(self._groups), self._parts()
+        for start, end, cut_part in [*parts, (len(text), len(text), None)]:
+            between = self._of_plain(position, start, is_alone=(position, start) == (0, len(text)))
             passages += between
             if cut_part is None:
                 break
-            label = _last_line(self._text[position:start]) or (between[-1].label if between else label)
-            passages += cut_part(label)
+            label = _last_line(text[position:start]) or (between[-1].label if between else label)
+            may_have_title = not between and len(parts) >= FEWEST_MEMBERS
+            title = self._title_start(position, start, end) if may_have_title else None
+            if title is None:
+                passages += cut_part(label)
+            else:
+                label = " ".join(filter(None, map(_last_line, text[title:start].split("\n"))))[:LONGEST_LABEL] or label
+                whole = Item(title, end, group, "text")
+                for passage in cut_part(label):
+                    # The hunks of a diff have the name of their file alone.
+                    own = passage.label if label in passage.label else _with_name(label, passage.label)
+                    passages.append(replace(passage, label=own, items=(*passage.items, whole)))
             position = end
         return passages
+
+    def _title_start(self, position: int, start: int, end: int) -> int | None:
+        """Return the offset of the short text right before a part, which is removed with the part.
+
+        If there is none, return None. The text before the first part is often about all of them. Fences and tags stay,
+        because others close them.
+        """
+        text = self._text
+        line_end, last = text.find("\n", position, start), text.find("\n", end)
+        if position == 0 or line_end < 0 or text[end : len(text) if last < 0 else last].strip(" \t\r,"):
+            return None
+        written = start - len(text[position:start]) + len(text[position:start].rstrip())
+        blanks = [match.end() for match in _BLANK_LINE.finditer(text, line_end, written)]
+        first = max([line_end + 1, *blanks])
+        title = text[first:start]
+        return first if title.strip() and not any(mark in title for mark in _CLOSED) else None
 
     def _parts(self) -> list[tuple[int, int, Callable[[str], list[Passage]]]]:
         """Return the spans that are not plain text, each with the function that cuts it."""
@@ -154,7 +184,8 @@ class _Cutter:
     def _of_plain(self, start: int, end: int, *, is_alone: bool) -> list[Passage]:
         """Return the passages of plain text.
 
-        A short text next to values or rows, such as a code fence, is a frame and stays.
+        A short text next to values or rows, such as a code fence, is a frame and stays. If a text has many of these
+        parts, the one before each of them is removed with it.
         """
         group = 0 if is_alone else next(self._groups)
         while not is_alone and start < end:

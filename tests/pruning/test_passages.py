@@ -206,6 +206,39 @@ def test_a_block_of_code_at_the_beginning_is_removed_with_its_fences() -> None:
     assert "```" not in without(text, passages, range(len(passages)), lambda rows: "gone")
 
 
+def test_a_line_before_each_of_many_values_names_its_value_and_is_removed_with_it() -> None:
+    titles = [f"> GET /api/ships/{number} HTTP/1.1\n< HTTP/1.1 200 OK" for number in range(6)]
+    values = [json.dumps({"number": number, "log": BODY[:150]}, indent=1) for number in range(6)]
+    text = "\n".join(f"{title}\n{value}" for title, value in zip(titles, values, strict=True))
+    passages = cut(text)
+    assert [passage.text for passage in passages] == values
+    assert all(f"/api/ships/{number} " in passages[number].label for number in range(1, 6))
+    rest = without(text, passages, (1, 2, 3, 5), lambda rows: f"{len(rows)} gone")
+    assert rest == f"{titles[0]}\n{values[0]}\n3 gone\n{titles[4]}\n{values[4]}\n1 gone"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("```json\n", "\n```", id="a fence"),
+        pytest.param("<item>\n", "\n</item>", id="tags"),
+    ],
+)
+def test_marks_that_others_close_stay(before: str, after: str) -> None:
+    value = json.dumps({"log": BODY[:150]})
+    text = "\n".join(f"{before}{value}{after}" for _ in range(6))
+    passages = cut(text)
+    rest = without(text, passages, range(len(passages)), lambda rows: "gone")
+    assert rest == "\n".join(f'{before}"gone"{after}' for _ in range(6))
+
+
+def test_the_lines_before_few_values_stay() -> None:
+    values = [json.dumps({"number": number, "log": BODY[:150]}) for number in range(3)]
+    text = "\n".join(f"Ship {number}:\n{value}" for number, value in enumerate(values))
+    passages = cut(text)
+    assert without(text, passages, range(3), lambda rows: "gone").count("Ship ") == 3
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_of_two_tables_one_is_removed_with_its_header_and_its_number_of_rows(end: str) -> None:
     def table(month: str, ship: str, below: str) -> str:
