@@ -96,7 +96,7 @@ def wrapped(text: str, width: int) -> list[str]:
 def shown_rows(sentence: BestSentence, question: str, width: int) -> list[str]:
     """Return the rows of the best sentence of a document and of those after it, as far as they fit into `SHOWN_ROWS`.
 
-    Lines that are no sentences, such as the fields of a record, are divided by dots.
+    Dots separate lines that are not sentences, such as the fields of a record.
     """
     from context_agent.text.highlights import with_following
 

@@ -382,7 +382,7 @@ def _data_problems(name: str, note: Mapping[str, Any]) -> list[str]:
 def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
     """Return the keys of the records that a complete run has, from its `run.json`.
 
-    If a number is not one, or an id is not a text, raise `TypeError`. The report shows both.
+    If a value is not a number or an id is not a text, raise `TypeError`. The report shows both.
     """
     settings, notes = run["settings"], run["notes"]
     _check_types("windows", settings["windows"], int)

@@ -196,7 +196,7 @@ def _named(
 
 
 def _sections(sentences: list[BestSentence], title: frozenset[str]) -> list[tuple[BestSentence, str]]:
-    """Return the sentences that are no headings. The first one below a heading comes with it, and others with "".
+    """Return the sentences that are not headings. The first one below a heading comes with it, and others with "".
 
     If there are only headings, return them.
     """
@@ -255,7 +255,7 @@ def _keys(text: str) -> frozenset[str]:
 
 
 def _joined_keys(text: str) -> frozenset[str]:
-    """Return the keys of the words with hyphens, without these."""
+    """Return the keys of the hyphenated words, without their hyphens."""
     return frozenset(_key(joined) for joined, _ in hyphenated(text))
 
 

@@ -115,7 +115,7 @@ def _word_with_vowel_signs() -> re.Pattern[str]:
 
 
 def hyphenated(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each word that has hyphens, folded without them and as written: `wifi` and `Wi-Fi`."""
+    """Yield each hyphenated word, folded without hyphens and as written: `wifi` and `Wi-Fi`."""
     for found in _HYPHENATED.findall(text):
         yield "".join(words(found)), found
 

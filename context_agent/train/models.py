@@ -307,7 +307,7 @@ def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
     except LOADING_ERRORS as error:
         raise ConfigError(f"the model {chosen.name!r} cannot be loaded ({error}). Check model.name.") from error
     if model.base_model is model and isinstance(getattr(model, "model", None), torch.nn.Module):
-        # Llama 4 without images has the name of the layers below the head that it has with images. TRL looks there.
+        # Llama 4 without images keeps the name that its layers have with images. TRL looks for the layers there.
         model.base_model_prefix = "model"
     return model if autocast_dtype(chosen) is None else with_float32_head(model)
 

@@ -119,7 +119,7 @@ class AnalyzedPassage:
 
     @cached_property
     def joined_keys(self) -> frozenset[str]:
-        """The keys of the words that are written with hyphens, without these."""
+        """The keys of the hyphenated words, without their hyphens."""
         return frozenset(key(joined) for joined, _ in hyphenated(f"{self.heading}\n{self.text}"))
 
     @cached_property
@@ -291,7 +291,7 @@ class AnalyzedQuestion:
 
     @cached_property
     def hyphenated(self) -> tuple[tuple[str, str], ...]:
-        """The words of the question that have hyphens, joined and as written."""
+        """The hyphenated words of the question, without hyphens and as written."""
         return tuple(hyphenated(self.text[:ANALYZED_CHARACTERS]))
 
     def near(self, around: frozenset[str], skip: frozenset[str]) -> float:
