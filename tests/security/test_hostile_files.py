@@ -9,6 +9,7 @@ import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from context_agent.retrieval.loaders.mail import (
     parse_message,
 )
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
-from context_agent.retrieval.loaders.parquet_pages import unpacked_size
+from context_agent.retrieval.loaders.parquet_pages import page_sizes
 from context_agent.testing.hostile_files import (
     HostileFile,
     book,
@@ -415,7 +416,7 @@ def test_the_sizes_of_pages_are_those_that_pyarrow_writes() -> None:
         group = parquet.ParquetFile(table).metadata.row_group(0)
         for index in range(group.num_columns):
             column = group.column(index)
-            size = unpacked_size(table, column)
+            size = sum(page_sizes(table, column))
             # What the footer states includes the headers of the pages.
             assert 0.5 * column.total_uncompressed_size < size < column.total_uncompressed_size
 
@@ -429,7 +430,7 @@ def test_a_header_of_a_page_that_cannot_be_read_ends_the_column(data: bytes) -> 
     parquet.write_table(pyarrow.table({"text": ["a", "b"]}), table)
     column = parquet.ParquetFile(table).metadata.row_group(0).column(0)
     stream = io.BytesIO(b"PAR1" + data)
-    assert unpacked_size(stream, column) == 0
+    assert not list(page_sizes(stream, column))
     # Many columns of few bytes could otherwise share a header of 16 MB, and each would read all of it.
     assert stream.tell() <= 4 + column.total_compressed_size
 
@@ -443,6 +444,25 @@ def test_equal_texts_of_a_parquet_file_are_read_while_they_are_few(tmp_path: Pat
     documents = list(load(tmp_path / "a.parquet"))
     assert [document.text for document in documents] == table["text"]
     assert documents[7].metadata == {"tag": "same", "tags": '["a", "b"]'}
+
+
+def test_texts_of_a_parquet_file_that_repeat_each_other_in_a_delta_encoding_take_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, delta = "word " * 200_000, {"text": "DELTA_BYTE_ARRAY"}
+    table = pyarrow.table({"text": [f"{text}{number}" for number in range(16)]})
+    options: dict[str, Any] = {"use_dictionary": False, "compression": "none", "column_encoding": delta}
+    parquet.write_table(table, tmp_path / "a.parquet", **options)
+    monkeypatch.setattr("context_agent.retrieval.loaders.parquet.LARGEST_REPEATED", 4 * MB)
+    usual = pyarrow.default_memory_pool()
+    counted = pyarrow.proxy_memory_pool(usual)
+    pyarrow.set_memory_pool(counted)
+    try:
+        documents = sum(1 for _ in load(tmp_path / "a.parquet"))
+    finally:
+        pyarrow.set_memory_pool(usual)
+    assert documents == 16
+    assert counted.max_memory() < 12 * MB, "sixteen rows, as in a batch of short texts, take 16 MB"
 
 
 def test_a_value_that_python_cannot_hold_loses_one_row(tmp_path: Path) -> None:

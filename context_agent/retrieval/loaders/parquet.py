@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.loaders.parquet_pages import unpacked_size
+from context_agent.retrieval.loaders.parquet_pages import page_sizes
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import (
     ALL_COLUMNS_NOTE,
@@ -33,6 +33,10 @@ A larger batch is converted row by row.
 """
 MOST_LIST_VALUES = 1_000
 """The number of values per row, on average, up to which a column of lists is always read."""
+LARGEST_REPEATED = 64 * 2**20
+"""The most bytes that a batch may take if each of its texts were as long as the largest page of its column."""
+_DELTAS = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
+"""The encodings of texts that pyarrow cannot read as a dictionary. In the first, a text may repeat the previous one."""
 LARGEST_FOOTER = 4 * 2**20
 """The most bytes of the footer. In memory the library needs about thirty times as many."""
 
@@ -56,15 +60,17 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         check_rows(table.metadata.num_rows, reading.stream.seek(0, io.SEEK_END))
         columns = _bounded_columns(reading, table.metadata)
         # A text in a dictionary is decoded once, however many rows refer to it.
-        texts = [path for path, is_text in columns.items() if is_text]
+        deltas = _delta_columns(table.metadata)
+        texts = [path for path, is_text in columns.items() if is_text and path not in deltas]
+        rows = _rows_at_a_time(reading.stream, table.metadata, deltas.intersection(columns))
         table = parquet.ParquetFile(reading.stream, read_dictionary=texts)
         size = _Unpacked(reading)
         # Of a batch with rows of two groups, pyarrow cannot make structures that have dictionaries.
         groups = range(table.num_row_groups)
-        batches = (table.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns)) for group in groups)
+        batches = (table.iter_batches(rows, row_groups=[group], columns=list(columns)) for group in groups)
         for batch in chain.from_iterable(batches):
-            for rows in _in_parts(batch, size):
-                for row in _python_rows(rows):
+            for part in _in_parts(batch, size):
+                for row in _python_rows(part):
                     number += 1
                     if isinstance(row, Exception):
                         reading.skip(f"the row has a value that Python cannot hold: {row}", number)
@@ -72,6 +78,8 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
                         yield from from_row(reading, number, _filled(row), by_field=True)
                     else:
                         yield from from_row(reading, number, row)
+    except pa.ArrowNotImplementedError as error:
+        raise DataError(f"pyarrow cannot read the file ({error}). Write it in plain or dictionary encoding.") from error
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(f"the file is damaged after {number} rows ({error})") from error
 
@@ -102,7 +110,7 @@ def _check_groups(reading: Reading, metadata: FileMetaData) -> None:
         rest -= packed
         if rest < 0:
             raise DataError("the columns of the file overlap, so it is damaged. Write it again.")
-        unpacked = max(group.total_byte_size, sum(unpacked_size(reading.stream, column) for column in columns))
+        unpacked = max(group.total_byte_size, sum(sum(page_sizes(reading.stream, column)) for column in columns))
         check_unpacked(unpacked, packed)
         if unpacked > max(1, group.num_rows) * reading.options.max_size:
             raise DataError(reading.options.too_large("a row"))
@@ -111,19 +119,47 @@ def _check_groups(reading: Reading, metadata: FileMetaData) -> None:
 def _bounded_columns(reading: Reading, metadata: FileMetaData) -> dict[str, bool]:
     """Return the path of each column to read, and True if the column has text or bytes.
 
-    If a column of lists may have more values in a row than the options allow, the column is left out.
+    If a column of lists may have more values in a row than the options allow, the column is left out. So is a column of
+    lists whose texts may repeat each other unseen.
     """
     most = reading.options.max_size // TEXT_PER_VALUE
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    deltas = _delta_columns(metadata)
     columns = {}
     for index in range(metadata.num_columns):
         column = metadata.schema.column(index)
         values = [(group.column(index).num_values, group.num_rows) for group in groups]
         if any(number > max(most, MOST_LIST_VALUES * rows) for number, rows in values):
             reading.note_once(f"column {column.path[:50]!r} has more than {most:,} values in a row, so it is left out")
+        elif column.path in deltas and column.max_repetition_level:
+            reading.note_once(
+                f"column {column.path[:50]!r} has lists of texts in a delta encoding, so it is left out. To read it, "
+                "write the file with plain or dictionary encoding."
+            )
         else:
             columns[column.path] = column.physical_type == "BYTE_ARRAY"
     return columns
+
+
+def _delta_columns(metadata: FileMetaData) -> set[str]:
+    """Return the paths of the columns of text that pyarrow cannot read as a dictionary."""
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    columns = (group.column(index) for group in groups for index in range(group.num_columns))
+    return {column.path_in_schema for column in columns if not _DELTAS.isdisjoint(column.encodings)}
+
+
+def _rows_at_a_time(stream: BinaryIO, metadata: FileMetaData, deltas: Collection[str]) -> int:
+    """Return the number of rows of a batch.
+
+    A text is not longer than the largest page of its column. A text that is not read as a dictionary may be that long
+    in each row, whatever encoding the footer states.
+    """
+    longest = dict.fromkeys(deltas, 0)
+    for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)) if deltas else ():
+        for column in (group.column(index) for index in range(group.num_columns)):
+            if (path := column.path_in_schema) in longest:
+                longest[path] = max(longest[path], *page_sizes(stream, column), 0)
+    return min(BATCH_ROWS, max(1, LARGEST_REPEATED // max(1, sum(longest.values()))))
 
 
 class _Unpacked:

@@ -25,12 +25,12 @@ _BYTE, _WHOLE_NUMBERS, _INT32, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCTURE = 3, (
 """Types of the compact protocol. A boolean field has its value in its type."""
 
 
-def unpacked_size(stream: BinaryIO, column: ColumnChunkMetaData) -> int:
-    """Return the number of bytes that the pages of a column unpack to, by the headers of the pages."""
+def page_sizes(stream: BinaryIO, column: ColumnChunkMetaData) -> Iterator[int]:
+    """Yield the number of bytes that each page of a column unpacks to, by its header."""
     start = column.data_page_offset
     if column.dictionary_page_offset:
         start = min(start, column.dictionary_page_offset)
-    return sum(_page_sizes(stream, start, start + column.total_compressed_size))
+    return _page_sizes(stream, start, start + column.total_compressed_size)
 
 
 def _page_sizes(stream: BinaryIO, start: int, end: int) -> Iterator[int]:

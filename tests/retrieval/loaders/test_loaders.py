@@ -501,6 +501,23 @@ def test_groups_of_parquet_rows_may_be_empty_or_end_anywhere(tmp_path: Path) -> 
     assert "answer 30" in documents[30].metadata["answers"]
 
 
+@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+def test_parquet_texts_in_a_delta_encoding_are_read_and_lists_of_them_named(tmp_path: Path, encoding: str) -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    texts = [f"Gate {number}" for number in range(40)]
+    table = {"text": texts, "place": [{"name": text} for text in texts], "tags": [[text] for text in texts]}
+    encodings = dict.fromkeys(("text", "place.name", "tags.list.element"), encoding)
+    parquet.write_table(pa.table(table), tmp_path / "a.parquet", use_dictionary=False, column_encoding=encodings)
+    documents, report = drawn(tmp_path / "a.parquet")
+    assert [document.text for document in documents] == texts
+    assert documents[7].metadata == {"place": '{"name": "Gate 7"}'}
+    ((_, _, reason),) = said(report)
+    assert "'tags.list.element' has lists of texts in a delta encoding" in reason
+
+
 def test_a_parquet_row_without_a_text_column_has_a_line_for_each_filled_field(tmp_path: Path) -> None:
     import datetime as dt
 
