@@ -40,7 +40,7 @@ def _package_document(package: Package) -> str:
 
 
 def _pages(package: Package, main: str) -> dict[str, None]:
-    """Return the names of the pages in reading order."""
+    """Return the names of the pages in reading order. If the book states no order, return them as they are listed."""
     folder, targets, spine = posixpath.dirname(main), dict[str, str](), dict[str, None]()
     for event in package.events(main, _SPINE):
         if event.kind is not Kind.START:
@@ -49,7 +49,7 @@ def _pages(package: Package, main: str) -> dict[str, None]:
             targets[event.attributes.get("id", "")] = resolved(folder, event.attributes.get("href", ""))
         elif event.name == "itemref":
             spine[event.attributes.get("idref", "")] = None
-    return dict.fromkeys(targets[name] for name in spine if name in targets)
+    return dict.fromkeys(targets[name] for name in spine if name in targets) or dict.fromkeys(targets.values())
 
 
 def _page(package: Package, name: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ CELL_SIZE = 16
 _BOOK = grammar(root="workbook", workbook="workbookPr sheets", sheets="sheet")
 _STRINGS = grammar(root="sst", sst="si", si="t r", r="t")
 _STYLES = grammar(root="styleSheet", styleSheet="numFmts cellXfs", numFmts="numFmt", cellXfs="xf")
-_ROWS = grammar(root="worksheet", worksheet="sheetData", sheetData="row", row="c", c="v is", **{"is": "t r"}, r="t")
+_ROWS = grammar(root="worksheet", worksheet="sheetData", sheetData="row", row="c", c="f v is", **{"is": "t r"}, r="t")
 _COLUMN = re.compile(r"([A-Z]{1,3})[0-9]{1,7}")
 _DATES = frozenset({*range(14, 23), *range(45, 48)})
 """Built-in number formats of dates and times (ECMA-376 part 1, 18.8.30)."""
@@ -37,6 +37,11 @@ _DATE_LETTER = re.compile(r"(?<![_\\])[dmhysDMHYS]")
 _PERCENT_SIGN = re.compile(r"(?<![_\\])%")
 _ESCAPE = re.compile(r"_x(?!0000|[dD][89a-fA-F])([\da-fA-F]{4})_", re.ASCII)
 """The escape of a character, except NUL and surrogates, which no text has."""
+NO_VALUES_NOTE = (
+    "some formulas have no stored values, so their cells are read as empty. Open the file in a spreadsheet program and "
+    "save it."
+)
+"""The notice about a file that a program wrote without computing its formulas."""
 LONGEST_FORMAT = 255
 """The most characters of a number format, as in Excel."""
 
@@ -56,13 +61,13 @@ def read_xlsx(reading: Reading) -> Iterator[Document]:
     Formulas are read as their stored values. A sheet that is named twice is written once.
     """
     with opened_package(reading) as package:
-        text = package.joined(_sheets(package, reading.options))
+        text = package.joined(_sheets(package, reading))
         properties = package.properties()
     title = str(properties.pop("title", "")) or table_title(text)
     yield package_document(reading, text, title, properties)
 
 
-def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:
+def _sheets(package: Package, reading: Reading) -> Iterator[str]:
     """Yield the text of each sheet."""
     main = package.main_part()
     links, names, formats = package.relationships(main), dict[str, str](), Formats()
@@ -76,10 +81,10 @@ def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:
         formats.strings = list(_strings(package, part))
     if part := package.linked(links, "styles"):
         formats.kinds = _kinds(package, part)
-    size = _Size(package, options)
+    size = _Size(package, reading.options)
 
     def sheet(part: str) -> Iterator[str]:
-        rows = _rows(package.events(part, _ROWS), formats, size)
+        rows = _rows(package.events(part, _ROWS), formats, size, reading)
         text = "\n".join(line for row in rows if (line := table([row])))
         yield f"## {names[part]}\n\n{text}" if text else ""
 
@@ -143,32 +148,38 @@ class _Size:
         self._package.check_size(self._characters)
 
 
-def _rows(events: Iterator[Event], formats: Formats, size: _Size) -> Iterator[list[str]]:
-    """Yield the cells of each row. A cell that the file leaves out is an empty text."""
-    number, row, value = 0, list[str](), list[str]()
+def _rows(events: Iterator[Event], formats: Formats, size: _Size, reading: Reading) -> Iterator[list[str]]:
+    """Yield the cells of each row without empty ones at its end. A cell that the file leaves out is an empty text.
+
+    Formulas without stored values are reported.
+    """
+    row, value = list[str](), list[str]()
+    column = following = 0
+    is_formula = False
     cell: Attributes = {}
     for event in events:
         if event.kind is Kind.TEXT:
             if event.name in {"v", "t"}:
                 value.append(event.text)
-        elif event.kind is Kind.START and event.name == "row":
-            stated = attribute(event.attributes, "r")
-            following = int(stated) if stated.isdecimal() and len(stated) <= 12 else number + 1
-            size.add(max(1, following - number))
-            number = max(number + 1, following)
         elif event.kind is Kind.START and event.name == "c":
-            cell = event.attributes
-            at = _column(attribute(cell, "r"), len(row))
-            size.add(max(1, at - len(row)))
-            row += [""] * (at - len(row))
-        elif event.kind is Kind.END and event.name == "c":
-            text = _value("".join(value), cell, formats)
-            size.add(0, len(text))
-            row.append(text)
+            cell, is_formula = event.attributes, False
+            column = _column(attribute(cell, "r"), following)
+            following = column + 1
+        elif event.kind is Kind.START:
+            is_formula |= event.name == "f"
+        elif event.name == "c":
+            if text := _value("".join(value), cell, formats):
+                empty = column - len(row)
+                size.add(empty + 1, len(text))
+                row += [*[""] * empty, text]
+            elif is_formula and attribute(cell, "t") != "str":  # the value of a formula may be an empty text
+                reading.note_once(NO_VALUES_NOTE)
+            size.add(1)
             value = []
-        elif event.kind is Kind.END and event.name == "row":
+        elif event.name == "row":
+            size.add(1)
             yield row
-            row = []
+            row, following = [], 0
 
 
 def _column(reference: str, following: int) -> int:

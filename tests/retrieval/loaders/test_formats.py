@@ -15,6 +15,8 @@ import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, zipped_xml
 from context_agent.retrieval.loaders.mail import DEEPEST_PART
+from context_agent.testing.hostile_files import book as book_of
+from context_agent.testing.hostile_files import workbook as workbook_of
 from context_agent.types import Caption, Document
 
 pytest.importorskip("docx")
@@ -486,20 +488,52 @@ def test_no_entity_is_resolved(tmp_path: Path, kind: str, attack: str) -> None:
     assert not any("root:x" in document.text or "haha" in document.text for document in documents)
 
 
-def test_a_sheet_with_a_cell_far_out_is_refused(tmp_path: Path) -> None:
+def test_a_sheet_with_many_cells_far_out_is_refused(tmp_path: Path) -> None:
     from openpyxl import Workbook
 
-    for name, row, column in (("rows", 1_048_576, 1), ("columns", 1, 16_384)):
-        new_workbook = Workbook()
-        new_workbook.active.cell(row, column, "far")
-        if name == "columns":
-            for number in range(2, 70):
-                new_workbook.active.cell(number, column, "far")
-        new_workbook.save(tmp_path / f"{name}.xlsx")
-    documents, reasons = read(tmp_path)
+    new_workbook = Workbook()
+    for number in range(1, 70):
+        new_workbook.active.cell(number, 16_384, "far")
+    new_workbook.save(tmp_path / "columns.xlsx")
+    documents, (reason,) = read(tmp_path)
     assert documents == []
-    assert all(reason.startswith("a sheet, empty cells included, is larger than 16 MB") for reason in reasons)
-    assert len(reasons) == 2
+    assert reason.startswith("a sheet, empty cells included, is larger than 16 MB")
+
+
+def test_empty_rows_and_formatted_cells_far_out_do_not_count(tmp_path: Path) -> None:
+    far = b'<row r="%d"><c r="XFD%d" s="1"/></row>'
+    rows = b'<row r="1"><c r="A1"><v>7</v></c></row>' + b"".join(far % (row, row) for row in range(2, 200))
+    last = b'<row r="1048575"><c r="B1048575"><v>8</v></c></row><row r="1048576" ht="12.8"/>'
+    (tmp_path / "a.xlsx").write_bytes(workbook_of(rows + last))
+    (document,), reasons = read(tmp_path)
+    assert document.text.splitlines()[2:] == ["7", " | 8"]
+    assert reasons == []
+
+
+def test_formulas_without_stored_values_are_reported(tmp_path: Path) -> None:
+    from openpyxl import Workbook
+
+    new_workbook = Workbook()
+    for row in (["north gate", 3], ["both gates", "=B1*2"], ["all gates", "=B1*3"]):
+        new_workbook.active.append(row)
+    new_workbook.save(tmp_path / "made.xlsx")
+    cells = b'<c><f>1+1</f><v>2</v></c><c t="str"><f>""</f><v></v></c><c t="str"><f>""</f></c><c s="1"/>'
+    (tmp_path / "saved.xlsx").write_bytes(workbook_of(b"<row>" + cells + b"</row>"))
+    documents, (reason,) = read(tmp_path)
+    assert [document.text.splitlines()[-1] for document in documents] == ["all gates", "2"]
+    assert reason.startswith("some formulas have no stored values, so their cells are read as empty.")
+
+
+def test_a_book_without_a_reading_order_has_its_pages_in_the_order_of_the_list(tmp_path: Path) -> None:
+    page = b'<item id="%b" href="%b.xhtml" media-type="application/xhtml+xml"/>'
+    listed = b"".join(page % (name, name) for name in (b"b", b"a"))
+    pages = {f"{name}.xhtml": f"<p>Page {name}</p>".encode() for name in "ab"}
+    for name, spine in (("none", b""), ("wrong", b'<spine><itemref idref="c"/></spine>')):
+        package = b'<package xmlns="http://www.idpf.org/2007/opf"><manifest>%b</manifest>%b</package>'
+        (tmp_path / f"{name}.epub").write_bytes(book_of(package % (listed, spine), pages))
+    documents, reasons = read(tmp_path)
+    assert [document.text for document in documents] == ["Page b\n\nPage a"] * 2
+    assert reasons == []
 
 
 def test_a_merged_cell_of_a_word_file_is_written_once(tmp_path: Path) -> None:
