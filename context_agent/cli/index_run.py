@@ -122,7 +122,7 @@ def loader_of(domain: str | None) -> Loader:
 def add_documents(
     index: IndexOptions, documents: Iterable[Document], *, embedder: str | None = None, **settings: Any
 ) -> IndexReport:
-    """Index documents, with a progress bar on a terminal. `settings` are those of `index_documents`."""
+    """Index documents, and show the progress. `settings` are those of `index_documents`."""
     from context_agent.retrieval.chroma.indexing import index_documents
     from context_agent.retrieval.chroma.indexing_run import IndexProgress
     from context_agent.retrieval.embedders import load_embedder
@@ -138,7 +138,8 @@ def add_documents(
                 )
             kept, graph = progress.kept, progress.graph
             passages = f", {progress.embedded:,} of {counted(progress.chunks, 'new passage')} embedded"
-            advance(progress.documents, None, passages if progress.chunks else "")
+            vectors = f", {counted(graph, 'vector')} in the graph" if graph else ""
+            advance(progress.documents, None, (passages if progress.chunks else "") + vectors)
 
         try:
             return index_documents(

@@ -1,6 +1,6 @@
 """The output of commands. Data goes to stdout, and everything else to stderr.
 
-Colors and progress bars appear only on terminals.
+Colors and progress bars appear only on terminals. Elsewhere, long work prints a line about its progress now and then.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import codecs
 import json
 import re
 import sys
+import time
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from context_agent._support.strict_json import strict_json
@@ -26,6 +27,8 @@ UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of the characters that are not visible: controls, formats (such as bidirectional marks) and separators."""
 LISTED = 20
 """Maximum number of problems that are listed one by one."""
+LOG_SECONDS = 60.0
+"""Fewest seconds between two lines about the progress of work, if there is no terminal."""
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
@@ -141,7 +144,7 @@ def counts(numbers: Mapping[str, int]) -> str:
 
 
 class Advance(Protocol):
-    """A function that moves a progress bar."""
+    """A function that shows the progress of work."""
 
     def __call__(self, done: int, total: int | None, detail: str = "") -> None:
         """Show the number done, the total number if it is known, and a detail after the unit."""
@@ -149,9 +152,9 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(title: str, unit: str) -> Iterator[Advance]:
-    """Yield a function that moves a progress bar on stderr. Without a terminal, it does nothing."""
+    """Yield a function that moves a progress bar on stderr. Without a terminal, it prints a line now and then."""
     if not sys.stderr.isatty():
-        yield lambda done, total, detail="": None
+        yield _logged(title, unit)
         return
     from rich.progress import (
         BarColumn,
@@ -168,3 +171,19 @@ def progress(title: str, unit: str) -> Iterator[Advance]:
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=stderr(), transient=True) as bar:
         task = bar.add_task(one_line(title), total=None, detail="")
         yield lambda done, total, detail="": bar.update(task, completed=done, total=total, detail=detail)
+
+
+def _logged(title: str, unit: str) -> Advance:
+    """Return a function that prints a line about the progress, unless it printed one in the last `LOG_SECONDS`."""
+    began = last = time.monotonic()
+
+    def advance(done: int, total: int | None, detail: str = "") -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LOG_SECONDS:
+            last = now
+            numbers = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+            with suppress(OSError):  # a full log is no reason to end the work
+                note(one_line(f"{title}: {numbers} {unit}{detail}, after {now - began:.0f} s"))
+
+    return advance

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 
+from context_agent.cli import output
 from context_agent.cli.output import LISTED, note_problems, print_json, printable
 from context_agent.cli.server_options import ServedIndex, announce_server
 from context_agent.retrieval.loaders import Notice
@@ -42,6 +43,29 @@ def test_few_problems_are_listed_and_of_many_the_first_with_each_reason(capsys):
         "ctx1: z.pdf: damaged",
         f"ctx1: and {LISTED + 2} more",
     ]
+
+
+def test_without_a_terminal_long_work_prints_a_line_about_its_progress_now_and_then(capsys, monkeypatch):
+    with output.progress("Indexing notes\x1b", "documents") as advance:
+        advance(1, None)
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(output, "LOG_SECONDS", 0)
+        advance(25_600, None, ", 7 passages")
+        advance(2, 3_000)
+    assert capsys.readouterr().err.splitlines() == [
+        "ctx1: Indexing notes: 25,600 documents, 7 passages, after 0 s",
+        "ctx1: Indexing notes: 2 of 3,000 documents, after 0 s",
+    ]
+
+
+def test_work_goes_on_if_its_progress_cannot_be_printed(monkeypatch):
+    def refused(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(output, "LOG_SECONDS", 0)
+    monkeypatch.setattr(sys.stderr, "write", refused)
+    with output.progress("Indexing", "documents") as advance:
+        advance(1, None)
 
 
 def test_a_server_runs_if_its_address_cannot_be_printed(monkeypatch):
