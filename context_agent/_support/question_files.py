@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,6 +48,13 @@ _NAMES_OF_GOLD = {f"gold{of}{ending}" for of in ("", "doc", "document") for endi
 GZIP, PARQUET, ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 """The first bytes of the kinds of files that people pass instead of JSON Lines. A spreadsheet is a ZIP file."""
 JSON_LINES = "Write each object on one line of its own, as JSON Lines."
+_EXAMPLE = '{"id": "q1", "question": "...", "gold": ["a.md"]}'
+_TABLE = f"The file is a table. Convert it to JSON Lines, with an object such as {_EXAMPLE} for each row."
+_LIST = "Write each object on one line of its own, for example with `jq -c '.[]' FILE.json > FILE.jsonl`."
+_SQUAD = f"The file is in the format of SQuAD. Write an object such as {_EXAMPLE} for each question, on one line."
+MAX_HEADER = 1_000
+"""The most characters of a first line in which the names of a table's columns are searched."""
+_DELIMITERS = re.compile("[,;\t]")
 MAX_PROBLEMS = 1_000
 """The number of invalid rows of a source that get an error of their own. A small file can have millions of them."""
 
@@ -168,11 +176,13 @@ def question_of(row: object, number: int, location: str) -> Question:
         DataError: If the row is not a question.
     """
     if not isinstance(row, dict):
-        raise DataError(f"{location}: the row must be an object with fields; got {json_type(row)}. {JSON_LINES}")
+        remedy = _LIST if isinstance(row, list) else JSON_LINES
+        raise DataError(f"{location}: the row must be an object with fields; got {json_type(row)}. {remedy}")
     text = question_text(row)
     if not isinstance(text, str):
+        remedy = _SQUAD if isinstance(row.get("data"), list) else "Add one, or rename a field."
         reason = (
-            f"the row has no field question, and its fields are {brief(list(row))}. Add one, or rename a field."
+            f"the row has no field question, and its fields are {brief(list(row))}. {remedy}"
             if text is None
             else f"field question must be a string; got {json_type(text)}"
         )
@@ -207,7 +217,7 @@ def _decoded_row(line: str | bytes, number: int, location: str) -> JsonRow:
         remedy = _remedy(line) or "Convert the file to UTF-8."
         return JsonRow(number, location, problem=f"{location}: the line is not UTF-8 ({error}). {remedy}")
     except ValueError as error:
-        remedy = _remedy(line) or JSON_LINES
+        remedy = _remedy(line) or (_remedy_of_text(text) if number == 1 else "") or JSON_LINES
         return JsonRow(number, location, problem=f"{location}: the line is not valid JSON ({error}). {remedy}")
 
 
@@ -218,6 +228,14 @@ def _remedy(line: str | bytes) -> str:
         return "Unpack the file, or add .gz to its name."
     kind = {PARQUET: "Parquet", ZIP: "a spreadsheet or a ZIP file"}.get(start)
     return f"The file is {kind}. Convert it to JSON Lines." if kind else ""
+
+
+def _remedy_of_text(line: str) -> str:
+    """Return what to do about a first line that is not JSON. If its kind is unknown, return ""."""
+    cells = {cell.strip(' "').lower() for cell in _DELIMITERS.split(line[:MAX_HEADER].strip("\ufeff\r\n"))}
+    if len(cells) > 1 and not cells.isdisjoint({"question", "query"}):
+        return _TABLE
+    return _LIST if line.strip() == "[" else ""
 
 
 def _first(row: Mapping[str, Any], keys: Iterable[str]) -> Any:

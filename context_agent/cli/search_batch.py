@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as brief
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -203,7 +204,9 @@ def _batch_row(row: JsonRow) -> BatchRow:
         return BatchRow(problem=f'{row.location}: not an object like {{"id": "q1", "question": "…"}}')
     text, row_id = question_text(row.value), question_id(row.value)
     if not isinstance(text, str) or not text.strip():
-        return BatchRow(id=row_id, problem=f'{row.location}: no "question" with text in it')
+        fields = brief(list(row.value))
+        reason = f"the row has no text in a field question or query, and its fields are {fields}. Fill or rename one."
+        return BatchRow(id=row_id, problem=f"{row.location}: {reason}")
     return BatchRow(text, row_id)
 
 

@@ -101,8 +101,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (b"PAR1\x15\x04\x15\x10", "The file is Parquet. Convert it to JSON Lines."),
         (b"PK\x03\x04\x14\x00\x06\x00\n", "The file is a spreadsheet or a ZIP file. Convert it to JSON Lines."),
         (b"PK\x03\x04\x14\x00\xc7\x00\n", "The file is a spreadsheet or a ZIP file. Convert it to JSON Lines."),
-        (json.dumps([ROW]).encode(), "Write each object on one line of its own, as JSON Lines."),
-        (json.dumps([ROW], indent=1).encode(), "Write each object on one line of its own, as JSON Lines."),
+        (json.dumps([ROW]).encode(), "Write each object on one line of its own, for example with `jq -c"),
+        (json.dumps([ROW], indent=1).encode(), "Write each object on one line of its own, for example with `jq -c"),
+        (json.dumps(ROW, indent=1).encode(), "Write each object on one line of its own, as JSON Lines."),
+        ("\ufeffid;Question;gold\nq1;When?;a.md\n".encode(), "The file is a table. Convert it to JSON Lines"),
+        (b'"query"\t"id"\r\nWhen?\tq1\r\n', "The file is a table. Convert it to JSON Lines"),
+        (b"A question?\nWhen?\n", "Write each object on one line of its own, as JSON Lines."),
+        (json.dumps({"version": "1", "data": []}).encode(), "The file is in the format of SQuAD. Write an object"),
     ],
 )
 def test_a_file_of_another_kind_says_what_to_do(tmp_path: Path, content: bytes, told: str) -> None:

@@ -127,6 +127,7 @@ def test_one_failing_question_of_a_file_stops_nothing(inside, index, tmp_path):
     assert [row["id"] for row in results] == ["a", None, "c", 4, None, "f"]
     assert [row["error"] is None for row in results] == [True, False, False, True, False, False]
     assert all(list(row) == KEYS for row in results)
+    assert "its fields are ['id']" in results[-1]["error"]
     assert "4 of 6 questions failed" in process.stderr
     unordered = inside("search", "--questions", "-", "--path", index, "--json", *FAST, stdin="\n".join(rows))
     assert sorted(str(row["id"]) for row in read_rows(unordered)) == sorted(str(row["id"]) for row in results)
