@@ -1,4 +1,4 @@
-"""What the threads and event loops of a process share: a semaphore, and a loop for synchronous callers."""
+"""What threads and event loops of a process share: a semaphore, a loop for synchronous callers, and cancellation."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from context_agent._support.cancellation import cancelled_if, check_cancelled
 
 T = TypeVar("T")
+Arguments = ParamSpec("Arguments")
+LOCK_SECONDS = 0.2
+"""Seconds between two checks for a cancellation while a thread waits for a lock."""
 _BLOCKED_LOOPS: ContextVar[frozenset[asyncio.AbstractEventLoop]] = ContextVar("blocked_loops", default=frozenset())
 _Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
@@ -125,3 +130,23 @@ class BackgroundLoop:
 
 BACKGROUND = BackgroundLoop()
 """The loop for all synchronous callers in this process."""
+
+
+async def run_cancellable(work: Callable[Arguments, T], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> T:
+    """Return the result of a function that runs in a thread.
+
+    If this call is cancelled, the next `check_cancelled` of the function raises `WorkCancelled`.
+    """
+    cancelled = threading.Event()
+    with cancelled_if(cancelled.is_set):
+        try:
+            return await asyncio.to_thread(work, *args, **kwargs)
+        finally:
+            cancelled.set()
+
+
+def acquire(lock: threading.Lock) -> None:
+    """Acquire a lock that other threads may hold for long. Meanwhile, check for a cancellation."""
+    check_cancelled()
+    while not lock.acquire(timeout=LOCK_SECONDS):
+        check_cancelled()

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from context_agent._support.cancellation import check_cancelled
 from context_agent._support.processes import available_cores
 from context_agent._support.telemetry import disable_onnxruntime_telemetry
 from context_agent._support.thread_pool import ThreadPool
@@ -281,7 +281,11 @@ def _parallel(row: Callable[..., Rows], *columns: Sequence[Sequence[int]]) -> li
     sizes = [sum(map(len, item)) for item in zip(*columns, strict=True)]
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     rows = _workers().map(row, *([column[place] for place in order] for column in columns))
-    return [computed for _, computed in sorted(zip(order, rows, strict=True), key=itemgetter(0))]
+    by_place: dict[int, Rows] = {}
+    for place, computed in zip(order, rows, strict=True):
+        check_cancelled()
+        by_place[place] = computed
+    return [by_place[place] for place in range(len(order))]
 
 
 _MOST_DIGITS = 6

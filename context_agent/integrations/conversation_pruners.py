@@ -12,11 +12,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from context_agent._support.event_loops import acquire
 from context_agent.pruning.contents import MessageContent
 from context_agent.pruning.formats import read_content
 from context_agent.pruning.formats.marks import without_added_context
@@ -44,8 +46,15 @@ class _Conversation:
     memory: int = CONVERSATION_BYTES
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def count_memory(self) -> None:
-        self.memory = CONVERSATION_BYTES + self.pruner.memory
+    @contextmanager
+    def in_use(self) -> Iterator[ContextPruner]:
+        """Yield the pruner, which no other thread uses meanwhile. At the end, count its memory."""
+        acquire(self.lock)
+        try:
+            yield self.pruner
+        finally:
+            self.memory = CONVERSATION_BYTES + self.pruner.memory
+            self.lock.release()
 
 
 MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
@@ -163,13 +172,13 @@ class ConversationPruners:
             ConfigError: If `messages` is not a list of messages.
         """
         conversation = self._conversation(messages, scope, open_pruner or self._open)
-        with conversation.lock:
-            pruner = conversation.pruner
-            prices = caching.prices(pruner.prices) if caching else None
-            pruned = pruner.prune(messages, task, hint=hint, prices=prices)
-            conversation.lifetime = caching.lifetime if caching else 0.0
-            conversation.count_memory()
-        self._forget()
+        try:
+            with conversation.in_use() as pruner:
+                prices = caching.prices(pruner.prices) if caching else None
+                pruned = pruner.prune(messages, task, hint=hint, prices=prices)
+                conversation.lifetime = caching.lifetime if caching else 0.0
+        finally:
+            self._forget()
         return replace(pruned, conversation=conversation.number)
 
     def changed_parts(self, chat: Sequence[tuple[dict[str, Any], int, Sequence[int]]]) -> dict[int, dict[int, str]]:
@@ -207,9 +216,8 @@ class ConversationPruners:
                 self._use(key, conversation)
         if conversation is None:
             return self._open().restore(messages, ids)
-        with conversation.lock:
-            restored = conversation.pruner.restore(messages, ids)
-            conversation.count_memory()
+        with conversation.in_use() as pruner:
+            restored = pruner.restore(messages, ids)
         self._forget()
         return restored
 

@@ -13,6 +13,7 @@ from itertools import chain, groupby
 from sys import getsizeof
 from typing import Any
 
+from context_agent._support.cancellation import check_cancelled
 from context_agent.pruning.contents import Path, ResultText
 from context_agent.pruning.passages import Passage, cut, without
 from context_agent.pruning.stubs import brief_stub, full_stub
@@ -62,6 +63,7 @@ class ResultRecord:
     def passages(self) -> list[Passage]:
         """The passages of the text, with their sizes. An image is one passage."""
         if self._passages is None:
+            check_cancelled()
             passages = self._cut()
             self._passages, self._passage_bytes = passages, _passage_bytes(passages)
         return self._passages
@@ -188,6 +190,7 @@ class PrunedResults:
         self._returned: dict[bytes, tuple[ResultRecord, dict[int, str]]] = {}
         self._sizes: dict[bytes, int] = {}
         self._bytes = 0
+        self._latest: list[ResultRecord] = []
         self.last_id = 0
 
     @property
@@ -196,11 +199,15 @@ class PrunedResults:
         tables = (self._originals, self._returned, self._sizes)
         return self._bytes + sum(getsizeof(table) + DIGEST_BYTES * len(table) for table in tables)
 
-    def count_memory(self, records: Iterable[ResultRecord]) -> None:
-        """Count the bytes of these records again, because they may have changed. The lines of texts are forgotten."""
+    def count_memory(self, records: Iterable[ResultRecord] | None = None) -> None:
+        """Count the bytes of records again, because they may have changed. The lines of texts are forgotten.
+
+        Args:
+            records: The records. Defaults to those that `records` returned last.
+        """
         if isinstance(self._counter, RepeatCounter):
             self._counter.forget()
-        for record in records:
+        for record in self._latest if records is None else records:
             self._bytes += (size := record.memory) - record.counted
             record.counted = size
 
@@ -213,7 +220,9 @@ class PrunedResults:
             results: The results of one conversation.
             opening: A digest that distinguishes conversations with the same call ids.
         """
-        return [record or self._new_record(result, opening) for result, record, _ in self.find(results, opening)]
+        found = self.find(results, opening)
+        self._latest = [record or self._new_record(result, opening) for result, record, _ in found]
+        return self._latest
 
     def _new_record(self, result: ResultText, opening: bytes) -> ResultRecord:
         record = ResultRecord(replace(result, call_id=""), self._counter)
@@ -280,6 +289,7 @@ class PrunedResults:
             return record.source.tokens
         key = digest(text)
         if key not in self._sizes:
+            check_cancelled()
             self._sizes[key] = self._counter.count(text)
             self._bytes += NUMBER_BYTES
         return self._sizes[key]

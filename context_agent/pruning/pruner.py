@@ -167,9 +167,18 @@ class ContextPruner:
         prices, now = prices or self.prices, time.monotonic()
         cold = self._used is not None and now - self._used > prices.lifetime
         self._used = now
-        prune = _Prune(transcript, goal, self._results, self.budget, small_passages=self._has_small_passages)
-        self._record(task, prune.brought_back)
-        return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
+        try:
+            prune = _Prune(
+                transcript,
+                goal,
+                self._results,
+                self.budget,
+                small_passages=self._has_small_passages,
+                on_restore=partial(self._record, task),
+            )
+            return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
+        finally:
+            self._results.count_memory()
 
     def _record(self, task: str, passages: Iterable[Passage]) -> None:
         if self._on_restore is not None:
@@ -258,6 +267,7 @@ class _Prune:
         budget: PruneBudget,
         *,
         small_passages: bool,
+        on_restore: Callable[[list[Passage]], None],
     ) -> None:
         self._transcript, self._goal, self._memory = transcript, goal, memory
         self._results = [
@@ -273,8 +283,7 @@ class _Prune:
             for content in transcript.contents
             if content.role in ("assistant", "user")
         )
-        self.brought_back: list[Passage] = []
-        self._restored = self._restore()
+        self._restored = self._restore(on_restore)
         self._texts = self._rendered({})
         # The original texts decide the limit, so that a second prune computes the same limit.
         sizes = self._sizes([record.text for record in self._records])
@@ -361,14 +370,14 @@ class _Prune:
         )
         return replace(report, outcome="over budget", warnings=(*report.warnings, warning))
 
-    def _restore(self) -> list[str]:
+    def _restore(self, on_restore: Callable[[list[Passage]], None]) -> list[str]:
         """Restore the passages that the user and the agent ask for, and return their ids."""
         if not self._requests:
             return []
         removed = {name for record in self._records for name in record.ids.values()}
         wanted = {name for name in removed if int(name[1:]) in self._requests}
         for record in self._records:
-            self.brought_back += record.restore(wanted, n_messages=len(self._transcript.contents))
+            on_restore(record.restore(wanted, n_messages=len(self._transcript.contents)))
         return sorted(wanted, key=lambda name: int(name[1:]))
 
     def _candidates(self) -> list[Candidate]:
@@ -659,7 +668,6 @@ class _Prune:
             for result, record in zip(self._results, self._records, strict=True)
             if (text := self._memory.returned(result, record)) != result.text
         ]
-        self._memory.count_memory(self._records)
         return Pruned(self._transcript.rewritten(values), report)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from context_agent._support.cancellation import check_cancelled
+from context_agent._support.event_loops import run_cancellable
 from context_agent.errors import ConfigError
 from context_agent.integrations.conversation_pruners import DAY, ConversationPruners, PrefixCaching
+from context_agent.pruning.passages import Passage
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 
@@ -146,3 +151,34 @@ def test_messages_without_a_user_are_a_conversation_too() -> None:
     pruners = ConversationPruners(open_pruner)
     assert pruners.prune([]).messages == []
     assert pruners.prune([{"role": "system", "content": "Be brief."}]).report.outcome == "within budget"
+
+
+async def test_a_prune_that_nobody_waits_for_is_counted_and_changes_nothing() -> None:
+    started, ended = threading.Event(), threading.Event()
+    is_slow = True
+
+    def longest_first(passages: Sequence[Passage], task: str) -> list[float]:
+        started.set()
+        while is_slow:
+            check_cancelled()
+        return [len(passage.text) for passage in passages]
+
+    def pruners() -> ConversationPruners:
+        return ConversationPruners(lambda: ContextPruner(300, strategy=longest_first, prices=Prices(cached=1.0)))
+
+    abandoned = pruners()
+
+    def prune() -> None:
+        try:
+            abandoned.prune(conversation())
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(run_cancellable(prune))
+    assert await asyncio.to_thread(started.wait, 60)
+    task.cancel()
+    assert await asyncio.to_thread(ended.wait, 60)
+    is_slow = False
+    assert abandoned.memory > sum(len(message["content"] or "") for message in conversation())
+    again = abandoned.prune(conversation())
+    assert again.messages == pruners().prune(conversation()).messages != conversation()

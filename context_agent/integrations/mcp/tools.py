@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
+from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
 from context_agent.agent import Progress
 from context_agent.errors import ConfigError, ContextAgentError, PatternError
@@ -161,7 +162,7 @@ class Tools:
         with _call("prune", context):
             request = PruneRequest(messages=messages, task=task, budget=budget, effort=effort, restore=restore)
             async with self._service.step("mcp"):
-                answer = await asyncio.to_thread(prune_conversation, self._pruners, request)
+                answer = await run_cancellable(prune_conversation, self._pruners, request)
             return prune_result(answer)
 
     async def document(self, document_id: str, context: Context[Any, Any]) -> str:

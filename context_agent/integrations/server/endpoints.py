@@ -9,6 +9,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
 from context_agent.agent import Progress
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
@@ -119,20 +120,22 @@ class Endpoints:
 
     async def prune(self, request: Request, body: PruneRequest) -> Response:
         """Prune an agent's conversation, or bring passages back."""
-        if self._peers.count == 1:
-            answer = await self._prune(body)
-        else:
-            # The worker that remembers what it removed from the conversation.
-            owner = self._peers.owner(await asyncio.to_thread(conversation_digest, body.messages))
-            answer = await self._peers.call(owner, "prune", body.model_dump(), seconds=self._settings.deadline)
+        answer = await unless_gone(request, self._pruned(body))
         if (report := answer["report"]) is not None:
             request.state.record.notes |= {name: report[name] for name in ("outcome", "freed", "cached_lost")}
         return Json(answer)
 
+    async def _pruned(self, body: PruneRequest) -> Any:
+        if self._peers.count == 1:
+            return await self._prune(body)
+        # The worker that remembers what it removed from the conversation.
+        owner = self._peers.owner(await asyncio.to_thread(conversation_digest, body.messages))
+        return await self._peers.call(owner, "prune", body.model_dump(), seconds=self._settings.deadline)
+
     async def _prune(self, body: PruneRequest) -> Any:
         async with self._service.step(PRUNE_PATH):
             try:
-                answer = await asyncio.to_thread(prune_conversation, self._pruners, body)
+                answer = await run_cancellable(prune_conversation, self._pruners, body)
             except ConfigError as error:
                 if body.restore:
                     raise Problem(400, "unknown_passage", str(error), "restore") from None

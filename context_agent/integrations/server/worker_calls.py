@@ -1,7 +1,8 @@
 """Calls between the workers of a server, over Unix sockets in a folder that only their user can open.
 
 Some objects must exist in only one process, such as the memory of a pruned conversation. One worker owns such an
-object, and the other workers call the owner. A call is a connection with one JSON value in each direction.
+object, and the other workers call the owner. A call is a connection with one JSON value in each direction. A
+caller that no longer waits closes the connection, which cancels the call.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from context_agent.integrations.server.logs import REQUEST_ID, log
 
 CALL_QUEUE = 128
 """Calls of other workers that may wait in the kernel."""
+SIZE_BYTES = 8
+"""The bytes before a request that state its size."""
 Handler = Callable[[Any], Awaitable[Any]]
 """A function that answers a request of another worker. Both are JSON values. It may raise `Problem`."""
 
@@ -100,11 +103,21 @@ class WorkerPeers:
             server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(OSError, ValueError):  # A caller that died sends an incomplete value.
-            name, request_id, request = json.loads(await reader.read())
+        # A caller that died sends an incomplete value.
+        with closing(writer), suppress(OSError, ValueError, EOFError):
+            size = int.from_bytes(await reader.readexactly(SIZE_BYTES), "big")
+            name, request_id, request = json.loads(await reader.readexactly(size))
             REQUEST_ID.set(request_id)
-            writer.write(encode(await self._reply(name, request)))
-            await writer.drain()
+            replying = asyncio.create_task(self._reply(name, request))
+            leaving = asyncio.create_task(reader.read())
+            try:
+                await asyncio.wait((replying, leaving), return_when=asyncio.FIRST_COMPLETED)
+                if replying.done():
+                    writer.write(encode(replying.result()))
+                    await writer.drain()
+            finally:
+                replying.cancel()
+                leaving.cancel()
 
     async def _reply(self, name: str, request: Any) -> dict[str, Any]:
         try:
@@ -120,8 +133,8 @@ async def _exchange(address: str, request: Any) -> Any:
     """Send a JSON value, and return the one that comes back. If it is incomplete, raise `ValueError`."""
     reader, writer = await asyncio.open_unix_connection(address)
     with closing(writer):
-        writer.write(encode(request))
-        writer.write_eof()
+        content = encode(request)
+        writer.write(len(content).to_bytes(SIZE_BYTES, "big") + content)
         return json.loads(await reader.read())
 
 

@@ -86,6 +86,23 @@ async def test_a_worker_that_does_not_answer(peers: list[WorkerPeers], listeners
     assert (unavailable.value.status, unavailable.value.code) == (503, "worker_unavailable")
 
 
+async def test_a_call_that_nobody_waits_for_is_cancelled(peers: list[WorkerPeers]) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def endless(_: Any) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    peers[1].handlers["endless"] = endless
+    call = asyncio.create_task(peers[0].call(1, "endless", {}, seconds=60))
+    await asyncio.wait_for(started.wait(), 60)
+    call.cancel()
+    await asyncio.wait_for(cancelled.wait(), 60)
+
+
 async def test_a_call_waits_for_the_process_that_replaces_its_worker(peers: list[WorkerPeers]) -> None:
     call = asyncio.create_task(peers[0].call(2, "echo", 1, seconds=10))
     await asyncio.sleep(0)
