@@ -18,7 +18,7 @@ from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
 from tests.support.browser import Browser
 from tests.support.http_server import Response, http_server
-from tests.support.raw_http import proxy_before, raw_upstream
+from tests.support.raw_http import exchange, proxy_before, raw_upstream, status
 from tests.support.served_index import CALL, DOCUMENTS
 from tests.support.servers import listening, one_search
 
@@ -176,6 +176,13 @@ def test_a_link_leads_to_the_page_and_to_nothing_else() -> None:
             assert client.get(path, headers=link).status_code == 403
         page = client.get("/", headers={"Sec-Fetch-Site": "none"})
         assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+
+
+def test_a_load_balancer_may_check_the_health_without_a_host() -> None:
+    with serving("serve") as server:
+        for fields, expected in ((b"", 200), (b"Host:\r\n", 403), (b"Sec-Fetch-Site: cross-site\r\n", 403)):
+            answer, _ = exchange(server.url, b"GET /health HTTP/1.0\r\n" + fields + b"\r\n")
+            assert status(answer) == expected, fields
 
 
 @pytest.mark.parametrize("kind", ["serve", "proxy"])

@@ -7,6 +7,7 @@
 | `middleware` | the layer that every request passes: id, host, origin, token, log line, metrics |
 | `schema` | requests and answers as models |
 | `bodies` | bodies of requests, read within limits and validated |
+| `body_room` | the bytes that the bodies of all requests may have together |
 | `compressed_bodies` | bodies in gzip and other encodings, decoded within a limit |
 | `errors` | the errors that a client gets |
 | `answers`, `completions`, `streams` | the answer to a search: as JSON, as a chat completion, as events |

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from context_agent._support.extras import extra
+from context_agent.integrations.server.body_room import HeldBody
 from context_agent.integrations.server.connections import BODY_TIMEOUT
 from context_agent.integrations.server.disconnects import ClientGone
 from context_agent.integrations.server.errors import Problem, invalid_body
@@ -45,7 +46,7 @@ class JsonRoute(APIRoute):
             if kind != "application/json":
                 reason = "the body must be JSON. Send it with the header Content-Type: application/json."
                 raise Problem(415, "unsupported_media_type", reason)
-            content = await read_body(request, request.app.state.max_body)
+            content = await read_body(request, request.app.state.max_body, request.state.held_body)
             # Windows programs write a byte order mark. RFC 8259 lets a parser ignore it, and pydantic's does not.
             content = content.removeprefix(codecs.BOM_UTF8)
             try:
@@ -71,16 +72,21 @@ class _ReadRequest(Request):
         return self._value
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int, held: HeldBody) -> bytes:
     """Return the body of a request.
 
+    Args:
+        request: The request.
+        limit: The most bytes of the body.
+        held: The room that the body takes.
+
     Raises:
-        Problem: If the body has more than `limit` bytes, or does not arrive in time.
+        Problem: If the body has more than `limit` bytes, does not arrive in time, or finds no room.
         ClientGone: If the client disconnects first.
     """
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
-            return await _bounded_body(request, limit)
+            return await _bounded_body(request, limit, held)
     except TimeoutError:
         message = f"the request's body did not arrive within {BODY_TIMEOUT} s"
         raise Problem(408, "slow_body", message, headers={"Connection": "close"}) from None
@@ -88,7 +94,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise ClientGone from None
 
 
-async def _bounded_body(request: Request, limit: int) -> bytes:
+async def _bounded_body(request: Request, limit: int, held: HeldBody) -> bytes:
     message = f"the body is larger than {limit:,} bytes. Send less, or raise --max-body of the server."
     too_large = Problem(413, "too_large", message, headers={"Connection": "close"})
     length = request.headers.get("content-length", "0")
@@ -96,7 +102,8 @@ async def _bounded_body(request: Request, limit: int) -> bytes:
         raise too_large
     body = bytearray()
     async for part in request.stream():
-        body += part
-        if len(body) > limit:
+        if len(body) + len(part) > limit:
             raise too_large
+        held.grow(len(part))
+        body += part
     return bytes(body)

@@ -14,6 +14,8 @@ from typing import IO, Any
 SERVER_LOGGER = logging.getLogger("context_agent.server")
 REQUEST_ID: ContextVar[str | None] = ContextVar("ctx1_request_id", default=None)
 """The id of the current request. Everything that runs for the request sees it."""
+INCOMPLETE_RESPONSE = "ASGI callable returned without completing response."
+"""What uvicorn logs when an upstream breaks off its answer, which the proxy has logged by then."""
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -58,6 +60,7 @@ def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: 
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(worker))
+    handler.addFilter(lambda record: record.msg != INCOMPLETE_RESPONSE)
     for logger, lowest in ((SERVER_LOGGER, level), (logging.getLogger("uvicorn"), logging.WARNING)):
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(lowest)

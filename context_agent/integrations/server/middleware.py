@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_agent._support.extras import extra
+from context_agent.integrations.server.body_room import HeldBody
 from context_agent.integrations.server.disconnects import ClientGone
 from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem, shutting_down
 from context_agent.integrations.server.health import HEALTH_PATH
@@ -111,11 +112,13 @@ class RequestMiddleware:
         method = scope["method"] if scope["method"] in KNOWN_METHODS else "other"
         path = route_path(scope)
         record = RequestRecord(method, path if path in self._paths else "other")
-        scope.setdefault("state", {})["record"] = record
+        held = HeldBody(self._service.bodies)
+        scope.setdefault("state", {}).update(record=record, held_body=held)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
+                held.release()
                 response_headers = MutableHeaders(scope=message)
                 response_headers.setdefault("X-Request-ID", identity)
                 if self._service.draining:
@@ -129,6 +132,7 @@ class RequestMiddleware:
             else:
                 await self._answer(scope, receive, send_with_headers, record)
         finally:
+            held.release()
             self._note(record)
             REQUEST_ID.reset(token)
 
@@ -152,8 +156,8 @@ class RequestMiddleware:
 
         The health endpoint and the files of the page need no token, because they contain nothing from the index.
         """
-        path, name = route_path(scope), host_name(headers.get("host", ""))
-        if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
+        path = route_path(scope)
+        if self._has_wrong_host(headers):
             return Problem(
                 403, "host_not_allowed", "the name in the Host header is not allowed. Allow it with --allow-host."
             )
@@ -174,6 +178,12 @@ class RequestMiddleware:
             else "a bearer token is needed. Send the server's token in the header Authorization."
         )
         return Problem(401, "invalid_api_key", reason, headers={"WWW-Authenticate": "Bearer"})
+
+    def _has_wrong_host(self, headers: Headers) -> bool:
+        if not self._hosts:
+            return self._token is None and is_rebindable(headers)
+        # Every browser sends the field. Some load balancers check the health in HTTP/1.0 without it.
+        return "host" in headers and host_name(headers["host"]) not in self._hosts
 
     def _note(self, record: RequestRecord) -> None:
         seconds, metrics = time.perf_counter() - record.started, self._service.metrics

@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from context_agent._support.credentials import checked_address
+from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
 from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, tls_context
 from context_agent._support.unread_bytes import close_unread
@@ -202,7 +203,7 @@ class Proxy(LimitedService):
         """Relay a request. If requests to its path have a conversation, prune it first."""
         if request.headers.get("upgrade", "").lower() == "websocket":
             raise Problem(426, "websocket_not_supported", WEBSOCKET_MESSAGE, headers={"Connection": "close"})
-        body = await read_body(request, self.settings.max_body)
+        body = await read_body(request, self.settings.max_body, request.state.held_body)
         field = conversation_field(request.scope["path"]) if request.method == "POST" else None
         if field is None or _is_signed(request.headers):
             return await self._answer(request, partial(self._send, request, body))
@@ -239,7 +240,7 @@ class Proxy(LimitedService):
             api=caching_api(self._base.host, request.scope["path"]),
         )
         caller = caller_of(request.headers, request.scope["query_string"])
-        pruned = await asyncio.to_thread(prune, body, field, caller)
+        pruned = await run_cancellable(prune, body, field, caller)
         record: RequestRecord = request.state.record
         # The texts of the warnings may quote the body.
         record.notes["prune"] = {**pruned.counts, **({"warnings": n} if (n := len(pruned.warnings)) else {})}

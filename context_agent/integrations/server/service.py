@@ -22,6 +22,7 @@ from context_agent.harness.policy import Policy, with_effort
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket
 from context_agent.integrations.server.answers import ServedAnswer
+from context_agent.integrations.server.body_room import BODY_ROOM, BodyRoom
 from context_agent.integrations.server.errors import Problem, problem_of, shutting_down
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.logs import REQUEST_ID, log
@@ -96,6 +97,7 @@ class LimitedService:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.admission = AdmissionQueue(settings.concurrency, settings.queue)
+        self.bodies = BodyRoom(max(BODY_ROOM, settings.max_body))
         self.metrics = Metrics()
         self.draining = False
         self._deadlines: set[Deadline] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -17,11 +18,14 @@ import httpx
 import openai
 import pytest
 
+from context_agent._support.cancellation import check_cancelled
 from context_agent.errors import ConfigError
 from context_agent.integrations.conversation_pruners import ConversationPruners
-from context_agent.integrations.server.logs import SERVER_LOGGER
+from context_agent.integrations.server.body_room import BodyRoom
+from context_agent.integrations.server.logs import SERVER_LOGGER, to_stream
 from context_agent.integrations.server.proxy import Proxy, proxy_application, upstream_address
 from context_agent.integrations.server.pruned_bodies import BodyPruner
+from context_agent.integrations.server.settings import Settings
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import ContextPruner
 from tests.support.proxied import CHAT, KEY, TOPICS, conversation, proxy_client, tool_result
@@ -240,7 +244,63 @@ def test_a_request_that_outlasts_the_shutdown_is_told_so(caplog: pytest.LogCaptu
     assert (line["status"], line["code"]) == (503, "shutting_down")
 
 
-def test_an_answer_that_breaks_off_does_not_look_complete() -> None:
+def test_a_prune_for_a_client_that_left_ends() -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def endless(passages: object, task: str) -> list[float]:
+        started.set()
+        try:
+            while True:
+                check_cancelled()
+        finally:
+            ended.set()
+
+    pruners = ConversationPruners(lambda: ContextPruner(300, strategy=endless))
+    with (
+        upstream() as server,
+        listening(Proxy(server.url, pruners, Settings(grace=1.0)), proxy_application, dated=False) as url,
+    ):
+        address = urlsplit(url)
+        body = json.dumps({"messages": conversation(6)}).encode()
+        with socket.create_connection((address.hostname or "", address.port or 0)) as connection:
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            assert started.wait(PATIENCE)
+        assert ended.wait(PATIENCE)
+        assert server.requests == []
+
+
+def test_bodies_share_their_room() -> None:
+    proxy = Proxy("http://127.0.0.1:9", ConversationPruners(), Settings(grace=1.0))
+    proxy.bodies = BodyRoom(1_000)
+    with listening(proxy, proxy_application, dated=False) as url:
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname or "", address.port or 0)) as connection:
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 800\r\n\r\n"
+            connection.sendall(head.encode() + b"x" * 700)
+            while proxy.bodies.free == 1_000:
+                threading.Event().wait(0.01)
+            refusal = httpx.post(url + CHAT, content=b"x" * 301)
+            assert "more than 1,000 bytes. Try again later." in problem(refusal, 503, "too_many_bytes")
+            assert refusal.headers["retry-after"] == "1"
+            problem(httpx.post(url + CHAT, content=b"x" * 300), 502, "upstream_unreachable")
+        while proxy.bodies.free < 1_000:
+            threading.Event().wait(0.01)
+        problem(httpx.post(url + CHAT, content=b"x" * 1_000), 502, "upstream_unreachable")
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a server logs during the test."""
+    for logger in (SERVER_LOGGER, logging.getLogger("uvicorn")):
+        for name in ("handlers", "propagate", "level"):
+            monkeypatch.setattr(logger, name, getattr(logger, name))
+    stream = io.StringIO()
+    to_stream(stream)
+    return stream
+
+
+def test_an_answer_that_breaks_off_does_not_look_complete(logged: io.StringIO) -> None:
     def stream() -> Iterator[bytes]:
         yield b"data: one\n\n"
         raise ConnectionError
@@ -252,6 +312,8 @@ def test_an_answer_that_breaks_off_does_not_look_complete() -> None:
         with pytest.raises(httpx.RemoteProtocolError), client.stream("POST", CHAT, json={}) as response:
             response.read()
         assert client.get("/v1/models").status_code == 200
+    events = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
+    assert events == ["upstream_failed", "request", "request"]
 
 
 @pytest.mark.parametrize("path", ["/v1/%2e%2e/x", "/_context/x"])

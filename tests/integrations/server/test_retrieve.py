@@ -22,6 +22,7 @@ from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.integrations import feedback
 from context_agent.integrations.server.app import application
 from context_agent.integrations.server.bodies import read_body
+from context_agent.integrations.server.body_room import BodyRoom, HeldBody
 from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.logs import SERVER_LOGGER, JsonLines
 from context_agent.integrations.server.schema import RetrieveAnswer
@@ -201,10 +202,10 @@ def test_a_length_that_python_cannot_read_as_a_number(length: str, accepted: boo
 
     request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
     if accepted:
-        assert asyncio.run(read_body(request, 1_000)) == b"{}"
+        assert asyncio.run(read_body(request, 1_000, HeldBody(BodyRoom(1_000)))) == b"{}"
     else:
         with pytest.raises(Problem) as refused:
-            asyncio.run(read_body(request, 1_000))
+            asyncio.run(read_body(request, 1_000, HeldBody(BodyRoom(1_000))))
         assert refused.value.status == 413
 
 
