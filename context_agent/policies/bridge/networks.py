@@ -233,7 +233,7 @@ class Scorer:
             networks = {name: _network(tensors, name, len(inputs)) for name, inputs in INPUTS.items()}
             calibration = _calibration(tensors) if CALIBRATED in stored else None
             ranker = Trees.of(trees, len(RANKING)) if RANKER in stored else None
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, OverflowError) as error:
             raise ConfigError(
                 f"{origin} lacks weights, or has damaged ones ({error}). Train it again with `ctx1 train bridge`."
             ) from error

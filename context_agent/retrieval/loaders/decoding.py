@@ -57,6 +57,7 @@ _CATALOG = re.compile(rb"""^"Content-Type:[^"\n]{1,100}?charset=([\w.:-]{1,40})"
 _STYLE_SHEET = re.compile(rb"""@charset "([\w.:-]{1,40})";""")
 DECLARED_WITHIN = 4_096
 """The number of first bytes of a file that may declare its encoding."""
+_JIS = "iso2022_jp_2"
 _SHIFTED_TO_JIS = re.compile(rb"\x1b\$[@B]")
 _SUPERSETS = {
     "iso8859-1": "cp1252",
@@ -140,7 +141,8 @@ In Windows-1250, a short Italian note looks like Czech with a few Slovak letters
 WESTERN_NOTE = (
     "the text was read as Windows-1252, because it is not UTF-8. If it is in another encoding, pass its --encoding."
 )
-NUL_REASON = "the file contains NUL bytes, so it is not text"
+NUL_REASON = "the file contains NUL bytes, so it is not text. If it is, pass its --encoding."
+CONTROL_REASON = "the file is full of control characters, so it is not text. If it is, pass its --encoding."
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 
 
@@ -181,7 +183,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
         decoded = _declared(data, declared) or _damaged(data) or (_guessed(data) if guess else None) or _western(data)
     sample = decoded.text[:BLOCK_BYTES]
     if len(_CONTROL_CHARACTERS.findall(sample)) > len(sample) * LARGEST_CONTROL_SHARE:
-        raise DataError("the file is full of control characters, so it is not text")
+        raise DataError(CONTROL_REASON)
     return decoded
 
 
@@ -212,8 +214,15 @@ def _unmarked_utf16(data: bytes) -> str | None:
 
 def _shifted(data: bytes) -> Decoded | None:
     """Return the text if it is ISO-2022-JP, whose bytes are also valid UTF-8. Otherwise return None."""
-    text = decoded_as(data, "iso2022_jp_2") if _SHIFTED_TO_JIS.search(data) else None
-    return None if text is None else Decoded(text, "iso2022_jp_2")
+    text = decoded_as(data, _JIS) if _SHIFTED_TO_JIS.search(data) else None
+    return None if text is None else Decoded(text, _JIS)
+
+
+def _begins_shifted(block: bytes) -> bool:
+    """Return True if a text that begins with these bytes is ISO-2022-JP. The last character may be cut."""
+    with suppress(UnicodeDecodeError):
+        return bool(_SHIFTED_TO_JIS.search(block) and codecs.getincrementaldecoder(_JIS)().decode(block))
+    return False
 
 
 def _declared(data: bytes, encoding: str | None) -> Decoded | None:
@@ -358,6 +367,8 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
                     raise DataError(NUL_REASON) from None
                 decoded = decode(block)
                 return decoded.encoding, decoded.note
+            if _begins_shifted(block):
+                return _JIS, ""
         return "utf-8", ""
     finally:
         stream.seek(0)

@@ -13,7 +13,13 @@ from typing import Any, BinaryIO
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.agent_sessions import is_session, read_session
 from context_agent.retrieval.loaders.conversations import is_conversation, read_conversation
-from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, utf_encoding
+from context_agent.retrieval.loaders.decoding import (
+    BLOCK_BYTES,
+    LARGEST_CONTROL_SHARE,
+    NUL_REASON,
+    codec_with_mark,
+    utf_encoding,
+)
 from context_agent.retrieval.loaders.reading import Reading, decoded
 from context_agent.retrieval.loaders.rows import (
     ALL_FIELDS_NOTE,
@@ -124,8 +130,8 @@ def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
 
 def _encoding_of(head: bytes) -> str:
     encoding = utf_encoding(head)
-    if encoding is None and b"\0" in head:
-        raise DataError("the file contains NUL bytes, so it is not text")
+    if encoding is None and head.count(0) > len(head) * LARGEST_CONTROL_SHARE:
+        raise DataError(NUL_REASON)
     return encoding or "utf-8"
 
 

@@ -120,13 +120,14 @@ def test_weights_of_another_format_are_refused(tmp_path: Path, notes: dict[str, 
         ("second.0.0.weight", np.nan, "second.0.0.weight has numbers that are not finite"),
         ("calibration.evidence", np.inf, "calibration.evidence has numbers that are not finite"),
         ("first.spread", 0, "a spread of the network 'first' is not positive"),
+        ("ranker.depth", np.inf, "cannot convert float infinity"),
     ],
 )
 def test_weights_that_give_no_scores_are_refused(tmp_path: Path, name: str, value: float, reason: str) -> None:
     Scorer.shipped().save(tmp_path / "weights")
     with safe_open(tmp_path / "weights", framework="numpy") as file:
         notes, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    save_file(tensors | {name: np.full_like(tensors[name], value)}, tmp_path / "weights", notes)
+    save_file(tensors | {name: np.full(tensors[name].shape, value, np.float32)}, tmp_path / "weights", notes)
     with pytest.raises(ConfigError, match=reason):
         Scorer.load(tmp_path / "weights")
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
-from context_agent.retrieval.loaders.decoding import WESTERN_NOTE, decode
+from context_agent.retrieval.loaders.decoding import NUL_REASON, WESTERN_NOTE, decode
 from context_agent.retrieval.loaders.markup import page_text
 from context_agent.retrieval.loaders.rows import LONGEST_NAME
 from context_agent.types import Document
@@ -211,7 +211,7 @@ def test_other_bytes_with_nul_are_no_utf16(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.txt").write_bytes(data)
     documents, report = drawn(tmp_path)
     assert documents == []
-    assert said(report)[0][2] == "the file contains NUL bytes, so it is not text"
+    assert said(report)[0][2] == NUL_REASON
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.txt", "a.info.gz", "a.csv", "a.md"])
@@ -223,6 +223,26 @@ def test_a_few_nul_bytes_do_not_lose_a_text(tmp_path: Path, name: str) -> None:
     whole = "\n".join(document.text for document in documents)
     assert whole.count("höhe of the tide") == 10
     assert "\ufffd\x08[index\ufffd\x08]" in whole
+    assert said(report) == []
+
+
+def test_a_few_nul_bytes_in_rows_lose_only_their_rows(tmp_path: Path) -> None:
+    rows = [json.dumps({"id": str(number), "text": f"The keeper wrote down tide {number}."}) for number in range(9)]
+    rows[1] = rows[1].replace("tide", "ti\0de")
+    (tmp_path / "a.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    documents, report = drawn(tmp_path)
+    assert [document.id for document in documents] == list("02345678")
+    ((_, line, reason),) = said(report)
+    assert (line, reason.partition(" at ")[0]) == (2, "the line is not valid JSON")
+
+
+def test_a_table_in_japanese_mail_encoding_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["水門の北側のゲートは夜明けに開かれます。", "管理人は毎朝六時に水位を測ります。"] * 20
+    rows = "".join(f"{number},{text}\n" for number, text in enumerate(texts))
+    monkeypatch.setattr("context_agent.retrieval.loaders.decoding.BLOCK_BYTES", 1_002)
+    (tmp_path / "a.csv").write_bytes(f"id,text\n{rows}".encode("iso2022_jp"))
+    documents, report = drawn(tmp_path)
+    assert [document.text for document in documents] == texts
     assert said(report) == []
 
 
@@ -554,7 +574,7 @@ def test_damaged_and_empty_tables_are_reported_once(tmp_path: Path) -> None:
     assert documents == []
     reasons = [reason for _, _, reason in said(report)]
     assert reasons[0].startswith("the file is damaged after 0 rows")
-    assert reasons[1:] == ["the file contains no rows", "the file contains NUL bytes, so it is not text"]
+    assert reasons[1:] == ["the file contains no rows", NUL_REASON]
     assert [d.id for d in drawn(tmp_path / "a.parquet", text_key="words", id_key="key")[0]] == ["1", "2"]
     assert (
         said(drawn(tmp_path / "a.parquet", text_key="word")[1])[0][2]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
+from context_agent.retrieval.loaders.decoding import NUL_REASON
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, HEAD_BYTES, MINIFIED_REASON, PRIVATE_KEY_REASON
 from context_agent.types import Document
 
@@ -72,7 +73,7 @@ def test_any_text_is_read_whole(tmp_path: Path, name: str, data: str | bytes) ->
         ("x.dat", bytes(range(1, 30)) * 40, "not text but binary"),
         ("few.dat", b"The mill stood.\xff" * 90 + b"\0", "not text but binary"),
         ("few.db", b"SQLite format 3\0" + b"The mill stood." * 90, "not text but a database"),
-        ("late.dat", b"a" * 2 * HEAD_BYTES + bytes(HEAD_BYTES), "the file contains NUL bytes, so it is not text"),
+        ("late.dat", b"a" * 2 * HEAD_BYTES + bytes(HEAD_BYTES), NUL_REASON),
         ("script.dat", "обсерватория".encode("koi8-r") * 9, "the text is neither UTF-8, UTF-16 nor Windows-1252"),
         ("py.typed", "", "the file is empty: it contains no text"),
         ("__init__.py", "", "the file is empty: it contains no text"),
