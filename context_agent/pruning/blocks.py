@@ -167,13 +167,18 @@ Span = tuple[int, int, str]
 """The start, the end and the label of a passage."""
 
 
-def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
+def text_spans(text: str, sizes: Sizes, captions: Captions | None = None) -> Iterator[Span]:
     """Yield the blocks between blank lines and headings.
 
     Short blocks are joined with the next one, and long blocks are cut. A block stays with the less indented one that
     it follows, up to the target size.
+
+    Args:
+        text: The text.
+        sizes: The sizes of its passages.
+        captions: The captions of the text, before any of them was asked for. By default they are made here.
     """
-    captions = Captions(text)
+    captions = Captions(text) if captions is None else captions
     blocks = [*_joined_blocks(text, sizes, captions)]
     is_html = _HTML.search(text, 0, HTML_START) is not None
     for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
@@ -206,7 +211,7 @@ def _joined_blocks(text: str, sizes: Sizes, captions: Captions) -> Iterator[tupl
     pending: tuple[int, int] | None = None
     short_left = MOST_SHORT
     for first, last in pairwise([*sorted(starts), len(text)]):
-        block = _trimmed(text, first, last)
+        block = trimmed(text, first, last)
         if block is None:
             continue
         if pending is not None:
@@ -238,7 +243,7 @@ def inside(bounds: Sequence[int], position: int) -> bool:
     return row % 2 == 1 and bounds[row - 1] < position
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
+def trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
     """Return the span without leading blank lines and trailing white space. If nothing remains, return None."""
     end = start + len(text[start:end].rstrip())
     indented = start + len(text[start:end]) - len(text[start:end].lstrip())
@@ -325,7 +330,7 @@ def entry_spans(
 def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
     """Yield the span. If it is too long, cut it at sentences and yield parts of about the target size."""
     if end - start <= sizes.largest:
-        span = _trimmed(text, start, end)
+        span = trimmed(text, start, end)
         yield from () if span is None else (span,)
         return
     ends = loose_ends(text, start, end)
@@ -336,6 +341,6 @@ def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[
             cut_at = blank + 1 if blank > 0 else first + sizes.target
             yield first, cut_at
             first = cut_at
-        if following - first > sizes.target and (span := _trimmed(text, first, last)):
+        if following - first > sizes.target and (span := trimmed(text, first, last)):
             yield span
             first = last

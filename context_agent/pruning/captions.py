@@ -88,6 +88,8 @@ _NAMELESS = re.compile(
     r"commit [0-9a-f]{7,64}|(?:-\[ RECORD|\*{10}|\w{0,20}Date:|Merge:|\[(?:Site|Round|Result|\w{0,9}Date) ).*"
 )
 """The part of a line that does not say what a record is about."""
+_COMMIT = re.compile(r"commit [0-9a-f]{7,64}[^\n]*+\n(?:\w[^\n]*+\n){1,6}+\r?\n[ \t]++\S[^\n]{0,200}+")
+"""The header of a commit, and the first line of its message."""
 _ADDRESS = re.compile(r" <[^<>\s]{1,100}+>$")
 _TITLE = re.compile(
     r"(?:(?P<marks>#{1,6})[ \t]++(?P<heading>\S.*)$"
@@ -121,9 +123,9 @@ _NAMED = re.compile(
 )
 """A line that names the record that follows."""
 _RULE = "_=-#* \t\r"
-_CLOSING = (")", "]", "}", "<")
+CLOSING = (")", "]", "}", "<")
 """The first character of a line that names nothing: a closing bracket, or a tag."""
-_ENDS = " \t\r:{([,-"
+ENDS = " \t\r:{([,-"
 """The characters that a less indented line loses at its ends."""
 _LETTER = re.compile(r"[^\W_]")
 
@@ -137,6 +139,8 @@ class Captions:
     Attributes:
         fences: The bounds of the fenced code, ascending.
         headings: The level and the text of each heading in a language other than Markdown and HTML, by its offset.
+        sections: The level, the end and the text of each title that was read, by its offset. The next line begins at
+            its end.
     """
 
     def __init__(self, text: str) -> None:
@@ -150,6 +154,7 @@ class Captions:
         self.fences = [bound for span in fenced_spans(text, rules) for bound in span]
         self._has_comments = _has_comments(_outside(text, self.fences))
         self._marks: list[str] = []
+        self.sections: dict[int, tuple[int, int, str]] = {}
         tags = [bound for match in _GAME_TAGS.finditer(text) for bound in (match.start() - 1, match.end())]
         sections = (match for match in _SECTION.finditer(text) if bisect_right(tags, match.start()) % 2 == 0)
         self._sections = [(match.start(), match["name"]) for match in sections]
@@ -186,22 +191,26 @@ class Captions:
             # The first mark below a title that occurs is that of the highest level.
             if title["mark"] not in self._marks:
                 self._marks.append(title["mark"])
-            self._push(self._marks.index(title["mark"]) + 1, title["underlined"], start)
+            self._push(self._marks.index(title["mark"]) + 1, title["underlined"], start, title.end())
         elif (title := _TITLE.match(text, start, following + 1)) and not (title["marks"] and self._has_comments):
             level = len(title["marks"] or "") or int(title["depth"] or 0)
-            self._push(level, next(title[name] for name in _TITLES if title[name]), start)
+            said = next(title[name] for name in _TITLES if title[name])
+            self._push(level, said, start, start + len(title[0].rstrip()))
         elif start in self.headings:
-            self._push(*self.headings[start], start)
+            self._push(*self.headings[start], start, start + 1)
         elif record := RECORD.match(text, start):
-            self._push(0, _record_name(record, text[start:following]), start)
+            commit = _COMMIT.match(text, start, following)
+            self._push(0, _record_name(record, text[start:following]), start, (commit or record).end())
         else:
             if HIT.match(text, start):
-                self._push(0, "", start)
+                self._push(0, "", start, start + 1)
             return False
         return True
 
-    def _push(self, level: int, said: str, start: int) -> None:
-        """Add a title. Those of its level and below end. Level 0 ends all."""
+    def _push(self, level: int, said: str, start: int, end: int) -> None:
+        """Add a title, which is up to the line of `end`. Those of its level and below end. Level 0 ends all."""
+        line_end = self._text.find("\n", end - 1) + 1 or len(self._text)
+        self.sections[start] = level, line_end, said.strip()
         self._titles = [*((above, it) for above, it in self._titles if above < level), (level, said.strip())]
         self._titled = start
 
@@ -221,7 +230,7 @@ class Captions:
         above = self._lines_above(start)
         if entry is not None and entry < start:
             line = self._text[entry : min(start, entry + WIDEST_INDENT + LONGEST_LABEL)].partition("\n")[0]
-            first_line = _indented(line)[1][:LONGEST_LABEL].strip(_ENDS)
+            first_line = indented(line)[1][:LONGEST_LABEL].strip(ENDS)
             parts += [] if any(map(first_line.startswith, above)) else [first_line]
         parts += [*self._names_of(start), *above]
         parts = [part for part in dict.fromkeys(parts) if part]
@@ -263,8 +272,8 @@ class Captions:
             end = self._text.find("\n", self._read) + 1 or len(self._text)
             line = self._text[self._read : end]
             self._read = end
-            indent, content = _indented(line)
-            if content.startswith(_CLOSING):
+            indent, content = indented(line)
+            if content.startswith(CLOSING):
                 # The line that it closes still names what follows.
                 indent += 1
             elif not _LETTER.search(content):
@@ -272,9 +281,9 @@ class Captions:
             while self._open and self._open[-1][0] >= indent:
                 self._open.pop()
             is_heading = self._has_nodes and NODE_HEADING.match(line) is not None
-            if not content.startswith(_CLOSING) and not is_heading:
-                self._open.append((indent, content[:LONGEST_LINE].strip(_ENDS)))
-        indent, _ = _indented(self._text[line_start : line_start + WIDEST_INDENT])
+            if not content.startswith(CLOSING) and not is_heading:
+                self._open.append((indent, content[:LONGEST_LINE].strip(ENDS)))
+        indent, _ = indented(self._text[line_start : line_start + WIDEST_INDENT])
         return [said for own, said in self._open if own < indent][-MOST_LINES:]
 
 
@@ -339,7 +348,7 @@ def _underlined(text: str) -> Iterator[re.Match[str]]:
             yield match
 
 
-def _indented(line: str) -> tuple[int, str]:
+def indented(line: str) -> tuple[int, str]:
     """Return the number of characters before the text of a line, and its text. A line number does not count."""
     number = LINE_NUMBER.match(line)
     line = line if number is None else line[number.end() :]

@@ -30,11 +30,12 @@ from context_agent.pruning.blocks import (
     text_spans,
     with_line_breaks,
 )
-from context_agent.pruning.captions import LONGEST_LABEL
+from context_agent.pruning.captions import LONGEST_LABEL, Captions
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.record_names import NAMING_KEYS, Run, distinct_names, only_name, own_name
 from context_agent.pruning.records import Value, value_runs
+from context_agent.pruning.scopes import Scope, parts_of
 from context_agent.pruning.tables import Table, inherited_cells, tables
 from context_agent.pruning.terminal import PlainText, without_escapes
 from context_agent.text.fences import FENCE
@@ -91,10 +92,16 @@ class _Cutter:
             return self._of_binary(0, len(self._text), "")
         passages: list[Passage] = []
         position = 0
+        placed: dict[Item, Item] = {}
         for passage in _Cutter(plain.text, self._sizes, self._groups, self._depth).of_visible():
+            for item in passage.items:
+                if item not in placed:
+                    first, last = plain.span(item.start, item.end)
+                    placed[item] = item._replace(start=max(position, first), end=last)
             start, end = plain.span(passage.start, passage.end)
+            items = tuple(placed[item] for item in passage.items)
             # The sequences at the end of a line are in the passage before.
-            passages.append(replace(passage, start=max(position, start), end=end, items=()))
+            passages.append(replace(passage, start=max(position, start), end=end, items=items))
             position = end
         return passages
 
@@ -201,11 +208,35 @@ class _Cutter:
             break
         if not is_alone and end - start < self._sizes.small:
             return []
-        part = with_line_breaks(self._text[start:end])
-        return [
-            Passage(part[first:last], start + first, start + last, label, group=group)
-            for first, last, label in text_spans(part, self._sizes)
-        ]
+        return self._of_lines(start, end, "", group)
+
+    def _of_lines(self, start: int, end: int, label: str, group: int) -> list[Passage]:
+        """Return the passages of lines of text. What is in several passages stays below its first line.
+
+        Args:
+            start: The offset where the lines begin.
+            end: The offset after them.
+            label: The label of passages that have none of their own.
+            group: The number of the group of the lines.
+        """
+        lines = with_line_breaks(self._text[start:end])
+        captions = Captions(lines)
+        spans = [*text_spans(lines, self._sizes, captions)]
+        made: dict[Scope, tuple[Item, int]] = {}
+        passages: list[Passage] = []
+        for first, last, own, scopes in parts_of(lines, spans, captions):
+            items: list[Item] = []
+            inner = group
+            for scope in scopes:
+                if scope not in made:
+                    written = len(lines[scope.start : scope.end].rstrip())
+                    item = Item(start + scope.start, start + scope.start + written, inner, "text")
+                    made[scope] = item, next(self._groups)
+                item, inner = made[scope]
+                items.insert(0, item)
+            text = lines[first:last]
+            passages.append(Passage(text, start + first, start + last, own or label, group=inner, items=(*items,)))
+        return passages
 
     def _of_diff(self, files: Sequence[FileDiff], label: str) -> list[Passage]:
         """Return the hunks of a diff as passages. A small file is one passage, together with its header.
@@ -348,10 +379,7 @@ class _Cutter:
         group = next(self._groups)
         if is_binary(inner):
             return [Passage(inner, start, end, label, group=group, binary=True)]
-        return [
-            Passage(inner[first:last], start + first, start + last, own or label, group=group)
-            for first, last, own in text_spans(inner, self._sizes)
-        ]
+        return self._of_lines(start, end, label, group)
 
     def _of_run(self, run: Run, label: str, *, keys_stay: bool = False) -> list[Passage]:
         """Split a series of consecutive values, such as the lines of a JSONL text, into passages and return them.
@@ -539,7 +567,9 @@ class _Cutter:
                 group=passage.group or group,
                 strings=passage.strings + 1,
                 items=tuple(
-                    it._replace(start=offset(it.start), end=offset(it.end), strings=it.strings + 1)
+                    it._replace(
+                        start=offset(it.start), end=offset(it.end), group=it.group or group, strings=it.strings + 1
+                    )
                     for it in passage.items
                 ),
             )

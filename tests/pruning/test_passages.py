@@ -31,9 +31,10 @@ def test_search_hits_are_passages_with_their_titles() -> None:
 def test_markdown_sections_lend_their_heading() -> None:
     text = f"# Ports\n\n{BODY}\n\n## Rain\n\n{BODY}\n\n{BODY}\n\n```\ncode\n\n\ncode\n```\n"
     passages = cut(text)
-    assert [passage.text.split("\n")[0] for passage in passages[:2]] == ["# Ports", "## Rain"]
-    assert [passage.label for passage in passages] == ["", "Ports", "Ports Rain", "Ports Rain"]
+    assert [passage.text.split("\n")[0] for passage in passages] == [BODY.strip()] * 3 + ["```"]
+    assert [passage.label for passage in passages] == ["Ports", "Ports Rain", "Ports Rain", "Ports Rain"]
     assert passages[3].text == "```\ncode\n\n\ncode\n```"
+    assert texts_of(f"# Ports\n\n{BODY}\n\n# Rain\n\n{BODY}")[0].startswith("# Ports"), "it is in one passage"
 
 
 TITLED = ("1. T\n\n{}", "<doc>\n<title>T</title>\n{}\n</doc>", "[1] T\n{}", "Result 1: T\n\n{}")
@@ -345,7 +346,7 @@ def test_the_blocks_of_a_commit_or_of_a_failed_test_stay_together(records: list[
 def test_the_blocks_of_a_long_failed_test_have_its_name() -> None:
     long = f"____ test_rain ____\n\n{BODY}\n\n{BODY * 3}\n\n{BODY * 3}"
     passages = cut(f"{PYTEST[0]}\n\n{long}\n\n{PYTEST[1]}")
-    assert [passage.label for passage in passages] == ["", "", "test_rain", "test_rain", ""]
+    assert [passage.label for passage in passages] == ["", *["test_rain"] * 3, ""]
 
 
 def test_tracebacks_that_belong_together_are_one_passage() -> None:

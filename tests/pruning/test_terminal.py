@@ -10,7 +10,7 @@ import pytest
 
 from context_agent.pruning import ContextPruner
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.passages import cut
+from context_agent.pruning.passages import cut, without
 from context_agent.pruning.terminal import PlainText, without_escapes
 from context_agent.tokens import HarmonyCounter
 
@@ -42,6 +42,16 @@ def test_a_colored_diff_has_the_passages_of_the_plain_one() -> None:
     passages = cut(text)
     assert [(it.text, it.label) for it in passages] == [(it.text, it.label) for it in cut(PLAIN_DIFF)]
     assert [without_escapes(text[it.start : it.end]) for it in passages] == [it.text for it in passages]
+
+
+def test_the_headers_of_a_colored_diff_go_with_the_last_of_their_lines() -> None:
+    text = colored(PLAIN_DIFF)
+    passages = cut(text)
+    kept = without(text, passages, [row for row, it in enumerate(passages) if "new_80" not in it.text], lambda _: "-")
+    assert without_escapes(kept).count("+++ ") == len(passages) // 2
+    assert without(text, passages, range(len(passages)), lambda _: "-") == "-"
+    rest = without(text, passages, range(len(passages) - 1), lambda _: "-")
+    assert without_escapes(rest).startswith("-\ndiff --git a/third.py b/third.py\nindex")
 
 
 def test_passages_of_a_colored_text_do_not_overlap_and_cover_it() -> None:

@@ -1,0 +1,178 @@
+"""Scopes of plain text: lines that a line before them names, such as the matches in a file or the lines of a method.
+
+If a scope is cut into several passages, its first line stays as long as one of them stays. A reader then sees what the
+passage is about.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from context_agent.pruning.blocks import Span, is_log_entry, trimmed
+from context_agent.pruning.captions import CLOSING, ENDS, LONGEST_LABEL, LONGEST_LINE, Captions, indented
+
+LONGEST_HEADING = 200
+"""The most characters of the first line of a scope. A longer line is a passage of its own."""
+MOST_SCOPES = 8
+"""The most scopes that a passage is in, the outermost ones."""
+_LINE = re.compile(r"[^\n]*+(?:\n|\Z)")
+_LETTER = re.compile(r"[^\W_]")
+_FOUND = re.compile(r"\d{1,9}[:-]")
+"""The start of a line that a search found in the file that a heading names."""
+_LISTED = re.compile(r"[^\s:][^\n]{0,198}:[ \t\r]*$|==> [^\n]{1,180} <==[ \t\r]*$")
+"""A line before what it names: a folder or a command with a colon, or a file of `head` or `tail`."""
+
+SECTION, LIST, ENTRY, FENCED, INDENTED = range(5)
+"""The kinds of scopes. One of a later kind may be inside one of an earlier kind."""
+Rank = tuple[int, int]
+"""The kind of a scope, and its level or indentation. A scope ends where one of the same or a lower rank begins."""
+
+
+class Scope(NamedTuple):
+    """A span of a text whose first line names it.
+
+    Attributes:
+        start: The offset of its first line.
+        body: The offset after its first line. A record may have several first lines.
+        tail: The offset of the line that closes it. If there is none, it is the end.
+        end: The offset after it.
+        name: What the first line says.
+    """
+
+    start: int
+    body: int
+    tail: int
+    end: int
+    name: str
+
+
+class Part(NamedTuple):
+    """A span of a text with its label, and the scopes that it is a part of, the outermost first."""
+
+    start: int
+    end: int
+    label: str
+    scopes: tuple[Scope, ...]
+
+
+def parts_of(text: str, spans: Sequence[Span], captions: Captions) -> Iterator[Part]:
+    """Yield the spans of a text as parts of their scopes.
+
+    A span is cut where a scope begins or ends that is in several spans. The first line of such a scope is in no part.
+
+    Args:
+        text: The text.
+        spans: The start, the end and the label of each passage, ascending.
+        captions: The captions of the text, which have read all of it.
+    """
+    bounds = [start for start, _, _ in spans]
+    # A scope that one span holds needs no line of its own.
+    cut = [it for it in _scopes(text, captions) if bisect_right(bounds, it.start) < bisect_left(bounds, it.end)]
+    waiting = sorted(cut, key=lambda it: (it.start, -it.end))[::-1]
+    edges = sorted({edge for it in cut for edge in (it.start, it.body, it.tail, it.end)})
+    around: list[Scope] = []
+    for start, end, label in spans:
+        inner = edges[bisect_right(edges, start) : bisect_left(edges, end)]
+        for first, last in pairwise([start, *inner, end]):
+            while waiting and waiting[-1].start <= first:
+                around = [it for it in around if it.end > waiting[-1].start]
+                scope = waiting.pop()
+                around += [scope] if len(around) < MOST_SCOPES else []
+            around = [it for it in around if it.end > first]
+            is_frame = any(first < it.body or first >= it.tail for it in around)
+            if not is_frame and (span := trimmed(text, first, last)) is not None:
+                names = [it.name for it in around if it.name not in label]
+                yield Part(*span, " ".join([label, *names])[-LONGEST_LABEL:].strip(), (*around,))
+
+
+def _scopes(text: str, captions: Captions) -> list[Scope]:
+    """Return the scopes of a text. The time is linear in its length."""
+    found = _Scopes()
+    fences = dict(zip(captions.fences[::2], captions.fences[1::2], strict=True))
+    lines = [match.span() for match in _LINE.finditer(text)]
+    fence_end = body = 0
+    after_blank = True
+    for (start, end), (following, last) in pairwise([*lines, (len(text), len(text))]):
+        if fence_end and start >= fence_end:
+            found.close((FENCED, 0), fence_end)
+            fence_end = 0
+        line = text[start:end]
+        if start < body:
+            continue
+        if (section := captions.sections.get(start)) is not None:
+            level, body, name = section
+            found.open((SECTION, level), start, body, name)
+        elif not line.strip():
+            found.close_blocks(start)
+            after_blank = True
+            continue
+        elif start in fences:
+            fence_end = fences[start]
+            found.open((FENCED, 0), start, end, "", tail=_closing_fence(text, end, fence_end))
+        elif not fence_end and after_blank and _begins_list(line, text[following:last]):
+            found.open((LIST, 0), start, end, line)
+        elif not fence_end and is_log_entry(line):
+            found.open((ENTRY, 0), start, end, line)
+        else:
+            found.add_line(start, end, line, text[following:last])
+        after_blank = False
+    found.close((SECTION, 0), len(text))
+    return found.scopes
+
+
+class _Scopes:
+    """The scopes of the lines so far. Those that are open are in each other, the outermost first."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []
+        self._open: list[tuple[Rank, Scope]] = []
+
+    def open(self, rank: Rank, start: int, body: int, name: str, *, tail: int = 0) -> None:
+        """Open a scope, and close those that it ends."""
+        self.close(rank, start)
+        if body - start <= LONGEST_HEADING:
+            self._open.append((rank, Scope(start, body, tail, 0, name.strip(ENDS)[:LONGEST_LABEL])))
+
+    def close(self, rank: Rank, end: int, *, closing: int = 0) -> None:
+        """Close the scopes of this rank and of higher ranks. The innermost of this rank has a closing line."""
+        while self._open and self._open[-1][0] >= rank:
+            own, scope = self._open.pop()
+            last = closing if closing and own == rank else end
+            if scope.body < last:
+                self.scopes.append(scope._replace(tail=scope.tail or last, end=last))
+
+    def close_blocks(self, end: int) -> None:
+        """Close lists and log entries, which end at a blank line."""
+        rank = next((rank for rank, _ in self._open if rank[0] in (LIST, ENTRY)), None)
+        if rank is not None:
+            self.close(rank, end)
+
+    def add_line(self, start: int, end: int, line: str, following: str) -> None:
+        """Close the scopes that a line ends. Open one if the following line is indented more."""
+        indent, said = indented(line)
+        if said.startswith(CLOSING):
+            self.close((INDENTED, indent + 1), start)
+            self.close((INDENTED, indent), start, closing=end)
+        elif _LETTER.search(said):
+            if following.strip() and indented(following)[0] > indent:
+                self.open((INDENTED, indent), start, end, said[:LONGEST_LINE])
+            else:
+                self.close((INDENTED, indent), start)
+
+
+def _begins_list(line: str, following: str) -> bool:
+    """Return True if a line after a blank one is a heading of the lines below it."""
+    if not line[:1].strip() or not following[:1].strip():
+        return False
+    is_file = _FOUND.match(following) is not None and _FOUND.match(line) is None
+    return is_file or _LISTED.match(line) is not None
+
+
+def _closing_fence(text: str, start: int, end: int) -> int:
+    """Return the offset of the line that closes fenced code. If the code is not closed, return 0."""
+    last = text.rfind("\n", start, end) + 1
+    return last if last > start and not text[last:end].strip(" \t\r`~") else 0

@@ -1,0 +1,107 @@
+"""A line that names the lines below it stays as long as one of them stays."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from context_agent.pruning.passages import cut, without
+from context_agent.pruning.scopes import LONGEST_HEADING, MOST_SCOPES
+
+BODY = "It rained in most of the weeks of that year, and ships stayed in the port for as long as they could. " * 3
+
+
+def numbered(form: str, count: int) -> list[str]:
+    return [form.format(number, number * 7919 % 10_000) for number in range(10, 10 + count)]
+
+
+FOUND = ["\n".join([f"src/{name}.py", *numbered("{0}:    timeout_{1} = rain or ports", 60)]) for name in "abc"]
+LISTED = [
+    "\n".join([f"./var/{name}:", "total 48", *numbered("-rw-r--r-- 1 root {0}{1} it{1}.log", 60)]) for name in "abc"
+]
+SHOWN = ["\n".join([f"==> {name}.conf <==", *numbered("rain_{0} ships_{1}", 90)]) for name in "abc"]
+TREE = ["\n".join([f"├── part-{name}", *numbered("│   ├── it_{0}_{1}.txt", 90)]) for name in "abc"]
+CLASSES = ["\n".join([f"class {name}:", *numbered("    def f{0}(self):\n        return {1}\n", 60)]) for name in "ABC"]
+SECTIONS = ["\n\n".join([f"## Section {name}", *(f"{number} {BODY}" for number in range(5))]) for name in "abc"]
+FAILED = [
+    "\n".join([f"12:00:0{n} ERROR request {n} failed", "E: no", *numbered("\tat p.q(It.java:{0}{1})", 90)])
+    for n in range(3)
+]
+COMMITS = [
+    "\n\n".join([f"commit {n}abcdef0\nAuthor: Ana\nDate: now", f"    Ports {n}", *(f"    {BODY}" for _ in range(5))])
+    for n in range(3)
+]
+FORMS = {
+    "found": ("\n\n", FOUND, 1),
+    "listed": ("\n\n", LISTED, 1),
+    "shown": ("\n\n", SHOWN, 1),
+    "tree": ("\n", TREE, 1),
+    "classes": ("\n\n", CLASSES, 1),
+    "sections": ("\n\n", SECTIONS, 1),
+    "failed": ("\n", FAILED, 1),
+    "commits": ("\n\n", COMMITS, 5),
+}
+
+
+def shortened(text: str, *staying: str) -> str:
+    """The text with stubs in place of the passages without these words."""
+    passages = cut(text)
+    removed = [row for row, it in enumerate(passages) if not any(word in text[it.start : it.end] for word in staying)]
+    return without(text, passages, removed, lambda rows: f"[p{rows[0]}-p{rows[-1]}]")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_stays_is_below_the_line_that_names_it(form: str) -> None:
+    separator, parts, n_lines = FORMS[form]
+    text = separator.join(parts)
+    first_lines = ["\n".join(part.split("\n")[:n_lines]) for part in parts]
+    last = parts[1].rstrip().rpartition("\n")[2]
+    marked = f"{last} NEEDLE"
+    text = text.replace(parts[1], parts[1].rstrip().removesuffix(last) + marked, 1)
+    lines = shortened(text, "NEEDLE")
+    assert f"{first_lines[1]}\n" in lines
+    assert lines.index(first_lines[1]) < lines.index("NEEDLE")
+    assert first_lines[0] not in lines, "a heading goes with the last passage below it"
+    assert first_lines[2] not in lines
+    assert all(line.startswith("[p") == ("[p" in line) for line in lines.split("\n")), "a stub has its own line"
+    passages = cut(text)
+    assert shortened(text, "") == text
+    assert len(without(text, passages, range(len(passages)), lambda _: "-")) <= len("-\n-")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_passage_has_the_line_that_names_it_in_its_label(form: str) -> None:
+    separator, parts, _ = FORMS[form]
+    names = [passage.label for passage in cut(separator.join(parts))]
+    assert all(names)
+    assert len({*names}) >= len(parts)
+
+
+def test_nested_names_stay_from_the_outermost_on() -> None:
+    depth = MOST_SCOPES + 3
+    lines = [f"{'  ' * level}level-{level}" for level in range(depth)]
+    text = "\n".join([*lines, *(f"{'  ' * depth}it_{number} = {number}" for number in range(150))])
+    kept = shortened(text, "it_140 ")
+    assert [line for line in lines if f"{line}\n" in kept] == lines[:MOST_SCOPES]
+
+
+def test_a_long_line_is_no_heading() -> None:
+    long = "word " * (LONGEST_HEADING // 4)
+    lines = numbered("    def f{0}(self):\n        return {1}\n", 90)
+    assert "word" not in shortened("\n".join([f"class {long}:", *lines]), "def f95")
+
+
+def test_fences_go_with_the_last_of_their_code() -> None:
+    code = "\n".join(numbered("rain_{0} = {1}", 150))
+    text = f"{BODY}\n\n```python\n{code}\n```\n\n{BODY}\n\n```\n{code.replace('rain', 'ship')}\n```\n\n{BODY}"
+    assert shortened(text, "ship_99 ").count("```") == 2
+    assert shortened(text, BODY).count("```") == 0
+    assert shortened(text, "rain_10 ", "ship_159 ").count("```") == 4
+    assert "```python\nrain_10 " in shortened(text, "rain_10 ")
+
+
+def test_a_heading_in_a_string_stays_too() -> None:
+    text = json.dumps({"ok": True, "output": "\n\n".join(FOUND)})
+    kept = json.loads(shortened(text, "60:"))["output"]
+    assert [part.split("\n")[0] for part in kept.split("\n\n")] == [f"src/{name}.py" for name in "abc"]
