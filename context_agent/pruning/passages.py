@@ -83,11 +83,12 @@ class _Cutter:
     def of_text(self) -> list[Passage]:
         """Return the passages of any text.
 
-        The escape sequences of a terminal are in the spans of the passages, but not in their texts.
+        The escape sequences of a terminal are in the spans of the passages, but not in their texts. The states of
+        progress bars that later states overwrite are passages of their own.
         """
-        if "\x1b" not in self._text:
-            return self.of_visible()
         plain = PlainText(self._text)
+        if plain.text == self._text:
+            return self.of_visible()
         if not plain.text:
             return self._of_binary(0, len(self._text), "")
         passages: list[Passage] = []
@@ -98,11 +99,15 @@ class _Cutter:
                 if item not in placed:
                     first, last = plain.span(item.start, item.end)
                     placed[item] = item._replace(start=max(position, first), end=last)
-            start, end = plain.span(passage.start, passage.end)
             items = tuple(placed[item] for item in passage.items)
-            # The sequences at the end of a line are in the passage before.
-            passages.append(replace(passage, start=max(position, start), end=end, items=items))
-            position = end
+            for start, end, shown in plain.pieces(passage.start, passage.end):
+                # The sequences at the end of a line are in the passage before.
+                piece = replace(passage, start=max(position, start), end=end, items=items)
+                if shown is None:
+                    passages.append(replace(piece, text=self._text[start:end], binary=True))
+                else:
+                    passages.append(piece if shown == passage.text else replace(piece, text=shown))
+                position = end
         return passages
 
     def of_visible(self) -> list[Passage]:

@@ -17,7 +17,7 @@ from context_agent._support.cancellation import check_cancelled
 from context_agent.pruning.contents import Path, ResultText
 from context_agent.pruning.passages import Passage, cut, without
 from context_agent.pruning.stubs import brief_stub, full_stub
-from context_agent.pruning.terminal import has_escapes
+from context_agent.pruning.terminal import has_hidden
 from context_agent.tokens import RepeatCounter, TokenCounter
 
 NUMBER_BYTES, ID_BYTES, DIGEST_BYTES, LIST_BYTES = 32, 96, 49, 88
@@ -73,7 +73,7 @@ class ResultRecord:
         if source.form == "image":
             return [Passage(source.text, 0, len(source.text), tokens=source.tokens)]
         passages = cut(source.text, as_json=source.form != "text", budget=self.budget)
-        if has_escapes(source.text):
+        if has_hidden(source.text):
             written = [source.text[passage.start : passage.end] for passage in passages]
         else:
             written = [passage.text for passage in passages]

@@ -128,3 +128,36 @@ def test_a_colored_error_is_an_error() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": f"{RED}error{END}: no such file"},
     ]
     assert [it.is_error for it in Transcript(messages).results] == [True]
+
+
+BARS = {
+    "bar": "loading it{0}: {1:>3}%|{2:<20}| {1}/100",
+    "numbers": "{1:>3}%|{2:<20}| {1}/100 [00:{1:02}<00:10]",
+    "erased": "\x1b[2K  {1} MB of file {0} {2}",
+    "spaces": "Receiving objects: {1}% ({1}/100)\r          ",
+}
+
+
+@pytest.mark.parametrize("bar", BARS)
+def test_the_overwritten_states_of_progress_bars_are_passages_of_their_own(bar: str) -> None:
+    def states(number: int) -> list[str]:
+        return [BARS[bar].format(number, share, "#" * (share // 5)) for share in range(0, 101, 5)]
+
+    text = "\n".join("\r".join(states(number)) + f"\r\nsaved it{number} as {number * 77}" for number in range(9))
+    passages = cut(text)
+    hidden = [row for row, passage in enumerate(passages) if passage.binary]
+    assert len(hidden) == 9
+    assert all(first.end <= second.start for first, second in pairwise(passages))
+    kept = without(text, passages, hidden, lambda _: "-")
+    assert len(kept) < len(text) / 4
+    assert all(f"-{states(number)[-1].strip()}" in kept.replace("- ", "-") for number in range(9))
+    assert all(f"saved it{number} as {number * 77}" in kept for number in range(9))
+
+
+@pytest.mark.parametrize(
+    "line", ["It rained in {0} in week {1}, and ships stayed in {2}.", "{1},{1},{1}", "{0}\r\n{1}\r\n{2}"]
+)
+def test_other_carriage_returns_hide_nothing(line: str) -> None:
+    words = "port harbor quay dock pier mole wharf basin berth slip".split()
+    lines = [line.format(word, number, word[::-1]) for number, word in enumerate(words * 3)]
+    assert PlainText("\r".join(lines)).text == "\r".join(lines)
