@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from dataclasses import dataclass
 
 from context_agent._support.arguments import require_type, whole_number
@@ -56,8 +55,8 @@ class LoadOptions:
         whole_number(self.max_mb, "max_mb")
         if self.encoding is not None:
             try:
-                codecs.lookup(self.encoding)
-            except LookupError as error:
+                "a".encode(self.encoding)  # also fails for codecs of something else, such as rot13 and hex
+            except (LookupError, ValueError) as error:
                 raise ConfigError(
                     f"unknown encoding {self.encoding!r}. Pass one like utf-8, cp1252 or shift_jis."
                 ) from error

@@ -14,7 +14,7 @@ from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import heading_captions
 from context_agent.retrieval.loaders.pdf_headings import PrintedSizes, page_starts, pdf_headings
 from context_agent.retrieval.loaders.pdf_objects import entry, resolved, stream_size
-from context_agent.retrieval.loaders.reading import Reading, document, meaningful_title, named
+from context_agent.retrieval.loaders.reading import SAVE_AGAIN, Reading, document, meaningful_title, named
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.types import Document
 
@@ -130,7 +130,7 @@ def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
         locked = reader.is_encrypted and not reader.decrypt("")
         count = 0 if locked else len(reader.pages)
     except Exception as error:  # a broken PDF makes pypdf raise nearly anything
-        raise DataError(f"the PDF cannot be read ({named(error)})") from error
+        raise DataError(f"the PDF cannot be read ({named(error)}). {SAVE_AGAIN}") from error
     if locked:
         raise DataError("the file is encrypted. Save it without a password.")
     return reader, count

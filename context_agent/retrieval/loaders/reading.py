@@ -75,6 +75,8 @@ def identifier(path: str) -> str:
     return _UNSAFE.sub(lambda match: quote(match[0], safe="", errors="surrogateescape"), composed)
 
 
+SAVE_AGAIN = "If another program opens it, save it again there."
+"""What to do about a damaged file of a packed format."""
 LARGEST_FIELD = 10_000
 """The most characters of a metadata value."""
 LONGEST_TITLE = 1_000

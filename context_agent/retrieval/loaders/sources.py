@@ -60,7 +60,8 @@ def check_sources(sources: Iterable[str]) -> None:
     missing = [source for source in sources if source != "-" and not os.path.lexists(source)]
     if missing:
         verb = "does" if len(missing) == 1 else "do"
-        raise DataError(f"{', '.join(missing)} {verb} not exist, so nothing was read. Check the path.")
+        names = ", ".join(source if source.strip() else repr(source) for source in missing)
+        raise DataError(f"{names} {verb} not exist, so nothing was read. Check the path.")
 
 
 def _no_url(source: str) -> str:

@@ -25,6 +25,7 @@ from context_agent.retrieval.loaders.headings import marked_headings
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
 from context_agent.retrieval.loaders.reading import (
     LARGEST_FIELD,
+    SAVE_AGAIN,
     Reading,
     document,
     meaningful_title,
@@ -265,7 +266,8 @@ def opened_package(reading: Reading) -> Iterator[Package]:
     except DataError:
         raise
     except Exception as error:  # a broken file makes `zipfile` and the readers raise nearly anything
-        raise DataError(f"the {reading.path.rpartition('.')[2]} file cannot be read ({named(error)})") from error
+        kind = reading.path.rpartition(".")[2]
+        raise DataError(f"the {kind} file cannot be read ({named(error)}). {SAVE_AGAIN}") from error
 
 
 def _check_entries(stream: BinaryIO) -> None:

@@ -18,6 +18,7 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.decoding import NUL_REASON, WESTERN_NOTE, decode
 from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.reading import SAVE_AGAIN
 from context_agent.retrieval.loaders.rows import LONGEST_NAME
 from context_agent.types import Document
 from tests.support.growth import MOST_GROWTH, growth
@@ -151,6 +152,7 @@ def test_broken_empty_and_locked_pdfs_are_reported(tmp_path: Path) -> None:
     assert [d.text for d in documents] == ["Fine."]
     reasons = {source: reason for source, _, reason in said(report)}
     assert reasons["broken.pdf"].startswith("the PDF cannot be read")
+    assert reasons["broken.pdf"].endswith(SAVE_AGAIN)
     assert reasons["scan.pdf"].startswith("none of the 1 pages has text")
     assert reasons["locked.pdf"] == "the file is encrypted. Save it without a password."
 
@@ -726,6 +728,11 @@ def test_a_stream_is_read_by_its_name_and_left_open(tmp_path: Path) -> None:
     assert not rows_.closed
 
 
+def test_a_source_without_a_name_is_quoted() -> None:
+    with pytest.raises(DataError, match=r"^'', none do not exist"):
+        list(load(["", "none"]))
+
+
 def test_documents_come_one_at_a_time(tmp_path: Path) -> None:
     file = rows(tmp_path / "a.jsonl", *({"id": n, "text": "x"} for n in range(1000)))
     report = LoadReport()
@@ -735,7 +742,10 @@ def test_documents_come_one_at_a_time(tmp_path: Path) -> None:
     stream.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("options", [{"encoding": "utf-9"}, {"delimiter": ";;"}, {"delimiter": '"'}])
+@pytest.mark.parametrize(
+    "options",
+    [{"encoding": "utf-9"}, {"encoding": "rot13"}, {"encoding": "hex"}, {"delimiter": ";;"}, {"delimiter": '"'}],
+)
 def test_impossible_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options.values()))):
         LoadOptions(**options)
