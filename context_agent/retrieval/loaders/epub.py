@@ -18,6 +18,8 @@ _CONTAINER = grammar(root="container", container="rootfiles", rootfiles="rootfil
 _SPINE = grammar(root="package", package="manifest spine", manifest="item", spine="itemref")
 _FIELDS = "title creator language date"
 _METADATA = grammar(root="package", package="metadata", metadata=f"dc-metadata {_FIELDS}", **{"dc-metadata": _FIELDS})
+_ENCRYPTION = "META-INF/encryption.xml"
+"""The list of the encrypted parts of a book. It may also list only fonts."""
 _PAGES = frozenset({"application/xhtml+xml", "text/html"})
 
 
@@ -57,5 +59,7 @@ def _page(package: Package, name: str) -> Iterator[str]:
     try:
         text = decode(data, None, declared_charset(data) or declared_encoding(data)).text
     except DataError as error:
+        if _ENCRYPTION in package:
+            raise DataError("the book is protected against copying. Pass a copy without protection.") from error
         raise ValueError(str(error)) from error
     yield page_text(unix_lines(text))[1]

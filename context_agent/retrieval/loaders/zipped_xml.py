@@ -46,6 +46,8 @@ _ENTRY_MARK = b"PK\1\2"
 """The first bytes of an entry in an archive's directory."""
 _COMPOUND_MARK = b"\xd0\xcf\x11\xe0"
 """The first bytes of an Office file with a password, and of one in a format before 2007 (MS-CFB)."""
+_MANIFEST = "META-INF/manifest.xml"
+ENCRYPTED = "the file is encrypted. Save it without a password."
 _HEADING = re.compile(r"^#{1,6} ([^\n]++)", re.MULTILINE)
 _RELATIONSHIPS = grammar(root="Relationships", Relationships="Relationship")
 _PROPERTIES = grammar(root="coreProperties", coreProperties="title creator created modified")
@@ -262,6 +264,7 @@ def opened_package(reading: Reading) -> Iterator[Package]:
         _check_entries(reading.stream)
         with zipfile.ZipFile(reading.stream) as archive:
             _check_members(reading, archive.infolist())
+            _check_manifest(archive)
             yield Package(archive, reading)
     except DataError:
         raise
@@ -298,7 +301,7 @@ def _check_count(members: int) -> None:
 def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
     _check_count(len(members))
     if any(member.flag_bits & 1 for member in members):
-        raise DataError("the file is encrypted. Save it without a password.")
+        raise DataError(ENCRYPTED)
     if any(member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED} for member in members):
         raise DataError("the members of the file are not packed as in a document. Save it again.")
     total = sum(member.file_size for member in members)
@@ -310,6 +313,12 @@ def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
     ):
         raise DataError(reading.options.too_large("the unpacked XML of the file"))
     check_unpacked(total, sum(member.compress_size for member in members))
+
+
+def _check_manifest(archive: zipfile.ZipFile) -> None:
+    """Raise `DataError` if an OpenDocument file is encrypted. Its members are then ordinary ones."""
+    if _MANIFEST in archive.NameToInfo and b"encryption-data" in archive.read(_MANIFEST):
+        raise DataError(ENCRYPTED)
 
 
 def _date(text: str) -> str:

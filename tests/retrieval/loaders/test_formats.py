@@ -15,6 +15,7 @@ import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, zipped_xml
 from context_agent.retrieval.loaders.mail import DEEPEST_PART
+from context_agent.testing.hostile_files import archive
 from context_agent.testing.hostile_files import book as book_of
 from context_agent.testing.hostile_files import workbook as workbook_of
 from context_agent.types import Caption, Document
@@ -534,6 +535,27 @@ def test_a_book_without_a_reading_order_has_its_pages_in_the_order_of_the_list(t
     documents, reasons = read(tmp_path)
     assert [document.text for document in documents] == ["Page b\n\nPage a"] * 2
     assert reasons == []
+
+
+@pytest.mark.parametrize("member", ["content.xml", "encrypted-package"])
+def test_an_opendocument_file_with_a_password_is_named_as_encrypted(tmp_path: Path, member: str) -> None:
+    manifest = f'<manifest><file-entry full-path="{member}"><encryption-data/></file-entry></manifest>'
+    kind = b"application/vnd.oasis.opendocument.text"
+    members = {"mimetype": kind, member: bytes(range(256)), "META-INF/manifest.xml": manifest.encode()}
+    (tmp_path / "a.odt").write_bytes(archive(members))
+    assert read(tmp_path) == ([], ["the file is encrypted. Save it without a password."])
+
+
+def test_a_book_whose_pages_are_encrypted_is_named_as_protected_and_one_with_encrypted_fonts_is_read(
+    tmp_path: Path,
+) -> None:
+    package = b"<package><manifest><item id='a' href='a.xhtml' media-type='text/html'/></manifest></package>"
+    for name, page in (("drm", bytes(range(256))), ("fonts", b"<p>Page</p>")):
+        book_file = book_of(package, {"a.xhtml": page, "META-INF/encryption.xml": b"<encryption/>"})
+        (tmp_path / f"{name}.epub").write_bytes(book_file)
+    (document,), reasons = read(tmp_path)
+    assert document.text == "Page"
+    assert reasons == ["the book is protected against copying. Pass a copy without protection."]
 
 
 def test_a_merged_cell_of_a_word_file_is_written_once(tmp_path: Path) -> None:
