@@ -31,7 +31,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-AXE = Path(__file__).parent.parent / ".cache" / "axe-core-4.11.0" / "axe.min.js"
+AXE = Path(__file__).parents[2] / ".cache" / "axe-core-4.11.0" / "axe.min.js"
 """Where scripts/browser puts axe-core (Deque, MPL-2.0), which checks pages for accessibility."""
 PATIENCE = 120
 """Seconds that a page may take on a busy machine before its test gives up."""
