@@ -2,6 +2,20 @@
 "use strict";
 
 const TOKEN = "ctx1-token";
+const ofTab = storageOf("sessionStorage");
+const ofBrowser = storageOf("localStorage");
+
+/** Return the browser's storage. If the reader blocks it, return one that lasts as long as the page. */
+function storageOf(name) {
+  try {
+    return window[name];
+  } catch {
+    const values = new Map();
+    return { getItem: (key) => values.get(key) ?? null, setItem: (key, value) => values.set(key, value), removeItem: (key) => values.delete(key) };
+  }
+}
+
+const LOST = "The connection was lost before the answer came. Ask again.";
 
 /** An error that the server answered. Its `code` is for programs. */
 class ServerError extends Error {
@@ -14,7 +28,7 @@ class ServerError extends Error {
 /** Return the response of a path. If the server requires a token, ask the reader for it. Throws `ServerError`. */
 async function request(path, options = {}) {
   for (;;) {
-    const token = sessionStorage.getItem(TOKEN);
+    const token = ofTab.getItem(TOKEN);
     const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
     const response = await fetch(path, { ...options, headers }).catch((error) => {
       if (error.name === "AbortError") throw error;
@@ -23,7 +37,7 @@ async function request(path, options = {}) {
     if (response.ok) return response;
     const { error } = await response.json().catch(() => ({}));
     if (response.status !== 401) throw new ServerError(error ? error.message : `The server answered ${response.status}.`, error?.code);
-    sessionStorage.setItem(TOKEN, await askForToken(token ? "The server refused this token." : ""));
+    ofTab.setItem(TOKEN, await askForToken(token ? "The server refused this token." : ""));
   }
 }
 
@@ -54,7 +68,10 @@ async function* eventsOf(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch((error) => {
+      if (error.name === "AbortError") throw error;
+      throw new ServerError(LOST, "lost");
+    });
     if (done) return;
     const parts = (rest + value).split("\n\n");
     rest = parts.pop();

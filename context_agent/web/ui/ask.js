@@ -36,6 +36,7 @@ async function ask(settings) {
   page.running?.abort();
   const running = new AbortController();
   page.running = running;
+  remember(settings);
   start(settings);
   const events = [];
   try {
@@ -50,7 +51,7 @@ async function ask(settings) {
       events.push(entry);
       live.apply(entry);
     }
-    throw new ServerError("The connection was lost before the answer came.", "lost");
+    throw new ServerError(LOST, "lost");
   } catch (error) {
     if (page.running === running) stopped(error);
   } finally {
@@ -62,7 +63,6 @@ function start(settings) {
   fail(null);
   setRunning(page.running);
   say("Searching");
-  remember(settings);
   for (const id of ["live", "columns"]) byId(id).hidden = false;
   byId("past").hidden = true;
   byId("verdict").replaceChildren();
@@ -102,7 +102,9 @@ function showAnswer(live, settings, answer, events) {
   const time = `${answer.usage.seconds.toFixed(1)} seconds`;
   byId("answerhead").replaceChildren("Ranking", element("span", { class: "muted", text: confidenceText(answer) }));
   say(documents.length ? `${counted(documents.length, "document")} in ${time}. First: ${plain(documents[0].title || documents[0].id)}` : "Nothing was found");
-  store(sessionStorage, LAST, { settings, answer, events });
+  // If the storage is full, an older answer must not come back in place of this one.
+  ofTab.removeItem(LAST);
+  store(ofTab, LAST, { agent: page.agent, settings, answer, events });
   document.body.dataset.state = "answered";
   showPast();
 }
@@ -150,12 +152,12 @@ async function sendJudgment(verdict) {
 }
 
 function remember(settings) {
-  store(localStorage, pastName(), remembered(stored(localStorage, pastName(), []), settings));
-  store(localStorage, "ctx1-settings", { k: settings.k, effort: settings.effort });
+  store(ofBrowser, pastName(), remembered(stored(ofBrowser, pastName(), []), settings));
+  store(ofBrowser, "ctx1-settings", { k: settings.k, effort: settings.effort });
 }
 
 function showPast() {
-  const past = stored(localStorage, pastName(), []);
+  const past = stored(ofBrowser, pastName(), []);
   byId("past").hidden = !past.length;
   byId("questions").replaceChildren(...past.map((entry) => {
     const filters = entry.filters.map(({ field, operator, value }) => `${field} ${OPERATORS.find(([key]) => key === operator)[1]} ${value}`).join(", ");
@@ -178,15 +180,21 @@ function showAgent(agent) {
 }
 
 /** Show the answer that this tab showed last, for example after a visit to an episode. */
-function restoreLast() {
-  const last = stored(sessionStorage, LAST, null);
-  if (!last) return;
+async function restoreLast() {
+  const last = stored(ofTab, LAST, null);
+  if (!last || !(await isOfThisServer(last)) || page.running) return;
   fill(last.settings);
   start(last.settings);
   const live = liveSearch(last.settings.question, page.agent, parts());
   last.events.forEach(live.apply);
   showAnswer(live, last.settings, last.answer, last.events);
   say("");
+}
+
+/** Return true if the answer is from the documents of this server. Another server may have had its address before. */
+async function isOfThisServer({ agent, answer }) {
+  if (!answer.trajectory) return agent.title === page.agent.title && agent.corpus === page.agent.corpus;
+  return request(`v1/trajectories/${encodeURIComponent(answer.trajectory)}`, { method: "HEAD" }).then(() => true, () => false);
 }
 
 function listen() {
@@ -209,21 +217,32 @@ function listen() {
   });
   byId("addfilter").addEventListener("click", () => addFilter());
   byId("clear").addEventListener("click", () => {
-    store(localStorage, pastName(), []);
+    store(ofBrowser, pastName(), []);
     showPast();
     form.question.focus();
     say("Past questions are forgotten");
   });
 }
 
+/** Show what the browser kept. If another version of the page stored it in another form, forget it. */
+async function restore() {
+  try {
+    fill({ question: "", filters: [], ...stored(ofBrowser, "ctx1-settings", {}) });
+    showPast();
+    await restoreLast();
+  } catch {
+    for (const name of [pastName(), "ctx1-settings"]) ofBrowser.removeItem(name);
+    ofTab.removeItem(LAST);
+    for (const id of ["live", "columns"]) byId(id).hidden = true;
+    showPast();
+  }
+}
+
 async function open() {
   listen();
   try {
     showAgent(await getJson("v1/agent"));
-    const settings = stored(localStorage, "ctx1-settings", {});
-    fill({ question: "", filters: [], ...settings });
-    showPast();
-    restoreLast();
+    await restore();
   } catch (error) {
     fail(error);
   }

@@ -160,12 +160,17 @@ function tokensInView(state) {
   return [...state.passages.values()].reduce((total, passage) => total + (passage.gone ? 0 : passage.tokens), 0);
 }
 
+/** Return the text in lower case. It keeps its length, so a letter such as İ, which would become two, stays. */
+function inLowerCase(text) {
+  return text.replace(/\p{Lu}/gu, (letter) => (letter.toLowerCase().length === letter.length ? letter.toLowerCase() : letter));
+}
+
 /** Return the question. The names in it that were searched are marked. */
 function litQuestion(question, names) {
-  const folded = question.toLowerCase();
+  const folded = inLowerCase(question);
   const spans = [];
   for (const name of names) {
-    const at = folded.indexOf(name.toLowerCase());
+    const at = folded.indexOf(inLowerCase(name));
     if (name.length > 1 && at >= 0 && name.length < question.trim().length - 1) spans.push([at, at + name.length]);
   }
   spans.sort(([a], [b]) => a - b);

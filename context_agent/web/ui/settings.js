@@ -17,7 +17,7 @@ function store(storage, name, value) {
   try {
     storage.setItem(name, JSON.stringify(value));
   } catch {
-    // If the storage is full or blocked, only the history is lost.
+    // If the storage is full, only the history is lost.
   }
 }
 
@@ -75,8 +75,8 @@ function remembered(past, entry) {
 
 /** Return a random name for this browser's judgments, so that a later judgment replaces an earlier one. */
 function judge() {
-  const name = stored(localStorage, "ctx1-judge", null) || `page-${randomName()}`;
-  store(localStorage, "ctx1-judge", name);
+  const name = stored(ofBrowser, "ctx1-judge", null) || `page-${randomName()}`;
+  store(ofBrowser, "ctx1-judge", name);
   return name;
 }
 

@@ -306,3 +306,81 @@ def test_nothing_is_animated_for_those_who_prefer_that(serve: Serve, browser: Br
         browser.open(server.url)
         ask(browser)
         assert browser.run("return document.getAnimations().length") == 0
+
+
+def test_an_answer_comes_back_only_while_it_is_the_latest_of_this_server(
+    serve: Serve, browser: Browser, tmp_path: Path
+) -> None:
+    def come_back() -> tuple[list[str], list[str]]:
+        browser.open(server.url)
+        return browser.texts("#asked"), browser.texts(".again")
+
+    with serve(one_search()) as server:
+        browser.open(server.url)
+        ask(browser, "first comets?")
+        assert come_back() == (["first comets?"], ["first comets?"])
+        browser.run(
+            """let count = 0;
+            for (const size of [200_000, 2_000, 100]) try {
+                for (;;) sessionStorage.setItem(`fill${count++}`, "x".repeat(size));
+            } catch { /* the storage is full */ }
+            document.getElementById("question").value = "second comets?" + " very".repeat(1_000);
+            document.getElementById("ask").requestSubmit();"""
+        )
+        browser.wait("document.getElementById('asked').textContent.startsWith('second')")
+        browser.wait(ANSWERED)
+        assert come_back()[0] == [""]
+        browser.run("sessionStorage.clear()")
+        ask(browser, "third comets?")
+        for file in (tmp_path / "trajectories").glob("*.jsonl"):
+            file.unlink()  # as on another server with the same address
+        asked, (latest, *_) = come_back()
+        assert (asked, latest) == ([""], "third comets?")
+
+
+def test_what_another_version_of_the_page_stored_is_forgotten(serve: Serve, browser: Browser) -> None:
+    with serve(one_search()) as server:
+        for storage, name, value in (
+            ("local", "ctx1-past:' + page.agent.title + '", '{"a": 1}'),
+            ("local", "ctx1-past:' + page.agent.title + '", "[null]"),
+            ("session", "ctx1-last", '{"settings": {}}'),
+        ):
+            browser.open(server.url)
+            browser.run(f"{storage}Storage.setItem('{name}', arguments[0])", value)
+            browser.open(server.url)
+            assert browser.texts("#problem") == [""]
+            ask(browser, "comets?")
+            assert browser.texts(".again") == ["comets?"]
+            browser.run("localStorage.clear(); sessionStorage.clear()")
+
+
+def test_a_blocked_storage_lasts_as_long_as_the_page(serve: Serve, browser: Browser) -> None:
+    with serve(one_search()) as server:
+        browser.open(server.url)
+        kept = browser.run(
+            """Object.defineProperty(window, "blocked", { get() { throw new DOMException("denied"); } });
+            const storage = storageOf("blocked");
+            store(storage, "name", [1]);
+            return [stored(storage, "name", null), stored(storage, "other", 2)];"""
+        )
+        assert kept == [[1], 2]
+
+
+def test_a_lost_connection_is_told_in_plain_words(serve: Serve, browser: Browser) -> None:
+    with serve(one_search()) as server:
+        browser.open(server.url)
+        message = browser.run(
+            """const body = new ReadableStream({ start(it) { it.error(new TypeError("network error")); } });
+            return eventsOf({ body }).next().catch(error => error.message);"""
+        )
+    assert message == "The connection was lost before the answer came. Ask again."
+
+
+def test_a_name_is_marked_after_a_letter_that_grows_in_lower_case(serve: Serve, browser: Browser) -> None:
+    with serve(one_search()) as server:
+        browser.open(server.url)
+        marked = browser.run(
+            """const nodes = litQuestion("İİ: Which COMETS met Ümit?", new Set(["comets", "ÜMIT"]));
+            return nodes.filter(node => node.localName === "mark").map(node => node.textContent);"""
+        )
+    assert marked == ["COMETS", "Ümit"]
