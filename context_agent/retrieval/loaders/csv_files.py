@@ -340,7 +340,9 @@ def _from_table(
         except StopIteration:
             return
         except csv.Error as error:
-            reading.skip(f"the row is not valid CSV ({error})", line)
+            end = lines_before + table.line_num
+            more = f". The lines up to {end:,} are left out with it. Check its quotation marks." if end > line else ""
+            reading.skip(f"the row is not valid CSV ({error}){more}", line)
             continue
         if any(cells[len(names) :]):
             reading.skip(f"the row has {len(cells)} cells, but the header names {len(names)}", line)

@@ -450,6 +450,7 @@ def test_bad_csv_rows_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
         (6, "the row has 4 cells, but the header names 2"),
         (8, "the row is not valid CSV"),
     ]
+    assert said(report)[-1][2].endswith("The lines up to 9 are left out with it. Check its quotation marks.")
 
 
 def test_without_a_text_column_all_columns_of_a_row_are_its_text(tmp_path: Path) -> None:
