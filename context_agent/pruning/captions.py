@@ -88,7 +88,9 @@ _NAMELESS = re.compile(
     r"commit [0-9a-f]{7,64}|(?:-\[ RECORD|\*{10}|\w{0,20}Date:|Merge:|\[(?:Site|Round|Result|\w{0,9}Date) ).*"
 )
 """The part of a line that does not say what a record is about."""
-_COMMIT = re.compile(r"commit [0-9a-f]{7,64}[^\n]*+\n(?:\w[^\n]*+\n){1,6}+\r?\n[ \t]++\S[^\n]{0,200}+")
+COMMIT = re.compile(
+    r"^commit [0-9a-f]{7,64}[^\n]*+\n(?:\w[^\n]*+\n){1,6}+\r?\n[ \t]++(?P<subject>\S[^\n]{0,200}+)", re.M
+)
 """The header of a commit, and the first line of its message."""
 _ADDRESS = re.compile(r" <[^<>\s]{1,100}+>$")
 _TITLE = re.compile(
@@ -199,7 +201,7 @@ class Captions:
         elif start in self.headings:
             self._push(*self.headings[start], start, start + 1)
         elif record := RECORD.match(text, start):
-            commit = _COMMIT.match(text, start, following)
+            commit = COMMIT.match(text, start, following)
             self._push(0, _record_name(record, text[start:following]), start, (commit or record).end())
         else:
             if HIT.match(text, start):

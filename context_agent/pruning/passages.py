@@ -30,7 +30,7 @@ from context_agent.pruning.blocks import (
     text_spans,
     with_line_breaks,
 )
-from context_agent.pruning.captions import LONGEST_LABEL, Captions
+from context_agent.pruning.captions import COMMIT, LONGEST_LABEL, Captions
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.record_names import NAMING_KEYS, Run, distinct_names, only_name, own_name
@@ -49,6 +49,12 @@ FEWEST_MEMBERS = 4
 _SIGNATURE = re.compile(r"\ufeff?WEBVTT(?![^\s])[^\n]*+\n")
 """The first line of subtitles, without which players refuse them."""
 _BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")
+_NEXT_LINE = re.compile(r"[ \t\r]*+\n[ \t]*+(?:`{3,}+|~{3,}+)[ \t\r]*+$", re.M)
+"""The line after a value, if it closes a fence."""
+_ERROR_LINE = re.compile(
+    r"[ \t\r]*+\n(?:\w{0,40}error|exception|fatal|failed|exit (?:code|status))\b[^\n]{0,300}$", re.I | re.M
+)
+"""The line right after a value, if it says that something went wrong."""
 _CLOSED = ("```", "~~~", "</")
 """Marks of fences and tags."""
 
@@ -120,25 +126,55 @@ class _Cutter:
         signature = _SIGNATURE.match(text)
         position, label = 0 if signature is None else signature.end(), ""
         group, parts = next(self._groups), self._parts()
+        has_titles = len(parts) >= FEWEST_MEMBERS
         for start, end, cut_part in [*parts, (len(text), len(text), None)]:
-            between = self._of_plain(position, start, is_alone=(position, start) == (0, len(text)))
+            first, last = (
+                self._with_fence(position, start, end) if has_titles and cut_part is not None else (start, end)
+            )
+            commit = _last_commit(text, position, start) if text.startswith(("diff ", "--- "), start) else None
+            if commit is None:
+                between = self._of_plain(position, start, is_alone=(position, start) == (0, len(text)))
+                message: list[Passage] = []
+            else:
+                between = self._of_plain(position, commit.start(), is_alone=False)
+                message = self._of_plain(commit.end(), start, is_alone=False)
             passages += between
             if cut_part is None:
                 break
             label = _last_line(text[position:start]) or (between[-1].label if between else label)
-            may_have_title = not between and len(parts) >= FEWEST_MEMBERS
-            title = self._title_start(position, start, end) if may_have_title else None
+            title: int | None = first if first < start else None
+            if commit is not None:
+                title, label = commit.start(), commit["subject"].strip()[:LONGEST_LABEL]
+            elif has_titles and not between and (said := self._title_start(position, first, last)) is not None:
+                title = said
+                label = " ".join(filter(None, map(_last_line, text[title:start].split("\n"))))[:LONGEST_LABEL] or label
             if title is None:
                 passages += cut_part(label)
-            else:
-                label = " ".join(filter(None, map(_last_line, text[title:start].split("\n"))))[:LONGEST_LABEL] or label
-                whole = Item(title, end, group, "text")
-                for passage in cut_part(label):
-                    # The hunks of a diff have the name of their file alone.
-                    own = passage.label if label in passage.label else _with_name(label, passage.label)
-                    passages.append(replace(passage, label=own, items=(*passage.items, whole)))
-            position = end
+                position = last
+                continue
+            last = self._error_end(last)
+            label = _with_name(label, _last_line(text[end:last]))
+            whole = Item(title, last, group, "text")
+            for passage in [*message, *cut_part(label)]:
+                # The hunks of a diff have the name of their file alone.
+                own = passage.label if label in passage.label else _with_name(label, passage.label)
+                passages.append(replace(passage, label=own, items=(*passage.items, whole)))
+            position = last
         return passages
+
+    def _with_fence(self, position: int, start: int, end: int) -> tuple[int, int]:
+        """Return the span of a part with the fence around it, if there is one after `position`."""
+        text = self._text
+        opening = text.rfind("\n", position, max(position, start - 1)) + 1 or position
+        closing = _NEXT_LINE.match(text, end)
+        if start == opening or closing is None or FENCE.match(text, opening, start) is None:
+            return start, end
+        return opening, closing.end()
+
+    def _error_end(self, end: int) -> int:
+        """Return the end of the line right after a value that says what went wrong with it, or else `end`."""
+        line = _ERROR_LINE.match(self._text, end)
+        return end if line is None else line.end()
 
     def _title_start(self, position: int, start: int, end: int) -> int | None:
         """Return the offset of the short text right before a part, which is removed with the part.
@@ -580,6 +616,11 @@ class _Cutter:
             )
             for passage in inner
         ]
+
+
+def _last_commit(text: str, start: int, end: int) -> re.Match[str] | None:
+    """Return the header of the last commit in a part of a text, with the first line of its message."""
+    return max(COMMIT.finditer(text, start, end), key=re.Match.start, default=None)
 
 
 def _start(part: tuple[int, int, Callable[[str], list[Passage]]]) -> int:

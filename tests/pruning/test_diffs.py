@@ -44,7 +44,7 @@ def test_a_remaining_line_has_the_header_of_its_hunk_and_of_its_file(line_end: s
     passages = cut(text)
     for name, start in (("small.py", 1), ("middle.py", 10), ("middle.py", 80), ("large.py", 5)):
         (changed,) = [passage for passage in passages if f"+new_{start} = 2" in passage.text]
-        assert changed.label == name
+        assert changed.label == f"It rained in most of the weeks, and ships stayed in port. {name}"
         lines = rest(text, [changed]).split(line_end)
         changed_line = lines.index(f"+new_{start} = 2")
         headers = [line for line in lines[:changed_line] if line.startswith("@@ ")]

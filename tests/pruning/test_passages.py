@@ -218,19 +218,52 @@ def test_a_line_before_each_of_many_values_names_its_value_and_is_removed_with_i
     assert rest == f"{titles[0]}\n{values[0]}\n3 gone\n{titles[4]}\n{values[4]}\n1 gone"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param("```json\n", "\n```", id="a fence"),
-        pytest.param("<item>\n", "\n</item>", id="tags"),
-    ],
-)
-def test_marks_that_others_close_stay(before: str, after: str) -> None:
+def test_tags_around_values_stay_because_others_close_them() -> None:
     value = json.dumps({"log": BODY[:150]})
-    text = "\n".join(f"{before}{value}{after}" for _ in range(6))
+    text = "\n".join(f"<item>\n{value}\n</item>" for _ in range(6))
     passages = cut(text)
     rest = without(text, passages, range(len(passages)), lambda rows: "gone")
-    assert rest == "\n".join(f'{before}"gone"{after}' for _ in range(6))
+    assert rest == "\n".join('<item>\n"gone"\n</item>' for _ in range(6))
+
+
+@pytest.mark.parametrize("title", ["Step {0}: ask for ship {0}", f"Step {{0}}: {BODY}"], ids=["short", "long"])
+def test_fences_go_with_what_is_in_them(title: str) -> None:
+    values = [json.dumps({"ship": number, "log": BODY[:150]}) for number in range(6)]
+    steps = [f"{title.format(number).strip()}\n\n```\n{inner}\n```" for number, inner in enumerate(values)]
+    text = "\n\n".join(steps)
+    passages = cut(text)
+    assert "```" not in without(text, passages, range(len(passages)), lambda rows: "gone")
+    removed = [row for row, passage in enumerate(passages) if passage.start < text.index(values[4])]
+    rest = without(text, passages, removed, lambda rows: "gone")
+    assert rest.endswith(f"```\n{values[4]}\n```\n\n{steps[5]}")
+    assert rest.count("```") == 4
+
+
+def test_an_error_right_after_a_value_goes_with_it() -> None:
+    values = [json.dumps({"number": number, "log": BODY[:150]}, indent=1) for number in range(6)]
+    errors = {2: "\nError: ship 2 sank after the reply"}
+    parts = [f"GET /ships/{number}\n{value}{errors.get(number, '')}" for number, value in enumerate(values)]
+    text = "\n".join(parts)
+    passages = cut(text)
+    assert "ship 2 sank" in passages[2].label
+    assert "ship 2 sank" not in passages[3].label
+    assert without(text, passages, (0, 1, 3, 4, 5), lambda rows: "-").endswith(f"\n-\n{parts[2]}\n-")
+    assert "sank" not in without(text, passages, (2,), lambda rows: "-")
+
+
+def test_the_header_of_a_commit_stays_with_its_diff_and_goes_with_it() -> None:
+    def commit(number: int) -> str:
+        header = f"commit {number}abcdef0\nAuthor: Ana\nDate: now\n\n    Ports {number}\n\n    {BODY.strip()}"
+        return f"{header}\n\n--- a/it.py\n+++ b/it.py\n@@ -1,2 +1,2 @@\n-old_{number}\n+new_{number}\n {BODY}"
+
+    text = "\n\n".join(map(commit, range(6)))
+    passages = cut(text)
+    changes = [row for row, passage in enumerate(passages) if passage.text.startswith("---")]
+    assert [passages[row].label for row in changes] == [f"Ports {number} it.py" for number in range(6)]
+    rest = without(text, passages, [row for row in range(len(passages)) if row != changes[3]], lambda rows: "-")
+    assert rest.startswith("-\n\ncommit 3abcdef0\nAuthor: Ana\nDate: now\n\n    Ports 3\n\n-\n\n--- a/it.py")
+    assert rest.count("commit ") == 1
+    assert without(text, passages, range(len(passages)), lambda rows: "-") == "-"
 
 
 def test_the_lines_before_few_values_stay() -> None:
