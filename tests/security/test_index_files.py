@@ -296,6 +296,17 @@ def test_a_forged_schema_hides_nothing_that_computes(folder: Path, name: str, fo
         assert "which Chroma does not make" in str(error)
 
 
+@pytest.mark.parametrize("value", ["x'ff81'", "sql || cast(x'2081' as text)", "cast(x'81' as text) || sql"])
+def test_a_schema_that_is_not_utf8_is_refused(folder: Path, value: str) -> None:
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database:
+        database.execute("pragma writable_schema = on")
+        database.execute(f"update sqlite_master set sql = {value} where name = 'collections'")
+        database.commit()
+    for use in (ask, index):
+        with pytest.raises(CorpusCorruptError, match="cannot be read"):
+            use(folder)
+
+
 def link_pages(folder: Path, table: str, depth: int = 9) -> None:
     """Give a table of Chroma's database endless rows: each child of a page is the same next page, for some levels."""
     file = folder / "chroma.sqlite3"

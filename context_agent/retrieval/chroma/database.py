@@ -258,6 +258,8 @@ def open_database(folder: Path, timeout: float, *, has_tables: bool = True) -> I
             raise UnreadableError(f"{file} cannot be read at the moment ({error}). Try again later.") from error
         reason = "its pages have more rows than its size allows" if name == "SQLITE_INTERRUPT" else error
         raise _damaged(file, reason) from error
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema in its error, which Python cannot decode
+        raise _damaged(file, "its schema is not UTF-8") from error
 
 
 def require_sound(folder: Path, copy: Path | None = None) -> None:

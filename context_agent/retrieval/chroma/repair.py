@@ -69,7 +69,7 @@ def undo_unfinished(path: Path) -> None:
         return
     require_own_journal(path)
     with (
-        suppress(sqlite3.DatabaseError),
+        suppress(sqlite3.DatabaseError, UnicodeDecodeError),
         closing(sqlite3.connect(path / DATABASE_FILE, timeout=BUSY_SECONDS)) as database,
     ):
         database.execute("select count(*) from sqlite_master").fetchone()
