@@ -134,8 +134,9 @@ def train(
     sources = [check_source(source) for source in sources]
     recipe, report = recipe or FitRecipe(), report or _no_progress
     policy = policy or BridgePolicy(effort=effort)
-    # Exploration uses no reader, because reading would take most of the time.
-    effort = replace(effort or policy.effort, readings=0)
+    # Exploration uses no reader, because reading would take most of the time. Nobody sees its rankings, so it compares
+    # as few candidates as possible for them.
+    effort = replace(effort or policy.effort, readings=0, compared=1)
     explorers = dict.fromkeys(range(FOLDS), BridgePolicy(policy.scorer, effort=effort, untrained=policy.scorer is None))
     if (count := sum(len(source.questions) for source in sources)) < MIN_QUESTIONS:
         if fallback is None:

@@ -24,7 +24,7 @@ from context_agent.train.bridge.listwise import FitRecipe
 from context_agent.train.bridge.reader_head import fit_head
 from context_agent.train.bridge.training import train
 
-QUICK = FitRecipe(hidden=(8,), members=1, steps=(100, 100))
+QUICK = FitRecipe(hidden=(8,), members=1, steps=(70, 70))
 
 
 class OverlapReader:
@@ -106,7 +106,13 @@ def test_worse_networks_do_not_replace_the_present_ones(source, monkeypatch):
     few = BridgeSource("films", source.corpus, source.questions[:60])
     blind = FitRecipe(hidden=(1,), members=1, epochs=1, steps=(1, 1))
     present = without_head(Scorer.shipped())
+    compared = []
+    monkeypatch.setattr(
+        "context_agent.policies.bridge.ranking.late_interaction",
+        lambda query, texts, longest: compared.append(len(texts)) or np.zeros(len(texts), dtype=np.float32),
+    )
     result = train([few], fallback=present, effort=Effort(searches=6), rounds=1, recipe=blind, readers=READERS)
+    assert compared == [1] * 60, "nobody sees the rankings of exploring policies"
     assert result.kept
     assert result.before["films"].mean > 0.5
 
