@@ -20,9 +20,9 @@ IMPORT_IN_A_STRING = re.compile(r"^\s*(?:from|import) (tests[\w.]*)(?: import (\
 
 def imported_modules(path: Path) -> set[str]:
     """Return the names of modules under `tests` that a file imports, its embedded programs included."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(text)) if "tests" in text else ():
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -9,8 +9,8 @@ import pytest
 from tests.support.fuzz import SURFACES, Run, corpus, replay
 
 BATCHES = {"loaders": 6, "pruner": 1, "proxy": 2}
-INPUTS = {"loaders": 40, "pruner": 15, "proxy": 20}
-"""Batches of each surface, and inputs of a batch. They take some 25 seconds of the processor.
+INPUTS = {"loaders": 40, "pruner": 8, "proxy": 20}
+"""Batches of each surface, and inputs of a batch. They take some 20 seconds of the processor.
 
 `python -m tests.support.fuzz` tries as many as its time allows.
 """

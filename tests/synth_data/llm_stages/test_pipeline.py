@@ -2,10 +2,6 @@
 
 import asyncio
 import json
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 from functools import partial
 
@@ -22,7 +18,8 @@ from context_agent.synth_data.quotes import find_quote
 from context_agent.synth_data.stages import StageWorker, dropped_path
 from context_agent.synth_data.task import load_tasks
 from context_agent.testing.scripted_writer import COAXED, INVENTED, ORDERED, TOLD, documents
-from context_agent.testing.writer_process import PLAN, corpus, environment, make, remote_workshop, serving, workshop
+from context_agent.testing.writer_process import PLAN, corpus, make, remote_workshop, serving, workshop
+from tests.support.forked_workers import start_fork
 
 GOOD = {0, 1, 2, 3}
 """The groups of documents that are not traps."""
@@ -138,34 +135,27 @@ def test_worker_processes_change_nothing_and_one_that_is_killed_has_nothing_paid
     assert reports[-1].cost["calls"] == len(answered)
 
 
-PROGRAM = """
-    import pathlib, sys
-    from context_agent.testing.writer_process import make
-
-    make(sys.argv[1], pathlib.Path(sys.argv[2]))
-"""
-
-
 @pytest.mark.parametrize("moment", [30, 100])
 def test_a_killed_run_goes_on_and_asks_nothing_twice(whole, tmp_path, moment):
-    program, out = tmp_path / "program.py", tmp_path / "tasks.jsonl"
-    program.write_text(textwrap.dedent(PROGRAM))
+    out = tmp_path / "tasks.jsonl"
     replies = stages_folder(out) / REPLIES_FILE
     hold_file = tmp_path / "server.log.hold"
     hold_file.touch()
     with serving(tmp_path, "--troubled", "--hold", str(moment)) as server:
-        command = [sys.executable, program, server.url, out]
-        with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as child:
-            deadline = time.monotonic() + 60
-            # The server holds back all further answers, and its earlier answers are on disk before the kill.
-            while not replies.exists() or replies.read_bytes().count(b"\n") < moment:
-                assert child.poll() is None, child.stderr.read()
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-            child.send_signal(signal.SIGKILL)
+        child = start_fork(make, server.url, out)
+        deadline = time.monotonic() + 60
+        # The server holds back all further answers, and its earlier answers are on disk before the kill.
+        while not replies.exists() or replies.read_bytes().count(b"\n") < moment:
+            assert child.exitcode is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        child.kill()
+        child.join()
         assert not out.exists()
         hold_file.unlink()
-        subprocess.run(command, env=environment(), check=True)
+        again = start_fork(make, server.url, out)
+        again.join()
+        assert again.exitcode == 0
         answered = server.fates("answered")
     assert out.read_bytes() == whole[0].read_bytes()
     assert dropped_path(out).read_bytes() == dropped_path(whole[0]).read_bytes()
