@@ -28,6 +28,8 @@ MOST_GROWTH = 12
 
 A loop that ends after 4,000 characters is quadratic on a quarter of the longest text.
 """
+CLEAR_GROWTH = 6
+"""Less growth than this is linear without a second look."""
 REPEATS = 4
 
 EXAMPLES = {
@@ -88,22 +90,23 @@ def assert_linear(pattern: Found, most: int = SIZES[-1]) -> None:
 
 def is_slow(pattern: Found, text: str, quarter: str) -> bool:
     limit = LEAST_SECONDS + SECONDS_PER_CHARACTER * len(text)
-    taken = seconds(pattern, text, limit)
-    if taken < limit:
-        return False
-    return taken > MOST_TIMES * limit or taken > MOST_GROWTH * seconds(pattern, quarter, 0)
-
-
-def seconds(pattern: Found, text: str, limit: float) -> float:
-    """Return the time of a use, the least of several if the first is somewhat beyond the limit."""
-    least = float("inf")
+    whole = part = float("inf")
     for _ in range(REPEATS):
-        start = time.process_time()
-        pattern.run(text)
-        least = min(least, time.process_time() - start)
-        if least < limit or least > MOST_TIMES * limit > 0:
-            break
-    return least
+        whole = min(whole, seconds(pattern, text))
+        if whole < limit:
+            return False
+        if whole > MOST_TIMES * limit:
+            return True
+        part = min(part, seconds(pattern, quarter))
+        if whole < CLEAR_GROWTH * part:
+            return False
+    return whole > MOST_GROWTH * part
+
+
+def seconds(pattern: Found, text: str) -> float:
+    start = time.process_time()
+    pattern.run(text)
+    return time.process_time() - start
 
 
 def bound(pattern: Found) -> int:

@@ -7,6 +7,7 @@ import importlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -173,20 +174,24 @@ MOST_UNITS = 6
 
 def hostile_texts(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
     """Yield texts of about this length: for each loop what leads to it, its body again and again, and a mismatch."""
+    for prefix, unit in _prefixes_and_units(pattern):
+        run = unit * (length // len(unit) + 1)
+        yield from (prefix + run + mismatch for mismatch in MISMATCHES)
+        if prefix:
+            # What leads to a loop, again and again, so that the loop begins at many places.
+            yield (prefix + unit) * (length // len(prefix + unit) + 1)
+
+
+@cache
+def _prefixes_and_units(pattern: re.Pattern[Any]) -> tuple[tuple[str, str], ...]:
+    """Return what leads to each loop, and what its body matches, each pair once."""
     source = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
     tree = _tree(pattern)
     literals = "".join(dict.fromkeys(char for char in source if not char.isalnum())) + CHARACTERS
     sampler = _Sampler("".join(dict.fromkeys(literals)))
     whole = sampler.sample(tree)
-    seen: set[tuple[str, str]] = set()
-    for prefix, unit in [("", whole), ("", whole[:-1]), *sampler.loops(tree, "")]:
-        if unit and (prefix, unit) not in seen:
-            seen.add((prefix, unit))
-            run = unit * (length // len(unit) + 1)
-            yield from (prefix + run + mismatch for mismatch in MISMATCHES)
-            if prefix:
-                # What leads to a loop, again and again, so that the loop begins at many places.
-                yield (prefix + unit) * (length // len(prefix + unit) + 1)
+    pairs = dict.fromkeys([("", whole), ("", whole[:-1]), *sampler.loops(tree, "")])
+    return tuple((prefix, unit) for prefix, unit in pairs if unit)
 
 
 class _Sampler:
