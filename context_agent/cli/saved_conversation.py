@@ -71,6 +71,11 @@ def read_conversation(file: Path) -> SavedConversation:
         if bundle is None and isinstance(value, dict) and not {"role", "type"}.isdisjoint(value):
             # A session of one line. Its only line looks like a JSON file with one object.
             bundle, lines, by_line = find_conversation([value]), [text], True
+    if _is_chatgpt_export(bundle.value if bundle else value):
+        raise DataError(
+            f"{_name(file)} is an export of ChatGPT, whose messages are a tree. Pass the messages of one branch as a "
+            'list, such as [{"role": "user", "content": "…"}, …].'
+        )
     if bundle is None or not bundle.path:
         several = conversations(bundle.value if bundle else value)
         if len(several) > 1:
@@ -84,6 +89,12 @@ def read_conversation(file: Path) -> SavedConversation:
         output.note(f"the last line of {_name(file)} is incomplete, so it is left as it is")
     texts = lines[: len(lines) - bool(torn)] if by_line else [text]
     return SavedConversation(bundle, texts, by_line, torn)
+
+
+def _is_chatgpt_export(value: Any) -> bool:
+    """Return True if a value is a chat of ChatGPT, or a list of them. The nodes of its tree are in `mapping`."""
+    chat = value[0] if isinstance(value, list) and value else value
+    return isinstance(chat, dict) and isinstance(chat.get("mapping"), dict) and "current_node" in chat
 
 
 def _json_path(path: Sequence[str | int]) -> str:

@@ -17,6 +17,7 @@ CONVERSATION_PATHS: tuple[tuple[str, ...], ...] = (
     ("clientHistory",),
     ("history",),
     ("chat_history",),
+    ("chat_messages",),
     ("conversation",),
     ("conversations",),
     ("entries",),

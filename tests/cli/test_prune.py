@@ -209,6 +209,7 @@ def test_the_task_and_the_prices_count(inside, conversation):
         ('{"a": []}', "must be a list of messages, or an object", 1),
         ('"text"', "must be a list of messages, or an object", 1),
         ('{"messages": 3}', "must be a list of messages, or an object", 1),
+        ('[{"mapping": {}, "current_node": "n"}]', "broken.json is an export of ChatGPT, whose messages are a tree", 1),
     ],
 )
 def test_broken_input_is_an_error(inside, tmp_path, content, message, code):

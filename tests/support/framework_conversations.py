@@ -240,6 +240,62 @@ _autogen = _turns(
         }
     ],
 )
+_autogen_task = _turns(
+    lambda text: {"type": "TextMessage", "source": "user", "content": text, "models_usage": None},
+    lambda text, calls: [
+        *_said(text, {"type": "ThoughtEvent" if calls else "TextMessage", "source": "agent", "content": text}),
+        *(
+            [
+                {
+                    "type": "ToolCallRequestEvent",
+                    "source": "agent",
+                    "content": [{"id": c.id, "name": "search", "arguments": json.dumps(c.arguments)} for c in calls],
+                }
+            ]
+            if calls
+            else []
+        ),
+    ],
+    lambda calls: [
+        {
+            "type": "ToolCallExecutionEvent",
+            "source": "agent",
+            "content": [
+                {"call_id": c.id, "name": "search", "content": c.texts[0], "is_error": c.is_error} for c in calls
+            ],
+        },
+        {"type": "ToolCallSummaryMessage", "source": "agent", "content": "\n".join(c.texts[0] for c in calls)},
+    ],
+)
+_claude_ai = _turns(
+    lambda text: {"uuid": "m", "sender": "human", "text": text, "content": [{"type": "text", "text": text}]},
+    lambda text, calls: [
+        {
+            "uuid": "m",
+            "sender": "assistant",
+            "text": text,
+            "content": [
+                *_said(text, {"type": "text", "text": text, "citations": []}),
+                *(
+                    part
+                    for c in calls
+                    for part in (
+                        {"type": "tool_use", "id": c.id, "name": "search", "input": c.arguments},
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": c.id,
+                            "name": "search",
+                            "content": [{"type": "text", "text": text} for text in c.texts],
+                            "is_error": c.is_error,
+                        },
+                    )
+                ),
+            ],
+            "attachments": [],
+        }
+    ],
+    lambda calls: [],
+)
 _semantic_kernel = _turns(
     lambda text: {"role": "user", "items": [{"content_type": "text", "text": text}]},
     lambda text, calls: [
@@ -1026,6 +1082,8 @@ FRAMEWORKS: dict[str, Renderer] = {
     "opentelemetry": _opentelemetry,
     "llamaindex": _llamaindex,
     "autogen": _autogen,
+    "autogen task": _autogen_task,
+    "claude.ai": _claude_ai,
     "semantic-kernel": _semantic_kernel,
     "haystack": _haystack,
     "harmony": _harmony,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from context_agent.pruning.contents import MessageContent, MessageKind, Path
-from context_agent.pruning.formats.autogen import AUTOGEN_ROLES, read_autogen
+from context_agent.pruning.formats.autogen import AUTOGEN_ROLES, AUTOGEN_SPOKEN, read_autogen
 from context_agent.pruning.formats.bedrock import is_bedrock, read_bedrock
 from context_agent.pruning.formats.chat import (
     TOOL_CALL_ROLE,
@@ -20,6 +20,7 @@ from context_agent.pruning.formats.chat import (
     read_harmony_call,
     read_tool_message,
 )
+from context_agent.pruning.formats.claude_ai import is_claude_ai, read_claude_ai
 from context_agent.pruning.formats.codex_exec import is_codex_exec, read_codex_exec
 from context_agent.pruning.formats.cohere import is_cohere_entry, read_cohere
 from context_agent.pruning.formats.copilot_cli import is_copilot_cli, read_copilot_cli
@@ -77,10 +78,11 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_kiro_line, read_kiro_line),
     (is_vscode_request, read_vscode_request),
     (is_cursor_event, read_cursor_event),
+    (is_claude_ai, read_claude_ai),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {
-    **dict.fromkeys(AUTOGEN_ROLES, read_autogen),
+    **dict.fromkeys((*AUTOGEN_ROLES, *AUTOGEN_SPOKEN), read_autogen),
     **dict.fromkeys(MISTRAL_ENTRIES, read_mistral),
 }
 _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int, str], MessageContent]], ...] = (

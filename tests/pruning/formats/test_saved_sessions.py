@@ -122,6 +122,21 @@ def test_an_exported_chat_of_vs_code_with_one_request_is_a_conversation() -> Non
     assert bundle.with_messages(pruned.messages)["responderUsername"] == "GitHub Copilot"
 
 
+@pytest.mark.parametrize(("name", "key"), [("claude.ai", "chat_messages"), ("autogen task", "messages")])
+def test_a_chat_in_an_export_is_found(name: str, key: str) -> None:
+    chat = {"uuid": "c", "name": "Films", key: FRAMEWORKS[name](conversation(noises(0, 6), FILM, "done"))}
+    for saved in (chat, [chat]):
+        bundle = find_conversation(saved)
+        assert bundle is not None
+        assert bundle.path[-1] == key
+        assert Transcript(bundle.messages).task == TASK
+
+
+def test_the_words_of_a_chat_of_claude_ai_without_parts_are_in_its_text() -> None:
+    message = {"uuid": "m", "sender": "human", "text": TASK, "content": [], "attachments": []}
+    assert Transcript([message]).task == TASK
+
+
 def compacted(kind: str) -> list[Any]:
     """A saved session whose first results were replaced with a summary. Its last results are long, too."""
     early, late = conversation(noises(0, 6), noises(30, 6)), conversation(noises(50, 6), FILM, "done")
