@@ -52,9 +52,9 @@ def conversation(steps: int) -> list[dict[str, Any]]:
     return messages
 
 
-def proxy_conversation():
+def proxy_conversation() -> list[dict[str, Any]]:
     """Return two searches with long results, of which one is about the question."""
-    messages = [{"role": "user", "content": "When is high tide in Orm?"}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "When is high tide in Orm?"}]
     for number, topic in enumerate(("tide in Orm", "violins", "weather")):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "search", "arguments": topic}}
         text = "\n\n".join(f"Entry {entry} on {topic}: " + f"{topic} again. " * 30 for entry in range(4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -21,6 +22,10 @@ with extra("serve"):
     from starlette.responses import Response
 
 
+_ESCAPE = re.compile(
+    rb"\\(?:u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|(u[Dd][89A-Fa-f][0-9A-Fa-f]{2})|.)", re.DOTALL
+)
+"""An escape in JSON: a surrogate pair, half of a pair (group 1), or any other. An escaped backslash begins none."""
 _MOST_DIGITS = 18
 """A length with more digits is above any limit. Python refuses to read numbers of more than 4,300 digits."""
 
@@ -50,12 +55,22 @@ class JsonRoute(APIRoute):
             # Windows programs write a byte order mark. RFC 8259 lets a parser ignore it, and pydantic's does not.
             content = content.removeprefix(codecs.BOM_UTF8)
             try:
-                value = model.model_validate_json(content)
+                value = model.model_validate_json(_without_halves(content))
             except ValidationError as error:
                 raise invalid_body(error) from None
             return await handle(_ReadRequest(request, content, value))
 
         return handle_json
+
+
+def _without_halves(content: bytes) -> bytes:
+    r"""Return JSON with the replacement character in place of each escaped half of a surrogate pair.
+
+    JavaScript writes an emoji that was cut in two as such a half, `\\ud83d`, which pydantic refuses.
+    """
+    if b"\\ud" not in content.lower():
+        return content
+    return _ESCAPE.sub(lambda match: b"\\ufffd" if match[1] else match[0], content)
 
 
 class _ReadRequest(Request):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -84,3 +85,15 @@ def test_a_client_that_hangs_up_frees_the_slot_of_its_prune(serve: Serve) -> Non
         server.until(lambda: server.service.admission.waiting == 0)
         server.expect('ctx1_requests_total{path="/v1/prune",status="499"}', 1)
         assert search.result().status_code == 200
+
+
+def test_a_result_that_was_cut_in_the_middle_of_a_character_is_pruned(serve: Serve) -> None:
+    """JavaScript writes half of a surrogate pair as an escape."""
+    messages = proxy_conversation()
+    messages[2]["content"] += r" \ud83d\ude00 a \ud83d b \uDE00\uD83D\ud83d\ude00 c \\ud83d"
+    body = json.dumps({"messages": messages, "strategy": "none"}).replace(r"\\", "\\")
+    with serve() as server:
+        headers = {"Content-Type": "application/json"}
+        answer = server.client.post("/v1/prune", content=body.encode(), headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["messages"][2]["content"].endswith("😀 a \ufffd b \ufffd\ufffd😀 c \\ud83d")
