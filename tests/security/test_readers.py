@@ -18,7 +18,7 @@ import chromadb
 import numpy as np
 import pytest
 
-from context_agent.errors import CorpusNotFoundError
+from context_agent.errors import CorpusCorruptError, CorpusNotFoundError
 from context_agent.retrieval.chroma import private_copy
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
@@ -345,6 +345,16 @@ def test_a_folder_without_room_for_a_copy_is_refused(tmp_path: Path, monkeypatch
     usage = shutil.disk_usage(tmp_path)._replace(free=1_000)
     monkeypatch.setattr(private_copy.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(Exception, match=r"takes a copy of .* Free some space"):
+        reopen(tmp_path, collection="notes")
+
+
+@pytest.mark.parametrize("kept", [20, 150])
+def test_a_damaged_database_with_a_write_ahead_log_is_refused_by_name(tmp_path: Path, kept: int) -> None:
+    foreign_collection(tmp_path, 5)
+    file = tmp_path / "chroma.sqlite3"
+    data = file.read_bytes()
+    file.write_bytes(data[:18] + b"\2\2" + data[20:kept] + bytes(1_000))
+    with pytest.raises(CorpusCorruptError, match="cannot be read"):
         reopen(tmp_path, collection="notes")
 
 

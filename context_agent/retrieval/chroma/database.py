@@ -241,7 +241,10 @@ def open_database(folder: Path, timeout: float, *, has_tables: bool = True) -> I
         raise CorpusError(f"{file} cannot be read ({error.strerror}). {remedy}") from error
     if header[18:20] == b"\2\2":
         # Chroma does not use this mode. Opening such a database creates files next to it, even read-only.
-        raise UnreadableError(f"{file} has a write-ahead log")
+        raise UnreadableError(
+            f"{file} has a write-ahead log, which Chroma does not use. Turn it off with `sqlite3 FILE 'pragma "
+            "journal_mode = delete'`."
+        )
     try:
         # Never `immutable=1`: it would ignore a writer's locks and its journal.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=timeout)) as database:
@@ -257,9 +260,9 @@ def open_database(folder: Path, timeout: float, *, has_tables: bool = True) -> I
         if name in _UNREADABLE or name.startswith(("SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_CANTOPEN")):
             raise UnreadableError(f"{file} cannot be read at the moment ({error}). Try again later.") from error
         reason = "its pages have more rows than its size allows" if name == "SQLITE_INTERRUPT" else error
-        raise _damaged(file, reason) from error
+        raise damaged(file, reason) from error
     except UnicodeDecodeError as error:  # SQLite quotes a damaged schema in its error, which Python cannot decode
-        raise _damaged(file, "its schema is not UTF-8") from error
+        raise damaged(file, "its schema is not UTF-8") from error
 
 
 def require_sound(folder: Path, copy: Path | None = None) -> None:
@@ -272,10 +275,11 @@ def require_sound(folder: Path, copy: Path | None = None) -> None:
     with open_database(copy or folder, BUSY_SECONDS, has_tables=False) as database:
         result = database.execute("pragma quick_check(1)").fetchone()[0]
     if result != "ok":
-        raise _damaged(folder / DATABASE_FILE, result.replace("\n", " "))
+        raise damaged(folder / DATABASE_FILE, result.replace("\n", " "))
 
 
-def _damaged(file: Path, reason: object) -> CorpusCorruptError:
+def damaged(file: Path, reason: object) -> CorpusCorruptError:
+    """Return the error for a database that cannot be read."""
     return CorpusCorruptError(
         f"Chroma's database {file} cannot be read ({reason}). Restore it from a backup, or delete it and index the "
         "documents again."

@@ -16,6 +16,7 @@ from context_agent.retrieval.chroma.database import (
     DATABASE_FILE,
     JOURNAL_FILE,
     UnreadableError,
+    damaged,
     last_sequence,
     open_database,
     require_own_journal,
@@ -134,9 +135,12 @@ def _copy_files(folder: Path, target: Path) -> None:
         after = _stamps(folder)
         if all(before.get(name) == after.get(name) for name in _COPIED_FILES):
             require_own_journal(folder, target)
-            with closing(sqlite3.connect(target / DATABASE_FILE)) as database:
-                database.execute("pragma journal_mode = delete")
-                database.execute("select count(*) from collections")
+            try:
+                with closing(sqlite3.connect(target / DATABASE_FILE)) as database:
+                    database.execute("pragma journal_mode = delete")
+                    database.execute("select count(*) from collections")
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                raise damaged(folder / DATABASE_FILE, error) from error
             return
         time.sleep(0.1 * 2**attempt)
     raise UnreadableError(f"{folder / DATABASE_FILE} cannot be copied while it is written. Try again later.")
