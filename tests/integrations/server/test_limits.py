@@ -105,6 +105,7 @@ def test_a_deadline_that_passes_in_the_queue(serve: Serve) -> None:
 
 def start_drain(server: Running, **options: Any) -> threading.Thread:
     """Tell the server to shut down, as a signal would."""
+    server.until(lambda: bool(server.service._deadlines))  # A search is admitted shortly before it has a deadline.
     loop = next(iter(server.service._deadlines))._clock.__self__  # type: ignore[attr-defined]
     future = asyncio.run_coroutine_threadsafe(server.service.drain(), loop)
     thread = threading.Thread(target=future.result, args=(20,))
