@@ -8,6 +8,8 @@ import sys
 import pytest
 
 import context_agent
+from tests.support.fork_servers import MODELS
+from tests.support.forked_programs import ForkedProgram, run_path
 
 
 def test_there_are_at_most_25_public_names_in_order():
@@ -56,9 +58,13 @@ def test_a_search_on_this_machine_needs_no_http_client():
     assert not _modules_after(code) & {"chromadb", "httpx", "torch", "transformers"}
 
 
-def test_importing_any_module_prints_nothing_and_sets_up_no_logging():
+def test_importing_any_module_prints_nothing_and_sets_up_no_logging(tmp_path):
+    """The process has imported torch and its like before. It imports the package anew."""
     code = (
-        "import contextlib, importlib, logging, pkgutil, threading, context_agent\n"
+        "import contextlib, importlib, logging, pkgutil, sys, threading\n"
+        "for name in [*sys.modules]:\n"
+        "    if name.partition('.')[0] == 'context_agent': del sys.modules[name]\n"
+        "import context_agent\n"
         "from context_agent.errors import MissingExtraError\n"
         "names = [m.name for m in pkgutil.walk_packages(context_agent.__path__, 'context_agent.')]\n"
         "for name in names:\n"
@@ -67,7 +73,9 @@ def test_importing_any_module_prints_nothing_and_sets_up_no_logging():
         "assert not logging.getLogger().handlers and not logging.getLogger('context_agent').handlers\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    program = tmp_path / "imports.py"
+    program.write_text(code, encoding="utf-8")
+    process = ForkedProgram(run_path, str(program), (), MODELS).completed()
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 

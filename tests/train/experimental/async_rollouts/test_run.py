@@ -30,19 +30,19 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     sampler: str, student: Path, tmp_path: Path
 ) -> None:
     run = tiny_runs.rewards(
-        student, tmp_path, rollouts={"steps": 5}, async_rollouts={"max_steps_ahead": 1, "sampler": sampler}
+        student, tmp_path, rollouts={"steps": 3}, async_rollouts={"max_steps_ahead": 1, "sampler": sampler}
     )
     result = train(run)
-    assert result.updates == 10
+    assert result.updates == 6
     lines = tiny_runs.timeless(tmp_path)
-    assert [line["step"] for line in lines] == list(range(11))
+    assert [line["step"] for line in lines] == list(range(7))
     ages = [line["staleness/max"] for line in lines if "staleness/max" in line]
     assert 0 < max(ages) <= run.oldest == 3
     assert all(line["rows_stale"] == 0 for line in lines if "rows_stale" in line)
     assert {"episodes_mixed", "groups_left", "episodes_paused"} <= set(lines[1])
     with pytest.raises(ConfigError, match="Resume it with --resume"):
         train(run)
-    assert train(run, resume=True).first_update == 10
+    assert train(run, resume=True).first_update == 6
 
 
 @pytest.mark.usefixtures("forked_rollouts")
