@@ -22,7 +22,7 @@ QUESTION = "Which river flows past the birthplace of the engineer who designed O
 
 
 def test_the_official_client_and_a_judgment(index, ctx1, tmp_path):
-    options = ("--path", index, "--save", "kept", "--served-as", "notes")
+    options = ("--path", index, "--save", "kept", "--served-as", "notes", "--effort", "fast")
     with serving(*options, cwd=tmp_path, token="s3", ctx1=CTX1) as server:
         assert httpx.get(f"{server.url}/health").json() == {"live": True, "ready": True, "draining": False}
         assert httpx.get(f"{server.url}/v1/models").status_code == 401
