@@ -141,7 +141,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_garbage_collection")
-def test_ten_thousand_mutations_never_raise_and_take_no_quadratic_time() -> None:
+def test_three_thousand_mutations_never_raise_and_take_no_quadratic_time() -> None:
     draw = random.Random(11)
     good = [
         f"<tool_call>{CALL}</tool_call>",
@@ -151,7 +151,7 @@ def test_ten_thousand_mutations_never_raise_and_take_no_quadratic_time() -> None
         f"<think>first {CALL}</think><tool_call>{CALL}",
         written(ToolCall("multi_tool_use", {"tool_calls": [{"tool_name": "x", "parameters": {}}]})),
     ]
-    for _ in range(10_000):
+    for _ in range(3_000):
         text = mutated(draw.choice(good), draw)
         if draw.random() < 0.3:
             text = mutated(text or "x", draw)
