@@ -35,13 +35,18 @@ def pruner(
     from context_agent._support.atomic_files import replace_file
     from context_agent.train.pruner import adapt, read_record
 
-    result = adapt(read_record(records))
+    record = read_record(records)
+    with output.progress("Reading passages", "passages") as advance:
+        result = adapt(record, report=advance)
+    if result.left_out:
+        output.note(f"the record is too long, so {result.left_out:,} of its {len(record):,} passages are left out")
     if result.reader is not None:
         replace_file(out, result.reader.to_bytes())
     figures = {
         "written": str(out) if result.reader is not None else None,
         "tasks": result.tasks,
         "needed": result.needed,
+        "left_out": result.left_out,
         "held_out": result.held_out,
         "auc_shipped": result.shipped,
         "auc_adapted": result.adapted,

@@ -8,7 +8,7 @@ the shipped reader does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -44,6 +44,8 @@ MAX_TRIES = 1_000
 """Number of passages among which the `OTHERS` of a passage are looked for, if almost all are of one task."""
 MAX_PAIRS = 20_000
 """Largest number of pairs of a task and a passage that are trained on."""
+PAIRS_AT_ONCE = 256
+"""Number of pairs that are read between two reports of the progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,9 @@ class PrunerAdaptation:
 
     Attributes:
         reader: The adapted reader. If it is not better than the shipped reader, it is None.
-        tasks: The number of tasks in the record.
-        needed: The number of passages that were needed.
+        tasks: The number of tasks that were trained on.
+        needed: The number of needed passages that were trained on.
+        left_out: The number of passages of the record that were not trained on, because it is too long.
         held_out: The number of held-out tasks on which the readers were compared. Each task is held out once.
         shipped: The mean AUC of the shipped reader on the held-out tasks: the probability that a needed passage scores
             above one that was not needed.
@@ -79,6 +82,7 @@ class PrunerAdaptation:
     reader: AdaptedReader | None
     tasks: int
     needed: int
+    left_out: int
     held_out: int
     shipped: float
     adapted: float
@@ -117,12 +121,17 @@ def _labeled(value: Any, location: str, problem: str) -> LabeledPassage:
     return LabeledPassage(value["task"], passage, value.get("needed", True))
 
 
-def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> PrunerAdaptation:
+def adapt(
+    record: Sequence[LabeledPassage],
+    reader: PairModel | None = None,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> PrunerAdaptation:
     """Adapt the last layer of the reader to the record, and measure it on held-out tasks.
 
     Args:
-        record: Passages with labels.
+        record: Passages with labels. If there are too many, some that are spread evenly over the record are used.
         reader: The reader to adapt. Defaults to the shipped one.
+        report: A function that receives the number of pairs that were read, and the number of all pairs.
 
     Returns:
         The adapted reader with its comparison to the shipped one.
@@ -131,16 +140,21 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
         DataError: If the record has fewer than `MIN_TASKS` tasks or `MIN_PASSAGES` needed passages, or if no held-out
             task has both needed passages and others.
     """
-    examples = _with_others(record)
-    needed = sum(example.is_needed for example in record)
-    tasks = {example.task for example in record if example.is_needed}
+    used = _at_most(record)
+    examples = _with_others(used)
+    needed = sum(example.is_needed for example in used)
+    tasks = {example.task for example in used if example.is_needed}
     if len(tasks) < MIN_TASKS or needed < MIN_PASSAGES:
         raise DataError(
             f"training needs at least {MIN_PASSAGES} needed passages of {MIN_TASKS} tasks; the record has {needed} of "
             f"{len(tasks)}. Record more restores, or add labels."
         )
     model = reader or shipped_reader()
-    rows = model.encode_pairs([reader_pair(example.task, example.passage) for example in examples])
+    rows = np.empty((len(examples), model.width), dtype=np.float32)
+    for start in range(0, len(examples), PAIRS_AT_ONCE):
+        block = examples[start : start + PAIRS_AT_ONCE]
+        rows[start : start + len(block)] = model.encode_pairs([reader_pair(it.task, it.passage) for it in block])
+        report(start + len(block), len(examples))
     labels = np.array([example.is_needed for example in examples], dtype=np.float32)
     checksums = [crc32(example.task.encode(errors="surrogatepass")) for example in examples]
     group = np.unique(checksums, return_inverse=True)[1]
@@ -160,7 +174,8 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
     gain = Figure.of([after - before for before, after in pairs])
     adapted_reader = AdaptedReader(_fitted(rows, labels, group), model) if gain.low > 0 else None
     shipped, adapted = (float(np.mean([pair[side] for pair in pairs])) for side in (0, 1))
-    return PrunerAdaptation(adapted_reader, len(tasks), needed, len(pairs), shipped, adapted, gain)
+    left_out = len(record) - len(used)
+    return PrunerAdaptation(adapted_reader, len(tasks), needed, left_out, len(pairs), shipped, adapted, gain)
 
 
 def _fitted(rows: Rows, labels: Rows, group: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -173,19 +188,34 @@ def _fitted(rows: Rows, labels: Rows, group: NDArray[np.int64]) -> NDArray[np.fl
     return correction
 
 
-def _with_others(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
-    """Return the record with passages of other tasks added as not needed. Return about `MAX_PAIRS` passages at most.
+def _at_most(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
+    """Return the record, or passages spread evenly over it that make `MAX_PAIRS` pairs at most.
 
-    The others of a passage follow it, so a record that is too long loses its last passages together with their others.
+    Each needed passage makes `OTHERS` more pairs. Both kinds of passages keep at least half of the pairs, if there are
+    enough, whatever the order of the lines is.
     """
+    needed = [position for position, example in enumerate(record) if example.is_needed]
+    others = [position for position, example in enumerate(record) if not example.is_needed]
+    room = MAX_PAIRS - min(len(others), MAX_PAIRS // 2)
+    needed = _spread(needed, room // (1 + OTHERS))
+    others = _spread(others, MAX_PAIRS - len(needed) * (1 + OTHERS))
+    return [record[position] for position in sorted([*needed, *others])]
+
+
+def _spread(positions: Sequence[int], most: int) -> list[int]:
+    """Return at most `most` of the positions, at even distances."""
+    count = min(most, len(positions))
+    return [positions[number * len(positions) // count] for number in range(count)]
+
+
+def _with_others(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
+    """Return the record with passages of other tasks added as not needed."""
     needed = [example for example in record if example.is_needed]
     # A prime that does not divide the length, so the others are visited in a fixed, mixed order.
     stride = 7_919 if len(needed) % 7_919 else 7_907
     examples: list[LabeledPassage] = []
     position = -1
     for example in record:
-        if len(examples) >= MAX_PAIRS:
-            break
         examples.append(example)
         if not example.is_needed:
             continue

@@ -17,7 +17,15 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import Passage
-from context_agent.train.pruner import MAX_PAIRS, MIN_PASSAGES, OTHERS, LabeledPassage, _with_others, adapt, read_record
+from context_agent.train.pruner import (
+    MAX_PAIRS,
+    MIN_PASSAGES,
+    LabeledPassage,
+    _at_most,
+    _with_others,
+    adapt,
+    read_record,
+)
 from tests.support.growth import MOST_GROWTH, growth
 
 PREFIX = "the row of"
@@ -70,10 +78,11 @@ def test_passages_of_other_tasks_are_found_in_records_of_any_size() -> None:
     # Each step of 7,919 passages comes back to the same one.
     for size in (7_919, 30_000):
         texts = [f"{number}" for number in range(size)]
-        examples = _with_others(
-            [LabeledPassage(f"t{n % 40 // 30 * n}", Passage(text, 0, len(text)), True) for n, text in enumerate(texts)]
-        )
-        assert abs(len(examples) - MAX_PAIRS) <= OTHERS or size < MAX_PAIRS
+        found = [
+            LabeledPassage(f"t{n % 40 // 30 * n}", Passage(text, 0, len(text)), True) for n, text in enumerate(texts)
+        ]
+        examples = _with_others(_at_most(found))
+        assert len(examples) <= MAX_PAIRS
         assert sum(not example.is_needed for example in examples) > len(examples) // 5
 
 
@@ -84,6 +93,19 @@ def test_the_adapted_reader_orders_held_out_passages_better() -> None:
     assert result.gain.low > 0
     odds = result.reader.encode_pairs([("find t99", f"{PREFIX} t99"), ("find t99", f"{PREFIX} nothing")])[:, 0]
     assert odds[0] > odds[1] + 1
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_a_long_record_keeps_passages_of_both_kinds_from_its_whole_length(
+    monkeypatch: pytest.MonkeyPatch, is_needed: bool
+) -> None:
+    monkeypatch.setattr("context_agent.train.pruner.MAX_PAIRS", 900)
+    found = sorted(record(60, 8), key=lambda it: it.is_needed is is_needed)
+    reports: list[tuple[int, int]] = []
+    result = adapt(found, TopicReader(), lambda done, total: reports.append((done, total)))
+    assert result.reader is not None
+    assert (result.tasks, result.needed, result.left_out) == (60, 90, 960 - 90 - 450)
+    assert reports == [(256, 900), (512, 900), (768, 900), (900, 900)]
 
 
 class BlindReader(TopicReader):
