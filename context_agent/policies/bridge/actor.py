@@ -2,8 +2,9 @@
 
 The policy searches for the question and for the names in it. If the results suffice, the search ends. Otherwise the
 policy searches for the names that its best candidates mention, the most promising first. Without the reader, or for a
-question without names, the search also ends if such a turn brings no new document among the best. Regression trees
-that weigh all the evidence make the final ranking.
+question without names, the search also ends if such a turn brings no new document among the best. If the question asks
+for the newest or the oldest text of a series, the policy first searches for further editions. Regression trees that
+weigh all the evidence make the final ranking.
 
 If a turn would pass the soft threshold, the policy first prunes the candidates with the lowest scores. At the end it
 restores the best candidates, because a ranking may only cite passages in view.
@@ -16,6 +17,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +33,7 @@ from context_agent.policies.bridge.candidates import (
     Notes,
     WordWeights,
 )
+from context_agent.policies.bridge.editions import Editions
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
@@ -38,6 +41,7 @@ from context_agent.policies.bridge.novelty import Novelty
 from context_agent.policies.bridge.relevance_feedback import with_feedback
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
+from context_agent.text.editions import edition
 from context_agent.text.words import months_in_digits
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
@@ -46,6 +50,8 @@ SMALL_WINDOW = 8192
 """In a window of fewer tokens, less is searched."""
 QUESTION_LIMIT, KEYWORDS_LIMIT, ENTITY_LIMIT, LOOKUP_LIMIT = 10, 6, 5, 4
 """The most chunks of a search: for the question, its keywords, a name in it, and a name in a passage."""
+EDITION_LIMIT = 8
+"""The most chunks of a search for other editions."""
 SMALL_LIMIT = 2
 """The most chunks of a search in a small window, except for the question."""
 ENTITIES, SMALL_ENTITIES = 6, 3
@@ -129,6 +135,7 @@ class BridgeActor:
         self._effort = effort or policy.effort
         self._expansion = Expansion(self.notes)
         self._novelty = Novelty(self.notes)
+        self._editions = Editions.of(self.notes)
         self._sources: dict[int, tuple[int, int]] = {}
         """The hop and the number of the lookup, by the index of a call of the last turn."""
         self._numbers: dict[int, tuple[int, int]] = {}
@@ -215,6 +222,8 @@ class BridgeActor:
         """
         if self._turns == 0:
             return self.opening(view)
+        if calls := self._edition_searches(view):
+            return calls
         if self._turns == 1 and self._may_end() and self.judgment.suffices() >= self._effort.sufficient:
             return ()
         if (
@@ -270,6 +279,10 @@ class BridgeActor:
                 hop, lookup = self._sources.get(block.call, (0, -1))
                 finding = self._finding(block)
                 candidate = ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup, finding)
+                if self._editions:
+                    metadata = block.hit.chunk.metadata
+                    place = edition(passage.heading, block.body, metadata, block.document_id)
+                    candidate = replace(candidate, edition=place)
                 self.notes.add(candidate)
         if len(self.notes) > before:
             self._scores = self._novelty.discounted(self.judgment.scores())
@@ -298,6 +311,8 @@ class BridgeActor:
             fed = with_feedback(self.notes, scores, self._scores)
             if fed is not scores:
                 self._scores = self._novelty.discounted(fed)
+            if self._editions:
+                self._scores = self._editions.reordered(self._scores)
 
     def _finding(self, block: Block) -> Finding:
         search, shown = self._numbers.get(block.call, (-1, 0))
@@ -318,6 +333,19 @@ class BridgeActor:
             calls.append(search_call(" ".join((*question.terms, *months_in_digits(question.text))), KEYWORDS_LIMIT))
         self._pages = 1
         return self.counted(calls[: self._effort.searches], {})
+
+    def _edition_searches(self, view: View) -> tuple[ToolCall, ...]:
+        """Return searches for newer or older editions and the prunes that make room for them.
+
+        If the question asks for no such edition, return no calls.
+        """
+        searches_left = self._effort.searches - self._searches
+        if not self._editions or self._turns >= self._effort.turns or searches_left <= 0 or not self._unseen():
+            return ()
+        calls = [search_call(query, EDITION_LIMIT) for query in self._editions.queries(self._scores)[:searches_left]]
+        calls = calls[: self.affordable(view, calls)]
+        edits = self._make_room(view, calls) if calls else ()
+        return (*edits, *self.counted(calls, {}, len(edits)))
 
     def next_searches(self, view: View) -> tuple[ToolCall, ...]:
         """Return the search for the question's next page and the most promising lookups.

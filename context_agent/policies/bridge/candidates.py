@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.dates import days, days_of
+from context_agent.text.editions import Edition
 from context_agent.text.identifiers import Asked, asked_identifiers, identifiers
 from context_agent.text.names import Mention, mentions, question_entities, sentence_openers
 from context_agent.text.respelling import respelled, spellings
@@ -397,6 +398,8 @@ class ChunkCandidate:
         hop: The number of names that the policy followed to find the chunk. If no lookup found it, 0.
         lookup: The number of the lookup that found the chunk. If no lookup found it, -1.
         finding: How the search found the chunk. If no search found it, None.
+        edition: The place of the chunk in a series, such as a release or the minutes of a meeting. If nothing says its
+            age, None.
     """
 
     id: str
@@ -406,6 +409,7 @@ class ChunkCandidate:
     hop: int
     lookup: int = -1
     finding: Finding | None = None
+    edition: Edition | None = None
 
 
 class WordWeights:

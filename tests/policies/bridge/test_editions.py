@@ -1,0 +1,58 @@
+"""The newest and the oldest edition of a series."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from context_agent import Document, MemoryCorpus, SearchAgent
+
+MONTHS = "January February March April May June July September October November December".split()
+TOPICS = {
+    "parking": "Permits for parking in Mill Lane were discussed.",
+    "trees": "The trees beside the pond will be pruned.",
+    "budget": "The budget was agreed without a vote.",
+}
+
+
+def minutes(body, years=(2021, 2022, 2023, 2024)):
+    """Minutes of each month. Parking is a topic in the first half of each year alone."""
+    for year in years:
+        for number, month in enumerate(MONTHS, start=1):
+            topics = ["trees", "budget", *["parking"][: number <= 6]]
+            text = f"Present: the chair and {number % 5 + 3} members. {' '.join(TOPICS[topic] for topic in topics)}"
+            yield Document(f"{body} {year}-{number:02}", text, f"Minutes of the {body}, {number + 3} {month} {year}")
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    documents = [*minutes("parish council"), *minutes("harbor board", years=(2020, 2021))]
+    for version in ("1.9", "1.10", "2.0", "2.4", "3.0", "3.1"):
+        text = f"The daily allowance is {len(version)}{version[0]} euros. A hotel may cost {version[0]}90 euros."
+        documents.append(Document(f"travel {version}", text, f"Travel policy v{version}"))
+    random.Random(3).shuffle(documents)
+    return MemoryCorpus(documents)
+
+
+@pytest.mark.parametrize(
+    ("question", "best"),
+    [
+        ("What was discussed at the latest meeting of the parish council?", "parish council 2024-11"),
+        ("What did the harbor board decide at its last meeting?", "harbor board 2021-11"),
+        ("When did the parish council most recently discuss parking?", "parish council 2024-06"),
+        ("When did the parish council first discuss parking?", "parish council 2021-01"),
+        ("Last meeting of the parish council in 2022", "parish council 2022-11"),
+        ("What is the current daily allowance?", "travel 3.1"),
+        ("What was the daily allowance in the first version of the travel policy?", "travel 1.9"),
+        ("What is the latest version 2 of the travel policy?", "travel 2.4"),
+    ],
+)
+def test_the_asked_edition_comes_first(corpus, question, best):
+    result = SearchAgent(corpus, effort="fast").search(question)
+    assert result.documents[0].id == best
+
+
+def test_a_question_that_names_a_day_is_not_reordered(corpus):
+    result = SearchAgent(corpus, effort="fast").search("What did the parish council discuss last on 4 January 2022?")
+    assert result.documents[0].id == "parish council 2022-01"

@@ -1,0 +1,141 @@
+"""Editions: which of the texts of a series is newer."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.text.editions import asked_edition, edition
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("Minutes of the council, 14 March 2023", "Minutes of the council, 2 April 2023"),
+        ("Minutes of the council, 30 December 2023", "Minutes of the council, 1 January 2024"),
+        ("Protokoll vom 14. März 2023", "Protokoll vom 2. Oktober 2023"),
+        ("2023-05-Incident_Report.md", "2023-11-Incident_Report.md"),
+        ("2024-03-14 standup", "2024-03-15 standup"),
+        ("Report Q4 2023", "Report Q1 2024"),
+        ("Report 2024Q1", "Report 2024 Q3"),
+        ("Report H1 2024", "Report H2 2024"),
+        ("Report 2024-W09", "Report 2024-W10"),
+        ("KW 9/2024 Bericht", "KW 41/2024 Bericht"),
+        ("Prices, spring 2024", "Prices, autumn 2024"),
+        ("Rundbrief Herbst 2023", "Rundbrief Frühjahr 2024"),
+        ("Annual report FY 2022", "Annual report 2023"),
+        ("Travel policy v1.9", "Travel policy v1.10"),
+        ("What's new in Python 3.9", "What's new in Python 3.12"),
+        ("Notes 3.0.0rc1", "Notes 3.0.0"),
+        ("Notes 3.0.0-beta.2", "Notes 3.0.0-rc.1"),
+        ("Notes 2.9", "Notes 3.0.0rc1"),
+        ("vim 2:8.2.2434-3", "vim 2:9.0.1378-2"),
+        ("Bulletin No. 9", "Bulletin No. 17"),
+        ("Dictionary, 2nd edition", "Dictionary, 3rd edition"),
+        ("Changelog: 2.5.3 (2024-05-01)", "Changelog: 2.6.0 (2024-06-01)"),
+        ("Windows Server 2019 notes v2", "Windows Server 2019 notes v10"),
+        ("Minutes 2024-01-05 > Parking", "Minutes 2024-02-02 > The budget"),
+    ],
+)
+def test_titles_that_differ_in_their_ages_are_editions_of_one_series(older, newer):
+    first, second = edition(older, "", {}), edition(newer, "", {})
+    assert (first.series, first.kind) == (second.series, second.kind)
+    assert first.age < second.age
+
+
+@pytest.mark.parametrize("title", ["", "Handbook", "3.2 Setup", "ISO 9001:2015", "Form 1040", "iPhone 15", "Chapter 3"])
+def test_a_title_without_an_age_has_no_edition(title):
+    assert edition(title, "", {}) is None
+
+
+def test_titles_with_other_words_are_other_series():
+    assert (
+        edition("Minutes of the board, 2024-01-02", "", {}).series
+        != edition("Minutes of the club, 2024-01-02", "", {}).series
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "metadata"),
+    [
+        ("Date: 14 March 2024\nThe board met.", {}),
+        ("From: Ann\nDate: Thu, 14 Mar 2024 10:00:00 +0100\n\nHello", {}),
+        ("# Travel\n\n**Effective date:** 14 March 2024\n", {}),
+        ("---\nupdated: 2024-03-14\n---\nText", {}),
+        ("Text", {"date": "2024-03-14"}),
+        ("Text", {"effective_date": "2024-03-14T10:00:00Z", "version": "2.1"}),
+        ("Text", {"created_at": "2023-01-02", "last_modified": "2024-03-14", "pages": 2025}),
+    ],
+)
+def test_without_an_age_in_the_title_a_field_or_a_line_at_the_beginning_decides(text, metadata):
+    assert edition("Travel", text, metadata).age == (2024, 3, 14)
+
+
+def test_the_name_of_a_file_tells_the_age_of_a_title_without_one():
+    first = edition("Team meeting", "", {}, "notes/2024-05-16_team-meeting.md")
+    second = edition("Team meeting", "", {}, "notes/2024-09-19_team-meeting.md")
+    assert first.series == second.series
+    assert first.age < second.age
+    assert edition("Team meeting", "", {}, "notes/handbook.md") is None
+
+
+def test_a_date_later_in_the_text_says_nothing_about_its_age():
+    assert edition("Travel", "We met. " * 60 + "\nDate: 14 March 2024\n", {}) is None
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What did the council decide at its last meeting?",
+        "latest release notes of the importer",
+        "What is the current daily allowance?",
+        "Above which sum are three quotes needed today?",
+        "When did the board most recently discuss parking?",
+        "Was steht in der aktuellen Reiserichtlinie?",
+        "Was wurde in der letzten Sitzung beschlossen?",
+        "Quelle est la dernière version du règlement ?",
+        "¿Cuál es la última versión?",
+        "Какая последняя версия?",
+        "最新のリリースで何が変わりましたか",
+    ],
+)
+def test_a_question_may_ask_for_the_newest_edition(question):
+    assert asked_edition(question).which == "newest"
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What is the earliest report?", "When did the board first discuss parking?", "Who wrote the first version?"],
+)
+def test_a_question_may_ask_for_the_oldest_edition(question):
+    assert asked_edition(question).which == "oldest"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the last name of the author?",
+        "What happened last year?",
+        "Will the paint last?",
+        "Who was the first man on the moon?",
+        "How do I restore the original file?",
+        "User: What is the latest version?\nAssistant: 3.2.\nUser: Who wrote it?",
+    ],
+)
+def test_other_questions_ask_for_no_edition(question):
+    assert asked_edition(question) is None
+
+
+@pytest.mark.parametrize(
+    ("named", "included", "other"),
+    [
+        ("2023", "Minutes, 3 May 2023", "Minutes, 3 May 2024"),
+        ("May 2023", "Minutes, 3 May 2023", "Minutes, 3 June 2023"),
+        ("version 3.8", "Notes 3.8.12", "Notes 3.9.0"),
+        ("version 3.0", "Notes 3.1", "Notes 2.9"),
+        ("version 3.8", "Notes 3.8", "Minutes, 3 August 2023"),
+    ],
+)
+def test_a_year_includes_its_days_and_a_version_its_releases(named, included, other):
+    edition_named = edition(named, "", {})
+    assert edition_named.includes(edition(included, "", {}))
+    assert not edition_named.includes(edition(other, "", {}))
