@@ -66,7 +66,8 @@ class RunFileOptions:
         config = read_run(self.run_file, changes)
         if self.start not in {None, BASE_MODEL}:
             started = started_from(config, self.start or "")
-            output.note(f"training starts from {started.model.adapter or started.model.name}")
+            if _is_main_process():
+                output.note(f"training starts from {started.model.adapter or started.model.name}")
             return started
         if kind == "rl" and self.start is None and not self.resume:
             check_start(config)

@@ -778,6 +778,8 @@ class RunConfig:
     expected: ExpectedCosts = field(default_factory=ExpectedCosts)
 
     def __post_init__(self) -> None:
+        if not self.out.strip() or "\0" in self.out:
+            raise ConfigError(f"out must be the path of a folder; got {self.out!r}. For this folder, write '.'.")
         needed = self.rollouts.substeps - 1 if self.async_rollouts is None else self.oldest
         if self.loss.staleness < needed:
             found = self.async_rollouts

@@ -131,7 +131,9 @@ def open_folder(folder: str | Path) -> RowFolder:
         require_files(folder.glob("*"))
         return RowFolder(folder, **read_json(folder / ABOUT))
     except (OSError, ValueError, TypeError, DataError) as error:
-        raise DataError(f"{folder} is not a complete rows folder ({error}). Run the step again.") from error
+        raise DataError(
+            f"{folder} is not a complete rows folder ({error}). Delete it, and run the step again."
+        ) from error
 
 
 def read_parquet(path: str | Path) -> Iterator[TrainingRow]:

@@ -28,6 +28,7 @@ from context_agent.train.training_run import TrainingResult, TrainingRun
 try:
     import torch
     from datasets import Dataset
+    from datasets.exceptions import DatasetGenerationError
     from transformers import TrainerCallback
     from trl import SFTConfig, SFTTrainer
 except ImportError as error:
@@ -46,7 +47,8 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
         A dataset with the columns `input_ids`, `completion_mask` and `group_id`.
 
     Raises:
-        DataError: If there are no rows, a row is too long, or an id is outside the vocabulary.
+        DataError: If there are no rows, the file of rows is damaged, a row is too long, or an id is outside the
+            vocabulary.
     """
     if not folder.rows:
         raise DataError(f"{folder.path} has no rows to train on. Make rows from other trajectories.")
@@ -56,7 +58,16 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
             "Make the trajectories again with a smaller window."
         )
     columns = ["input_ids", "loss_mask", "group_id"]
-    dataset = Dataset.from_parquet(str(folder.parquet), columns=columns, cache_dir=str(folder.path / "cache"))
+    try:
+        dataset = Dataset.from_parquet(str(folder.parquet), columns=columns, cache_dir=str(folder.path / "cache"))
+        problem = "" if len(dataset) == folder.rows else f"it has {len(dataset):,} rows instead of {folder.rows:,}"
+    except (OSError, ValueError, DatasetGenerationError) as error:
+        problem = str(error.__cause__ or error).rstrip(".")
+    if problem:
+        raise DataError(
+            f"{folder.parquet} is damaged ({problem}). Delete {folder.path}, so that the same command makes the rows "
+            "again."
+        )
     dataset = dataset.rename_column("loss_mask", "completion_mask")
     if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
         raise DataError(

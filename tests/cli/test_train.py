@@ -63,7 +63,12 @@ def test_rewards_beside_lessons_name_where_they_start(
     assert "Add --from runs/gpt-oss-20b-sft, or --from base" in capsys.readouterr().err
     for start, adapter in (("runs/gpt-oss-20b-sft", "runs/gpt-oss-20b-sft/final"), ("base", None)):
         assert run([*rewards, "--from", start]) == 0
-        assert json.loads(capsys.readouterr().out)["run"]["model"]["adapter"] == adapter
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["run"]["model"]["adapter"] == adapter
+        assert ("training starts from" in printed.err) == (adapter is not None)
+    monkeypatch.setenv("RANK", "1")
+    assert run([*rewards, "--from", "runs/gpt-oss-20b-sft"]) == 0
+    assert "training starts from" not in capsys.readouterr().err
 
 
 def test_a_setting_on_the_command_line_overrides_the_file_or_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,6 +173,8 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
         ),
         ({"rewards": {"prune_call": -0.1}}, "rewards.prune_call must be at least 0"),
         ({"rewards": {"turn_most": -0.5}}, "rewards.turn_most must be at least 0"),
+        ({"out": ""}, "out must be the path of a folder; got ''"),
+        ({"out": "a\0b"}, "out must be the path of a folder"),
     ],
 )
 def test_invalid_settings_are_refused_by_name(change: dict[str, Any], told: str) -> None:

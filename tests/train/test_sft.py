@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +53,20 @@ def test_the_lessons_are_rows_on_disk_and_are_learned(student: Path) -> None:
         f"step-{len(losses):08d}",
     }
     assert (student / "model.safetensors").is_file()
+
+
+def test_damaged_rows_are_refused_with_the_folder_to_delete(student: Path, tmp_path: Path) -> None:
+    from context_agent.train.sft import folder_dataset
+
+    folder = open_folder(shutil.copytree(student.parent / "rows", tmp_path / "rows"))
+    content = folder.parquet.read_bytes()
+    for damaged in (b"", content[:1_000], content[:1_000] + bytes(1_000) + content[2_000:]):
+        folder.parquet.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"rows\.parquet is damaged .* Delete {folder.path}"):
+            folder_dataset(folder)
+    folder.parquet.write_bytes(content)
+    with pytest.raises(DataError, match=f"it has {folder.rows:,} rows instead of {folder.rows + 1:,}"):
+        folder_dataset(replace(folder, rows=folder.rows + 1))
 
 
 def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
