@@ -158,8 +158,14 @@ def test_a_coding_agent_is_pruned(tmp_path: Path) -> None:
 
 
 def test_gpt_oss_20b_shows_its_plan_without_a_gpu(notes: Path, tmp_path: Path) -> None:
+    # The script was stopped before while it wrote the splits.
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "queries.train.jsonl").touch()
     output = run("gpt-oss-20b", "--dry-run", notes, tmp_path)
     assert output.count("openai/gpt-oss-20b") >= 2
     assert str(tmp_path / "set" / "queries.train.jsonl") in output
+    assert {path.name for path in (tmp_path / "set").glob("queries.*")} == {
+        f"queries.{split}.jsonl" for split in ("train", "dev", "test")
+    }
     assert (tmp_path / "lessons" / "kept").is_dir()
     assert not (tmp_path / "sft").exists()

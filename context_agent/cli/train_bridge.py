@@ -95,11 +95,11 @@ def _open_sources(
     from context_agent._support.question_files import load_questions
     from context_agent.train.bridge.episodes import BridgeSource
 
-    sources = []
-    for corpus, questions in sets:
-        opened = _corpus(corpus, embedder, collection, stack)
-        sources.append(BridgeSource(corpus, opened, load_questions(questions)))
-    return sources
+    # Reading documents can take minutes, so an invalid file of questions is reported first.
+    loaded = [(corpus, load_questions(questions)) for corpus, questions in sets]
+    return [
+        BridgeSource(corpus, _corpus(corpus, embedder, collection, stack), questions) for corpus, questions in loaded
+    ]
 
 
 def _corpus(name: str, embedder: str | None, collection: str, stack: ExitStack) -> Corpus:

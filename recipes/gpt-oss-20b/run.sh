@@ -11,7 +11,7 @@ mkdir -p "$run"
 
 ctx1 index "$documents" --path "$run/index"
 [ -f "$run/tasks.jsonl" ] || ctx1 synth tasks --path "$run/index" --out "$run/tasks.jsonl"
-[ -d "$run/set" ] || ctx1 synth split "$run/tasks.jsonl" --out "$run/set"
+[ -f "$run/set/split.json" ] || ctx1 synth split "$run/tasks.jsonl" --out "$run/set"
 ctx1 synth trajectories "$run/set/queries.train.jsonl" --path "$run/index" --out "$run/lessons" --window 32768
 
 lessons=(--run "$configs/gpt-oss-20b-sft.toml" --out "$run/sft" --set "data.trajectories=$run/lessons")

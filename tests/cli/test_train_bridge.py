@@ -74,6 +74,14 @@ def test_a_file_without_questions_is_refused(inside, tmp_path, index):
     assert "is empty. Write questions with `gold`" in process.stderr
 
 
+def test_an_invalid_file_of_questions_is_reported_before_documents_are_read(inside, tmp_path):
+    (tmp_path / "notes.md").write_text("Comets are made of ice.", encoding="utf-8")
+    (tmp_path / "chats.jsonl").write_text('{"messages": []}', encoding="utf-8")
+    process = inside("train", "bridge", "notes.md", "chats.jsonl", "--out", "own.safetensors")
+    assert process.returncode == 1
+    assert process.stderr.startswith("ctx1: chats.jsonl:1: the row has no field question")
+
+
 def test_questions_of_another_corpus_are_refused(inside, tmp_path, questions, index):
     process = inside("train", "bridge", index, questions, "--out", "own.safetensors")
     assert process.returncode == 1
