@@ -94,10 +94,20 @@ class ResultRecord:
 
     @property
     def frame_can_go(self) -> bool:
-        """True if one stub may replace the whole text, because its passages cover nearly all of it."""
-        covered = sum(passage.end - passage.start for passage in self.passages)
+        """True if one stub may replace the whole text, because nearly all of it is removed with its passages."""
+        covered = position = 0
+        for passage in self.passages:
+            # An item is removed with the last of its passages.
+            part = passage.items[-1] if passage.items else passage
+            covered += max(0, part.end - max(position, part.start))
+            position = max(position, part.end)
         is_mostly = covered >= MIN_COVERED * len(self.text.strip())
         return is_mostly and bool(self.passages) and self.source.form == "text" and not self.source.is_argument
+
+    @property
+    def frame(self) -> str:
+        """The text that remains if all passages are removed, without the stubs."""
+        return without(self.text, self.passages, range(len(self.passages)), lambda rows: "")
 
     def restore(
         self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None, *, n_messages: int

@@ -478,7 +478,7 @@ class _Prune:
         if self._overhead(self._rendered(ids), ids) <= MAX_STUB_SHARE * self._limit:
             return self._names(self._refilled(candidates, scores, rows, FULL_STUBS)), {}
         frames = {
-            number: max(0, self._memory.tokens(record.text) - sum(passage.tokens for passage in record.passages))
+            number: self._memory.tokens(record.frame)
             for number, record in enumerate(self._records)
             if self._is_old(number) and record.frame_can_go
         }
@@ -532,10 +532,11 @@ class _Prune:
         removed = self._removed(candidates)
         while room > 0:
             fewer = frozenset(refill(candidates, scores, rows, removed, total=total, limit=total + room, costs=costs))
-            if self._total_without(candidates, fewer, costs) <= self._limit:
+            excess = self._total_without(candidates, fewer, costs) - self._limit
+            if excess <= 0:
                 return fewer
-            # Stubs cost more than estimated.
-            room //= 2
+            # Stubs and frames cost more than estimated.
+            room = max(room // 2, min(room * 3 // 4, room - excess))
         return rows
 
     def _total_without(self, candidates: Sequence[Candidate], rows: frozenset[int], costs: StubCosts) -> int:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 
 import numpy as np
 
@@ -184,45 +184,65 @@ class Removals:
     _left: Counter[int] = field(init=False)
     _left_in: Counter[ItemKey] = field(init=False)
     _around: dict[ItemKey, int] = field(init=False)
+    _rows: dict[ItemKey, tuple[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         left = [candidate for row, candidate in enumerate(self.candidates) if row not in self.removed]
         self._left = Counter(candidate.number for candidate in left)
         self._left_in = Counter(key for candidate in left for key in candidate.items)
         self._around = _around_items(self.candidates, self.costs.stub)
+        self._rows = {}
+        for row, candidate in enumerate(self.candidates):
+            for key in candidate.items:
+                self._rows[key] = self._rows.get(key, (row, row))[0], row
 
     def remove(self, row: int) -> None:
         """Remove the passage in this row."""
-        number = self.candidates[row].number
-        joined = sum(other in self.removed and self._share_stub(row, other) for other in (row - 1, row + 1))
-        # The separator between two removed passages is removed too. It has about one token.
-        self.total += (1 - joined) * self.costs.stub - joined - self.candidates[row].passage.tokens
+        candidate = self.candidates[row]
         self.removed.add(row)
         self.chosen.add(row)
-        self._left[number] -= 1
-        if not self._left[number] and number in self.costs.frames:
-            self.total -= self.costs.frames[number] + self.costs.stub - self.costs.gone
-        self._left_in.subtract(self.candidates[row].items)
-        self.total -= self._around_gone(row)
+        self._left[candidate.number] -= 1
+        self._left_in.subtract(candidate.items)
+        self.total -= self._freed(row)
 
     def put_back(self, row: int, limit: int) -> None:
         """Keep the passage in this row after all, if the rest then has at most `limit` tokens."""
-        number = self.candidates[row].number
-        joined = sum(other in self.removed and self._share_stub(row, other) for other in (row - 1, row + 1))
-        total = self.total - (1 - joined) * self.costs.stub + joined + self.candidates[row].passage.tokens
-        if not self._left[number] and number in self.costs.frames:
-            total += self.costs.frames[number] + self.costs.stub - self.costs.gone
-        total += self._around_gone(row)
+        candidate, total = self.candidates[row], self.total + self._freed(row)
         if total <= limit:
             self.total = total
             self.removed.remove(row)
             self.chosen.remove(row)
-            self._left[number] += 1
-            self._left_in.update(self.candidates[row].items)
+            self._left[candidate.number] += 1
+            self._left_in.update(candidate.items)
 
-    def _around_gone(self, row: int) -> int:
-        """Return the tokens around the passages of the items that this passage is in and that have none left."""
-        return sum(self._around[key] for key in self.candidates[row].items if not self._left_in[key])
+    def _freed(self, row: int) -> int:
+        """Return the tokens that are free because the passage in this row is removed, and would not be otherwise."""
+        candidate, costs = self.candidates[row], self.costs
+        freed = candidate.passage.tokens - costs.stub
+        # The separator between two removed neighbors is removed too. It has about one token.
+        freed += self._joined(row, row, candidate.passage.group) * (costs.stub + 1)
+        for key in self._gone_items(row):
+            freed += self._around[key] + self._joined(*self._rows[key], key[1].group) * (costs.stub + 1)
+        if not self._left[candidate.number] and candidate.number in costs.frames:
+            freed += costs.frames[candidate.number] + costs.stub - costs.gone
+        return freed
+
+    def _gone_items(self, row: int) -> Iterator[ItemKey]:
+        """Yield the items that a removed passage is in and that have no passages left, the innermost first."""
+        return takewhile(lambda key: not self._left_in[key], self.candidates[row].items)
+
+    def _joined(self, first: int, last: int, group: int) -> int:
+        """Return the number of neighbors whose stubs are joined with the stub of these rows, which are removed."""
+        number = self.candidates[first].number
+        return sum(
+            other in self.removed
+            and self.candidates[other].number == number
+            and (
+                self.candidates[other].passage.group == group
+                or any(item.group == group for _, item in self._gone_items(other))
+            )
+            for other in (first - 1, last + 1)
+        )
 
     def _share_stub(self, row: int, other: int) -> bool:
         first, second = self.candidates[row], self.candidates[other]
@@ -235,7 +255,8 @@ class Removals:
             if any(not self._left_in[key] for key in self.candidates[run[0]].items):
                 continue
             number = self.candidates[run[0]].number
-            cost = self.costs.stub if self._left[number] or number not in self.costs.frames else self.costs.gone
+            is_gone = not self._left[number] and number in self.costs.frames
+            cost = self.costs.gone - self.costs.frames[number] if is_gone else self.costs.stub
             if sum(self.candidates[row].passage.tokens for row in run) <= cost:
                 rows -= set(run)
         return rows

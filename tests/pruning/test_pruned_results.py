@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from context_agent.pruning.contents import ResultText
-from context_agent.pruning.pruned_results import DIGEST_BYTES, PrunedResults, ResultRecord, digest
+from context_agent.pruning.pruned_results import DIGEST_BYTES, MIN_COVERED, PrunedResults, ResultRecord, digest
 from context_agent.tokens import CharCounter
 from tests.support.conversations import rendered
 from tests.support.growth import MOST_GROWTH, growth
@@ -148,6 +148,18 @@ def test_one_stub_replaces_a_text_that_is_nearly_all_passages() -> None:
     for form in ("json", "value"):
         assert not record(rows, form=form).frame_can_go, "what must stay JSON keeps its frame"
         assert not record(rows, form=form, is_argument=True).frame_can_go
+
+
+def test_the_headings_of_sections_are_no_part_of_the_frame() -> None:
+    """They are removed with the last passage of their section."""
+    sections = "\n\n".join(f"## {2 * LONG_NAME}{name}\n\n" + paragraphs(6, words=3) for name in "abcd")
+    pruned = record(sections)
+    passages = pruned.passages
+    assert sum(it.end - it.start for it in passages) < MIN_COVERED * len(sections)
+    assert pruned.frame_can_go
+    assert not pruned.frame.strip()
+    framed = record(FRAMED)
+    assert json.loads(framed.frame) == SETTINGS | {"text": ""}
 
 
 def test_what_replaces_json_is_json() -> None:

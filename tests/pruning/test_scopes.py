@@ -8,7 +8,10 @@ import pytest
 
 from context_agent.pruning.passages import cut, without
 from context_agent.pruning.scopes import LONGEST_HEADING, MOST_SCOPES
+from tests.support.conversations import rendered
+from tests.support.long_conversation import conversation, pruner, search
 
+NOTE = "The lamp of the light has burnt out"
 BODY = "It rained in most of the weeks of that year, and ships stayed in the port for as long as they could. " * 3
 
 
@@ -105,3 +108,18 @@ def test_a_heading_in_a_string_stays_too() -> None:
     text = json.dumps({"ok": True, "output": "\n\n".join(FOUND)})
     kept = json.loads(shortened(text, "60:"))["output"]
     assert [part.split("\n")[0] for part in kept.split("\n\n")] == [f"src/{name}.py" for name in "abc"]
+
+
+def test_a_small_budget_keeps_a_commit_of_many_with_diffs() -> None:
+    """The headers of the other commits are removed with them, so they are no reason to remove all commits."""
+
+    def commit(number: int) -> str:
+        change = f"--- a/f{number}.py\n+++ b/f{number}.py\n@@ -1,2 +1,2 @@\n tide\n-rain = {number}\n+rain = 5\n"
+        message = f"    {NOTE if number == 30 else f'Port {number}'}"
+        header = f"commit {number:040x}\nAuthor: Ana <ana@example.org>\nDate:   now\n\n{message}\n\n"
+        return header + (f"diff --git a/f{number}.py b/f{number}.py\n{change}" if number % 2 else f"    {BODY}\n")
+
+    turns = [*conversation("\n".join(map(commit, range(60)))), search(90, "done")]
+    pruned = pruner(400, strategy=lambda passages, task: [float(NOTE in it.text) for it in passages])
+    messages = pruned.prune(rendered("openai", turns)).messages
+    assert NOTE in str(messages)

@@ -11,7 +11,7 @@ import pytest
 from context_agent.pruning.blocks import Item
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.passages import Passage
+from context_agent.pruning.passages import Passage, gaps
 from context_agent.pruning.selection import Candidate, OwnWords, Removals, StubCosts, copies, refill, select
 
 COSTS = StubCosts(stub=10, gone=4)
@@ -115,9 +115,9 @@ def test_what_fits_exactly_stays() -> None:
         ({}, (5, 5, 100), False),
         ({}, (5, 6, 100), True),
         ({0: 30}, (5, 5, 100), False),
-        # A result that goes as a whole is replaced by a shorter text, if its frame can go too.
-        ({0: 30}, (2, 2), False),
-        ({0: 30}, (2, 3), True),
+        # A result that goes as a whole is replaced by a shorter text, and frees its frame, if the frame can go too.
+        ({0: 1}, (2, 1), False),
+        ({0: 1}, (2, 2), True),
         ({}, (5, 5), False),
     ],
 )
@@ -132,8 +132,33 @@ def test_passages_that_are_no_larger_than_their_stub_stay(
     assert removals.without_short_runs() == ({0, 1} if goes else set())
 
 
+def test_removed_items_share_a_stub_with_the_removed_neighbors_of_their_group() -> None:
+    """`gaps` says how many stubs there are. In place of each other one there is a separator, which goes too."""
+    outer = Item(0, 160, 1)
+    nested = [Item(start, start + 40, 2) for start in (0, 40, 120)]
+    spans = [
+        *((start, start + 20, 3, (nested[0], outer)) for start in (0, 20)),
+        *((start, start + 20, 4, (nested[1], outer)) for start in (40, 60)),
+        (80, 120, 2, (outer,)),
+        *((start, start + 20, 5, (nested[2], outer)) for start in (120, 140)),
+        (160, 200, 1, ()),
+    ]
+    parts = [Passage("x", start, end, group=group, tokens=20, items=items) for start, end, group, items in spans]
+    candidates = [Candidate(part, RESULT, 0, row) for row, part in enumerate(parts)]
+    for rows in permutations(range(len(parts)), 5):
+        for first in (rows, [row for row in range(len(parts)) if row not in rows]):
+            removals = Removals(candidates, set(), 160, COSTS)
+            for row in first:
+                removals.remove(row)
+            stubs = len(gaps(parts, first))
+            assert removals.total == 160 - 20 * len(first) + COSTS.stub * stubs - (len(first) - stubs), first
+            for row in first:
+                removals.put_back(row, 1_000)
+            assert removals.total == 160
+
+
 def test_what_is_around_the_passages_of_an_item_is_removed_with_the_last_of_them() -> None:
-    inner, outer = Item(40, 200, 1), Item(0, 400, 2)
+    inner, outer = Item(40, 200, 11), Item(0, 400, 12)
     spans = [(60, 100, (inner, outer)), (120, 160, (inner, outer)), (240, 320, (outer,)), (400, 480, ())]
     candidates = [
         Candidate(Passage("x" * 7, start, end, group=group, tokens=(end - start) // 4, items=items), RESULT, 0, group)
