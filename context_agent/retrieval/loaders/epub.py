@@ -20,6 +20,9 @@ _FIELDS = "title creator language date"
 _METADATA = grammar(root="package", package="metadata", metadata=f"dc-metadata {_FIELDS}", **{"dc-metadata": _FIELDS})
 _ENCRYPTION = "META-INF/encryption.xml"
 """The list of the encrypted parts of a book. It may also list only fonts."""
+_ENCRYPTED = grammar(
+    root="encryption", encryption="EncryptedData", EncryptedData="CipherData", CipherData="CipherReference"
+)
 _PAGES = frozenset({"application/xhtml+xml", "text/html"})
 
 
@@ -59,7 +62,14 @@ def _page(package: Package, name: str) -> Iterator[str]:
     try:
         text = decode(data, None, declared_charset(data) or declared_encoding(data)).text
     except DataError as error:
-        if _ENCRYPTION in package:
+        if name in _encrypted(package):
             raise DataError("the book is protected against copying. Pass a copy without protection.") from error
         raise ValueError(str(error)) from error
     yield page_text(unix_lines(text))[1]
+
+
+def _encrypted(package: Package) -> set[str]:
+    """Return the names of the encrypted parts of a book."""
+    events = package.events(_ENCRYPTION, _ENCRYPTED) if _ENCRYPTION in package else ()
+    addresses = (event.attributes.get("URI", "") for event in events if event.name == "CipherReference")
+    return {resolved("", address) for address in addresses}

@@ -549,13 +549,21 @@ def test_an_opendocument_file_with_a_password_is_named_as_encrypted(tmp_path: Pa
 def test_a_book_whose_pages_are_encrypted_is_named_as_protected_and_one_with_encrypted_fonts_is_read(
     tmp_path: Path,
 ) -> None:
-    package = b"<package><manifest><item id='a' href='a.xhtml' media-type='text/html'/></manifest></package>"
-    for name, page in (("drm", bytes(range(256))), ("fonts", b"<p>Page</p>")):
-        book_file = book_of(package, {"a.xhtml": page, "META-INF/encryption.xml": b"<encryption/>"})
-        (tmp_path / f"{name}.epub").write_bytes(book_file)
+    """Of a book with encrypted fonts and a damaged page, the other pages are read."""
+    item = "<item id='%s' href='%s page.xhtml' media-type='text/html'/>"
+    package = f"<package><manifest>{item % ('a', 'a')}{item % ('b', 'b')}</manifest></package>".encode()
+    encryption = (
+        "<encryption><EncryptedData><CipherData><CipherReference URI='%s'/></CipherData></EncryptedData></encryption>"
+    )
+    for name, encrypted in (("drm", "a%20page.xhtml"), ("fonts", "a.otf")):
+        pages = {"a page.xhtml": bytes(range(256)), "b page.xhtml": b"<p>Page</p>"}
+        members = pages | {"META-INF/encryption.xml": (encryption % encrypted).encode()}
+        (tmp_path / f"{name}.epub").write_bytes(book_of(package, members))
     (document,), reasons = read(tmp_path)
     assert document.text == "Page"
-    assert reasons == ["the book is protected against copying. Pass a copy without protection."]
+    protected, damaged = reasons
+    assert protected == "the book is protected against copying. Pass a copy without protection."
+    assert damaged.startswith("the page a page.xhtml cannot be read")
 
 
 def test_a_merged_cell_of_a_word_file_is_written_once(tmp_path: Path) -> None:
