@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -18,7 +19,7 @@ import chromadb
 import numpy as np
 import pytest
 
-from context_agent.errors import CorpusCorruptError, CorpusNotFoundError
+from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
 from context_agent.retrieval.chroma import private_copy
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
@@ -356,6 +357,29 @@ def test_a_damaged_database_with_a_write_ahead_log_is_refused_by_name(tmp_path: 
     file.write_bytes(data[:18] + b"\2\2" + data[20:kept] + bytes(1_000))
     with pytest.raises(CorpusCorruptError, match="cannot be read"):
         reopen(tmp_path, collection="notes")
+
+
+def test_a_full_disk_is_no_damage_of_a_database_with_a_write_ahead_log(tmp_path: Path) -> None:
+    """Reading such a database writes its log into the copy, which then needs more room."""
+    folder, copies = tmp_path / "index", tmp_path / "copies"
+    copies.mkdir()
+    foreign_collection(folder, 5)
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database:
+        database.execute("pragma journal_mode = wal")
+        database.execute("create table notes (note text)")
+        database.executemany("insert into notes values (?)", [("rain " * 200,)] * 50)
+        database.commit()
+        longest = max(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (longest, limits[1]))
+        try:
+            with (
+                pytest.raises(CorpusError, match="Free some space"),
+                private_copy.private_copy(folder, "notes", copies),
+            ):
+                pass
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_publication_cannot_name_a_folder_outside_the_index(tmp_path: Path) -> None:

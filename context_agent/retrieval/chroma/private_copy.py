@@ -140,6 +140,9 @@ def _copy_files(folder: Path, target: Path) -> None:
                     database.execute("pragma journal_mode = delete")
                     database.execute("select count(*) from collections")
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                if str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+                    message = f"the copy of {folder / DATABASE_FILE} in {target.parent} cannot be written ({error})"
+                    raise CorpusError(f"{message}. Free some space there.") from error
                 raise damaged(folder / DATABASE_FILE, error) from error
             return
         time.sleep(0.1 * 2**attempt)
