@@ -516,9 +516,10 @@ class _Prune:
             # small even if stubs cost more than estimated.
             limit = total - (total - self._limit) * factor
             more = select(candidates, scores, staying, removed | rows, total=total, limit=limit, costs=costs)
-            if not more:
+            if not more and limit <= 0:
                 break
-            factor *= 2 if rows else 1
+            # If all that was chosen frees less than its stubs cost, more has to be chosen.
+            factor *= 2 if rows or not more else 1
             rows |= more
             total = self._total_without(candidates, rows, costs)
         return rows
