@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel, Rows
 from context_agent._support.shipped_models import shipped_reader
+from context_agent._support.weight_files import weight_file
 from context_agent.errors import ConfigError
 
 MAX_FILE_BYTES = 100_000
@@ -73,7 +74,5 @@ class AdaptedReader:
 
     def to_bytes(self) -> bytes:
         """Return the contents of a file that `load` can read."""
-        from safetensors.numpy import save
-
         metadata = {"format": FORMAT, "reader": getattr(self.reader, "name", "")}
-        return save({CORRECTION: self.correction}, metadata)
+        return weight_file({CORRECTION: self.correction}, metadata)

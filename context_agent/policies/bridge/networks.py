@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from context_agent._support.atomic_files import replacing
 from context_agent._support.onnx import PairModel
 from context_agent._support.small_files import parse_json, read_bytes
+from context_agent._support.weight_files import weight_file
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge.calibration import (
     EVIDENCE,
@@ -244,8 +245,6 @@ class Scorer:
 
         The file is replaced atomically.
         """
-        from safetensors.numpy import save
-
         metadata = {**(notes or {}), "format": str(FORMAT), "inputs": FEATURES["inputs"]}
         if self.calibration is not None:
             metadata[CALIBRATED] = FEATURES[CALIBRATED]
@@ -256,7 +255,7 @@ class Scorer:
             metadata[RANKER] = FEATURES[RANKER]
             stored |= {f"{RANKER}.{name}": tensor for name, tensor in self.ranker.tensors().items()}
         with replacing(Path(path), shared=True) as file:
-            file.write(save(stored, metadata))
+            file.write(weight_file(stored, metadata))
 
 
 def _metadata(data: bytes) -> dict[str, str]:
