@@ -15,6 +15,7 @@ LEAST_SECONDS = 0.02
 MOST_GROWTH = 9
 """Between 4, where four times the input takes four times as long, and 16, where it is quadratic."""
 REPEATS = 3
+ATTEMPTS = 3
 
 
 @contextmanager
@@ -33,10 +34,19 @@ def no_collections() -> Iterator[None]:
 
 
 def growth(call: Callable[[Any], object], make: Callable[[int], Any], size: int) -> float:
-    """Return how much longer a call takes on four times the input: 4 where the cost is linear, 16 where quadratic."""
+    """Return how much longer a call takes on four times the input: 4 where the cost is linear, 16 where quadratic.
+
+    A growth of `MOST_GROWTH` or more is measured again, and the least counts. A neighbor on the machine can slow one
+    measurement down; it doesn't do so each time.
+    """
     call(make(100))
-    small = seconds(call, make(size))
-    return seconds(call, make(4 * size), enough=MOST_GROWTH * small) / small
+    least = float("inf")
+    for _ in range(ATTEMPTS):
+        small = seconds(call, make(size))
+        least = min(least, seconds(call, make(4 * size), enough=MOST_GROWTH * small) / small)
+        if least < MOST_GROWTH:
+            break
+    return least
 
 
 def seconds(call: Callable[[Any], object], value: Any, *, enough: float = LEAST_SECONDS) -> float:
