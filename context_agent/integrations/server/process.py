@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import selectors
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -34,6 +36,12 @@ ACCEPT_QUEUE = 1_024
 MAX_PORT = 65_535
 CLOSE_TIMEOUT = 2
 """Seconds for connections to close when all requests are answered."""
+ACCEPT_TIMEOUT = 1.0
+"""Seconds in which a server that ends accepts the connections that wait for it."""
+OPENING_TURNS = 4
+"""Turns of the event loop after which an accepted connection is open. Until then, nothing would ever close it."""
+REQUEST_PAUSE = 0.1
+"""Seconds for the requests of these connections to arrive."""
 
 
 def available_connections(limit: int) -> int:
@@ -108,6 +116,21 @@ class ServerProcess(uvicorn.Server):
                 listener.listen(ACCEPT_QUEUE)
             self._on_ready(socket_url(sockets[0]))
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept the connections that wait and let their requests arrive. Then end as uvicorn does.
+
+        uvicorn resets these connections. A client cannot know whether a request that was reset has been answered.
+        """
+        end, idle_turns = time.monotonic() + ACCEPT_TIMEOUT, 0
+        while idle_turns < OPENING_TURNS and time.monotonic() < end and not self.force_exit:
+            idle_turns = 0 if _has_waiting(sockets or []) else idle_turns + 1
+            await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        if self.server_state.connections and not self.force_exit:
+            await asyncio.sleep(REQUEST_PAUSE)
+        await super().shutdown(sockets)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle signals while the block runs. The end of the terminal is one, unless `nohup` ignores it."""
@@ -138,6 +161,14 @@ class ServerProcess(uvicorn.Server):
     async def _drain(self) -> None:
         await self._service.drain()
         self.should_exit = True
+
+
+def _has_waiting(listeners: list[socket.socket]) -> bool:
+    """Return True if a connection waits to be accepted."""
+    with selectors.DefaultSelector() as selector:
+        for listener in listeners:
+            selector.register(listener, selectors.EVENT_READ)
+        return bool(listeners and selector.select(0))
 
 
 def serve(

@@ -153,7 +153,7 @@ class ServerSupervisor:
         self._failure: int | None = None
 
     def run(self, bound: socket.socket) -> int:
-        """Serve on a bound socket.
+        """Serve on a bound socket. A signal that stops the server closes it.
 
         Returns:
             The exit code. It is 0, or 130 after SIGINT. If a worker cannot start, it is the exit code of the worker.
@@ -224,7 +224,7 @@ class ServerSupervisor:
         if self._is_ready:
             return
         if child.number == 0:
-            self._due |= dict.fromkeys(range(1, self._count), 0.0)
+            self._due |= {number: 0.0 for number in range(1, self._count) if number not in self._children}
         if not self._is_stopping and not self._due and all(other.listens for other in self._children.values()):
             self._is_ready = True
             self._on_ready(description)
@@ -236,7 +236,7 @@ class ServerSupervisor:
         if self._is_stopping:
             return
         code = child.process.exitcode
-        if not self._is_ready:
+        if not (self._is_ready or child.listens):
             self._failure = code or -signal.SIGTERM
             self._kill()
             return
@@ -245,8 +245,13 @@ class ServerSupervisor:
         self._due[child.number] = time.monotonic() + (0.0 if child.listens else RESTART_PAUSE)
 
     def _stop(self, sig: int, frame: FrameType | None) -> None:
-        """Let the workers drain at the first signal, and kill them at the second one."""
+        """Let the workers drain at the first signal, and kill them at the second one.
+
+        Once the last worker has closed its copy of the socket, the system refuses connections. It would queue them for
+        nobody if the supervisor kept its own copy.
+        """
         is_first = self._signal is None
+        self._bound.close()
         self._signal = self._signal or sig
         self._due.clear()
         self._kill_at = time.monotonic() + self._patience

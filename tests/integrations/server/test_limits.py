@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from context_agent.errors import ConfigError
 from context_agent.harness.deadline import Deadline
 from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket
 from context_agent.integrations.server.app import application_of
-from context_agent.integrations.server.process import ServerProcess, bind_socket
+from context_agent.integrations.server.process import ACCEPT_BATCH, ServerProcess, bind_socket
 from context_agent.integrations.server.service import AdmittedSearch, Problem, SearchRequest, Service
 from context_agent.integrations.server.settings import Settings
 from context_agent.testing.actions import search
@@ -161,6 +162,26 @@ def test_a_second_signal_ends_the_server_at_once(corpus: MemoryCorpus) -> None:
             process = ServerProcess(service, application_of(service), signal_twice)
             process.run(sockets=[listener])
         assert (service.draining, freed, process.signaled) == (True, [], signal.SIGTERM)
+
+
+def test_an_ending_server_answers_connections_that_it_has_not_accepted_yet(corpus: MemoryCorpus) -> None:
+    clients: list[socket.socket] = []
+
+    with SearchAgent(corpus, one_search()) as agent, bind_socket("127.0.0.1", 0) as listener:
+        service = Service.of(agent)
+
+        def connect_and_end(url: str) -> None:
+            """Send requests while the event loop cannot accept them, and end the server."""
+            for _ in range(ACCEPT_BATCH + 8):
+                clients.append(socket.create_connection(listener.getsockname(), timeout=20))
+                clients[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            service.draining = process.should_exit = True
+
+        process = ServerProcess(service, application_of(service), connect_and_end)
+        process.run(sockets=[listener])
+    for client in clients:
+        with client:
+            assert client.recv(100).startswith(b"HTTP/1.1 503 ")
 
 
 def test_settings_that_cannot_work() -> None:

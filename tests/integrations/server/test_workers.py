@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
@@ -198,6 +200,62 @@ def test_a_worker_that_ends_before_it_listens_is_started_again_after_a_pause(
         assert ServerSupervisor(partial(ends_three_times, folder=tmp_path), 1, 0.0, str).run(listener) == 0
     start, end, restart, second_end, late_restart, last_end = times
     assert start < end <= restart < second_end <= late_restart - pause < last_end
+
+
+def wait_for_file(path: Path) -> None:
+    """Wait until another process has made a file."""
+    end = time.monotonic() + LIFETIME
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def ends_while_another_starts(worker: ServerWorker, folder: Path) -> None:
+    """The first of two workers is killed before the second one listens, which waits until the first one is replaced."""
+    if worker.number == 1:
+        (folder / "second").touch()
+        wait_for_file(folder / "replacement")
+    elif not (folder / "second").exists():
+        worker.supervisor.send("ready")
+        wait_for_file(folder / "second")
+        os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        (folder / "replacement").touch()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    worker.supervisor.send("ready")
+    signal.pause()
+
+
+def test_a_listening_worker_that_dies_while_another_one_starts_is_replaced(tmp_path: Path) -> None:
+    ready: list[object] = []
+
+    def on_ready(description: object) -> None:
+        ready.append(description)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with bind_socket("127.0.0.1", 0) as listener:
+        target = partial(ends_while_another_starts, folder=tmp_path)
+        assert ServerSupervisor(target, 2, 0.0, on_ready).run(listener) == 0
+    assert ready == ["ready"]
+
+
+def connects_after_it_closed(worker: ServerWorker, folder: Path) -> None:
+    """A worker that closes its socket at SIGTERM, and then tries to connect to the server."""
+    address = worker.bound.getsockname()
+    worker.bound.listen()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    worker.supervisor.send("ready")
+    signal.sigwait([signal.SIGTERM])
+    worker.bound.close()
+    with socket.socket() as client:
+        (folder / "refused").write_text(str(client.connect_ex(address) == errno.ECONNREFUSED))
+
+
+def test_connections_are_refused_when_the_last_worker_has_closed_its_socket(tmp_path: Path) -> None:
+    with bind_socket("127.0.0.1", 0) as listener:
+        target = partial(connects_after_it_closed, folder=tmp_path)
+        supervisor = ServerSupervisor(target, 1, 0.0, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        assert supervisor.run(listener) == 0
+    assert (tmp_path / "refused").read_text() == "True"
 
 
 def does_not_end(worker: ServerWorker, folder: Path, *, repeats_signal: bool) -> None:
