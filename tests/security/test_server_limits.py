@@ -302,6 +302,7 @@ def test_a_body_that_nobody_reads_ends_with_its_connection(tmp_path: Path, monke
     [
         b"GET /" + b"x" * 400_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 40_000,
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * MAX_HEADER + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(10_000)) + b"\r\n",
     ],
 )

@@ -94,6 +94,8 @@ class StrictHttp(h11.Connection):
 
     reason = ""
     """The reason for a refusal, with a colon before it. Empty for a fault that h11 found."""
+    has_large_header = False
+    """True if the header of the request exceeds the limit, though it arrived whole."""
 
     def __init__(self, max_header: int | None) -> None:
         super().__init__(h11.SERVER, max_header or MAX_HEADER)
@@ -105,10 +107,19 @@ class StrictHttp(h11.Connection):
             h11.RemoteProtocolError: If the request is invalid or ambiguous.
         """
         event = super().next_event()
-        if isinstance(event, h11.Request) and (reason := _ambiguity(event)):
-            self.reason = f": {reason}"
-            raise h11.RemoteProtocolError(reason)
+        if isinstance(event, h11.Request):
+            self.has_large_header = _header_size(event) > MAX_HEADER
+            reason = _ambiguity(event)
+            if reason or self.has_large_header:
+                self.reason = f": {reason}"
+                raise h11.RemoteProtocolError(reason)
         return event
+
+
+def _header_size(request: h11.Request) -> int:
+    """Return the bytes of a request line and its header fields, with one space and two line ends where they belong."""
+    line = len(request.method) + len(request.target) + len("  HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in request.headers) + len("\r\n")
 
 
 def _ambiguity(request: h11.Request) -> str:
@@ -178,7 +189,7 @@ class BoundedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that is not HTTP, or a header that exceeds the limit."""
-        if len(self.conn.trailing_data[0]) > MAX_HEADER:
+        if self.conn.has_large_header or len(self.conn.trailing_data[0]) > MAX_HEADER:
             message = f"the request's header has more than {MAX_HEADER:,} bytes. Send fewer or shorter header fields."
             self._refuse(Problem(431, "header_too_large", message))
         else:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, JsonValue, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from context_agent.harness.episode import DEFAULT_K
@@ -55,7 +64,26 @@ class UnionMessage:
 
 
 class _Request(BaseModel):
+    """A request. A null stands for the default, because many clients send every field that they know."""
+
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None or name not in cls.model_fields}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the JSON schema, in which every optional field may be null."""
+        described = handler.resolve_ref_schema(handler(schema))
+        for name, field in described["properties"].items():
+            if "default" in field and field["default"] is not None:
+                about = {key: field.pop(key) for key in ("default", "description", "title") if key in field}
+                described["properties"][name] = {"anyOf": [field, {"type": "null"}], **about}
+        return described
 
 
 class RetrieveRequest(_Request):
@@ -111,16 +139,16 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(_Request):
     """A request for a chat completion. The last user message is the question.
 
     The fields `k`, `where` and `deadline` extend OpenAI's format.
     """
 
-    model_config = ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="ignore")
     model: Name
     messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
-    stream: bool | None = False
+    stream: bool = False
     stream_options: StreamOptions | None = None
     n: int | None = Field(default=None, ge=1, le=1, description="The number of answers. Only one is supported.")
     k: DocumentCount = DEFAULT_K

@@ -6,10 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
+from pydantic import BaseModel, ValidationError
 
 from context_agent.integrations.server.app import application
+from context_agent.integrations.server.schema import ChatRequest, FeedbackRequest, PruneRequest, RetrieveRequest
 from tests.support.servers import Serve
 
 
@@ -30,6 +34,24 @@ def test_the_document_names_what_is_served(serve: Serve) -> None:
         assert document["paths"]["/health"]["get"]["security"] == []
     with serve() as server:
         assert "security" not in server.client.get("/openapi.json").json()
+
+
+@pytest.mark.parametrize(
+    ("model", "required"),
+    [
+        (RetrieveRequest, {"question": "x"}),
+        (ChatRequest, {"model": "x", "messages": [{"role": "user", "content": "x"}]}),
+        (FeedbackRequest, {"request_id": "x"}),
+        (PruneRequest, {"messages": []}),
+    ],
+)
+def test_a_null_in_an_optional_field_is_its_default(model: type[BaseModel], required: dict[str, Any]) -> None:
+    schema = model.model_json_schema()
+    optional = schema["properties"].keys() - required.keys()
+    assert all({"type": "null"} in schema["properties"][name]["anyOf"] for name in optional)
+    assert model.model_validate_json(json.dumps(dict.fromkeys(optional) | required)) == model(**required)
+    with pytest.raises(ValidationError, match="Field required|pass either"):
+        model.model_validate_json(json.dumps(required | dict.fromkeys(required)))
 
 
 def test_no_request_made_from_the_document_breaks_the_server(serve: Serve, tmp_path: Path) -> None:
