@@ -218,14 +218,16 @@ class SavingsReport:
             self._number += request.conversation not in self._conversations
             conversation = self._conversations.setdefault(request.conversation, ConversationSavings())
             self._conversations.move_to_end(request.conversation)
-            conversation.model, conversation.last = request.model or conversation.model, _now()
+            # A name that the server refused may be anything, such as a key in the wrong field.
+            conversation.model = (accepted and request.model) or conversation.model
+            conversation.last = _now()
             conversation.add(request, price, accepted=accepted)
             self.total.add(request, price, accepted=accepted)
             if len(self._conversations) > MAX_CONVERSATIONS:
                 self._conversations.popitem(last=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values. It contains no text of a conversation."""
+        """Return the report as JSON values. It has no text of a conversation, and only names of accepted models."""
         with self._lock:
             listed = [{"conversation": number, **one.to_json()} for number, one in self._conversations.items()]
             total = {"conversations": self._number, **self.total.to_json()}

@@ -147,6 +147,15 @@ def test_a_refused_request_was_not_paid_for_but_a_restore_counts() -> None:
     assert (total["restored"], total["cached_lost"]) == (2, 7)
 
 
+def test_a_model_that_the_server_refused_is_not_named() -> None:
+    report = SavingsReport(PRICES)
+    report.add(request(model="sk-key-in-the-wrong-field"), accepted=False)
+    assert "sk-key" not in json.dumps(report.to_json()) + report.html() + "".join(report.lines())
+    report.add(request())
+    report.add(request(model="sk-key-in-the-wrong-field"), accepted=False)
+    assert [one["model"] for one in report.to_json()["conversations"]] == ["tiny-1"]
+
+
 def test_a_model_without_a_price_is_said() -> None:
     report = SavingsReport(PRICES)
     report.add(request(model="unheard-of"))
