@@ -39,7 +39,7 @@ BODY_ERRORS: dict[int | str, str] = {
     400: "Invalid JSON, a question that is too long, an invalid filter, or an unknown id of a passage",
     408: "The body did not arrive in time",
     413: "The body or the judgment is too large",
-    415: "The body is not application/json",
+    415: "The body is not application/json, or it is compressed",
     422: "Invalid fields",
 }
 SEARCH_ERRORS: dict[int | str, str] = {

@@ -51,6 +51,9 @@ class JsonRoute(APIRoute):
             if kind != "application/json":
                 reason = "the body must be JSON. Send it with the header Content-Type: application/json."
                 raise Problem(415, "unsupported_media_type", reason)
+            if request.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+                reason = "the body must not be compressed. Send it without the header Content-Encoding."
+                raise Problem(415, "unsupported_encoding", reason, headers={"Accept-Encoding": "identity"})
             content = await read_body(request, request.app.state.max_body, request.state.held_body)
             # Windows programs write a byte order mark. RFC 8259 lets a parser ignore it, and pydantic's does not.
             content = content.removeprefix(codecs.BOM_UTF8)

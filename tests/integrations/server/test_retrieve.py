@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gzip
 import itertools
 import json
 import logging
@@ -254,6 +255,15 @@ def test_a_byte_order_mark_before_the_body_is_ignored(serve: Serve) -> None:
         headers = {"Content-Type": "application/json"}
         body = b'\xef\xbb\xbf{"question": "comets?"}'
         assert server.client.post("/v1/retrieve", content=body, headers=headers).json()["documents"]
+
+
+def test_a_compressed_body_is_refused(serve: Serve) -> None:
+    with serve() as server:
+        body = gzip.compress(b'{"question": "comets?"}')
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        refusal = server.client.post("/v1/retrieve", content=body, headers=headers)
+        assert "without the header Content-Encoding" in problem(refusal, 415, "unsupported_encoding")
+        assert refusal.headers["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize("lines_before", [0, 3])
