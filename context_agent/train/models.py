@@ -285,7 +285,11 @@ def _tiny(run: RunConfig, tokenizer: Any) -> Any:
 
     assert run.model.tiny is not None
     config = tiny_config(tokenizer, **asdict(run.model.tiny), yarn=False)
-    model: Any = transformers.GptOssForCausalLM(config)
+    options = {} if run.model.attention is None else {"attn_implementation": run.model.attention}
+    try:
+        model: Any = transformers.AutoModelForCausalLM.from_config(config, **options)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"the tiny model cannot be made ({error}). Check model.attention.") from error
     model = model.to(_weights_dtype(run.model))
     return model if autocast_dtype(run.model) is None else with_float32_head(model)
 
@@ -305,7 +309,8 @@ def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
         check_model(folder := model_folder(chosen.name))
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"the model {chosen.name!r} cannot be loaded ({error}). Check model.name.") from error
+        checked = "model.name" if chosen.attention is None else "model.name and model.attention"
+        raise ConfigError(f"the model {chosen.name!r} cannot be loaded ({error}). Check {checked}.") from error
     if model.base_model is model and isinstance(getattr(model, "model", None), torch.nn.Module):
         # Llama 4 without images keeps the name that its layers have with images. TRL looks for the layers there.
         model.base_model_prefix = "model"

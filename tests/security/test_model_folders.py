@@ -73,6 +73,15 @@ def test_plain_folders_pass(tmp_path: Path) -> None:
     check_model("no/folder")
 
 
+def test_what_is_no_model_is_refused_with_what_is_expected(tmp_path: Path) -> None:
+    (tmp_path / "run" / "final").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"config\.json and the tokenizer are missing.* its folder final"):
+        check_model(tmp_path / "run")
+    (tmp_path / "run.toml").touch()
+    with pytest.raises(ConfigError, match=r"is a file\. Name the folder of a model"):
+        check_model(tmp_path / "run.toml")
+
+
 @pytest.mark.parametrize(
     "change",
     [

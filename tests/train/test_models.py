@@ -42,6 +42,20 @@ def test_adapters_that_are_missing_are_refused_before_the_weights_are_loaded(tmp
         load_model(parse_run({"model": {"name": NOWHERE, "adapter": str(tmp_path)}, "data": {}}))
 
 
+@pytest.mark.parametrize("name", [NOWHERE, "./nowhere", "~/model", "a/b/c"])
+def test_a_folder_that_does_not_exist_is_told_with_what_is_expected(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name} does not exist. Name the folder of a model, .* or a model on the"):
+        load_model(parse_run({"model": {"name": name}, "data": {}}))
+
+
+def test_an_attention_that_does_not_exist_is_told_also_for_a_tiny_model(student: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Check model\.name and model\.attention"):
+        loaded(student, attention="none-such")
+    tiny = {"renderer": "template", "tiny": {}}
+    with pytest.raises(ConfigError, match=r"the tiny model cannot be made .* Check model\.attention"):
+        load_model(parse_run({"model": {**tiny, "attention": "none-such"}, "data": {}}))
+
+
 def test_missing_demonstrations_are_refused_before_the_weights_are_loaded(tmp_path: Path) -> None:
     run = parse_run(
         {"out": str(tmp_path / "out"), "model": {"name": NOWHERE}, "data": {"trajectories": str(tmp_path / "none")}}
@@ -234,7 +248,7 @@ def test_the_sampler_computes_in_the_type_of_training(adapters: dict[str, Any], 
 def test_frozen_sub_agents_without_a_tokenizer_are_refused(student: Path, tmp_path: Path) -> None:
     run = tiny_runs.rewards(student, tmp_path)
     tokenizer, _ = load_renderer(run)
-    with pytest.raises(ConfigError, match=r"the tokenizer of .* cannot be loaded"):
+    with pytest.raises(ConfigError, match=r"missing does not exist"):
         load_frozen(run.model, str(tmp_path / "missing"), tokenizer)
 
 

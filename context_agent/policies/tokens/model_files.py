@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from context_agent._support.small_files import parse_json, read_json, require_files
 from context_agent.errors import ConfigError, DataError
 
-MODEL_CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
+MODEL_CONFIG, TOKENIZER_CONFIG, TOKENIZER = "config.json", "tokenizer_config.json", "tokenizer.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAX_SETTINGS_BYTES = 16_000_000
 """The largest file of settings. That of a tokenizer with its added tokens is the largest of all."""
@@ -33,6 +33,7 @@ LOADING_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, Import
 """Exceptions of transformers and PEFT for a folder that they cannot load."""
 _PARAMETERS_PER_BYTE = 8
 """The most parameters that a byte of weights holds."""
+_HUB_NAME = re.compile(r"\w[\w.-]{0,95}+(?:/\w[\w.-]{0,95}+)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"[\w.-]{1,200}")
 _SHAPE_KEYS = (
     ("num_hidden_layers", "n_layer", "num_layers"),
@@ -57,14 +58,26 @@ _INITIALISATIONS = (True, False, None, "gaussian", "orthogonal")
 
 
 def check_model(name: str | Path) -> None:
-    """Raise `ConfigError` if the folder of a model holds more than settings and weights.
+    """Raise `ConfigError` if the folder of a model holds more than settings and weights, or if there is no such folder.
 
-    A name that is not a folder passes.
+    A name that a model on the Hugging Face hub may have passes.
     """
     folder = Path(name)
+    if folder.is_file():
+        raise ConfigError(f"{name} is a file. Name the folder of a model, which has {MODEL_CONFIG} and a tokenizer.")
     if not folder.is_dir():
+        if _HUB_NAME.fullmatch(str(name)) is None:
+            raise ConfigError(
+                f"{name} does not exist. Name the folder of a model, which has {MODEL_CONFIG} and a tokenizer, or a "
+                "model on the Hugging Face hub, such as openai/gpt-oss-20b."
+            )
         return
     _require_files(folder)
+    if not any((folder / file).exists() for file in (MODEL_CONFIG, ADAPTER_CONFIG, TOKENIZER_CONFIG, TOKENIZER)):
+        raise ConfigError(
+            f"{folder} has no model, because {MODEL_CONFIG} and the tokenizer are missing. Name a folder with both. "
+            "For the folder of a training run, this is its folder final."
+        )
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
             f"{folder} has a LoRA adapter, not a whole model. Pass the base model as the model, and this folder as "
