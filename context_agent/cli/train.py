@@ -59,6 +59,7 @@ class RunFileOptions:
 
     def load(self, kind: RunKind) -> RunConfig:
         """Return the run from the file, with the changes and the starting model that the options name."""
+        from context_agent.train.checkpoints import has_checkpoint
         from context_agent.train.lineage import BASE_MODEL, check_start, started_from
         from context_agent.train.run_file import parse_changes, read_run
 
@@ -69,7 +70,7 @@ class RunFileOptions:
             if _is_main_process():
                 output.note(f"training starts from {started.model.adapter or started.model.name}")
             return started
-        if kind == "rl" and self.start is None and not self.resume:
+        if kind == "rl" and self.start is None and not (self.resume and has_checkpoint(config.out)):
             check_start(config)
         return config
 

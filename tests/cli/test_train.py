@@ -59,8 +59,9 @@ def test_rewards_beside_lessons_name_where_they_start(
     (lessons / "final" / "adapter_config.json").write_text("{}")
     PolicyDescription(base="openai/gpt-oss-20b", renderer="harmony").save(lessons / "final")
     rewards = ["train", "rl", "--run", str(LARGE), "--dry-run", "--json"]
-    assert run(rewards) == 2
-    assert "Add --from runs/gpt-oss-20b-sft, or --from base" in capsys.readouterr().err
+    for options in ((), ("--resume",)):  # nothing is there to resume
+        assert run([*rewards, *options]) == 2
+        assert "Add --from runs/gpt-oss-20b-sft, or --from base" in capsys.readouterr().err
     for start, adapter in (("runs/gpt-oss-20b-sft", "runs/gpt-oss-20b-sft/final"), ("base", None)):
         assert run([*rewards, "--from", start]) == 0
         printed = capsys.readouterr()
