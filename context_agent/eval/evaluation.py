@@ -17,7 +17,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from context_agent.eval.aggregate import summarize
 from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_corpus
 from context_agent.eval.benchmarks.loading import Benchmark
 from context_agent.eval.data_checks import Leaks, MissingGold, leaks, missing_gold, with_similar_ids
+from context_agent.eval.gold import questions_digest
 from context_agent.eval.records import (
     QUESTIONS_FILE,
     RUN_FILE,
@@ -79,15 +79,10 @@ class PreparedBenchmark:
     @property
     def identity(self) -> dict[str, Any]:
         """The facts that must be equal for two runs to be comparable: the corpus, and the questions with their gold."""
-        state = sha256()
-        for question in self.benchmark.questions:
-            state.update(
-                repr((question.id, question.question, question.answer, question.gold, question.facts)).encode()
-            )
         return {
             "split": self.benchmark.split,
             "questions": len(self.benchmark.questions),
-            "questions_digest": state.hexdigest()[:16],
+            "questions_digest": questions_digest(self.benchmark.questions),
             "corpus": self.corpus,
         }
 

@@ -20,6 +20,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Protocol
 
 from context_agent.text.normalization import normal_form
@@ -165,6 +166,14 @@ def normalized(text: str) -> str:
 def question_key(text: str) -> str:
     """Return a key that equal questions share: the normalized words, or the text itself if it has no words."""
     return normalized(text) or text.strip()
+
+
+def questions_digest(questions: Iterable[Question]) -> str:
+    """Return a digest of questions in their order, with their answers and gold."""
+    digest = sha256()
+    for question in questions:
+        digest.update(repr((question.id, question.question, question.answer, question.gold, question.facts)).encode())
+    return digest.hexdigest()[:16]
 
 
 def has_gold(question: Question) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ from context_agent._support.atomic_files import sync_path
 from context_agent._support.small_files import read_json
 from context_agent._support.suggest import differing_settings, flat_settings
 from context_agent.errors import ConfigError
+
+CHECKPOINTS_FOLDER = "checkpoints"
+"""The folder of the checkpoints in the folder of a run."""
+
 
 MANIFEST = "manifest.json"
 """The file that records the sizes and checksums of a checkpoint's files, and the settings of its run."""
@@ -98,12 +102,14 @@ class Checkpoint:
         step: The number of updates.
         kind: The kind of training, `sft` or `rl`.
         settings: The settings of the checkpoint's run (`RunConfig.plain`).
+        data: The digest of each kind of data that the run learned from. Checkpoints of an older version have none.
     """
 
     path: Path
     step: int
     kind: str
     settings: Mapping[str, Any]
+    data: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, kind: str, settings: Mapping[str, Any]) -> None:
         """Check that a run may resume from this checkpoint.
@@ -153,6 +159,8 @@ class Checkpoints:
         if keep < 2:
             raise ConfigError(f"keep must be at least 2, since the newest checkpoint may be damaged; got {keep}")
         self.folder = folder
+        self.data: dict[str, str] = {}
+        """The digest of each kind of data that the run learns from. Checkpoints record them."""
         self._kind = kind
         self._settings = dict(settings)
         self._keep = keep
@@ -215,6 +223,7 @@ class Checkpoints:
             "files": sizes,
             "checksums": {name: _checksum(partial / name) for name in sizes},
             "settings": self._settings,
+            "data": self.data,
         }
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         for path in (partial / MANIFEST, *(path for path in partial.rglob("*") if path.is_dir()), partial):
@@ -249,6 +258,11 @@ class Checkpoints:
         shutil.rmtree(aside, ignore_errors=True)
 
 
+def has_checkpoint(out: str | Path) -> bool:
+    """Return True if the folder of a run has a complete checkpoint."""
+    return any(_read(path) is not None for path in Path(out, CHECKPOINTS_FOLDER).glob("step-*"))
+
+
 def settings_digest(settings: Mapping[str, Any]) -> str:
     """Return a digest of all settings that must stay the same when the run resumes."""
     text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding_settings(settings).items()))
@@ -274,7 +288,8 @@ def _read(path: Path) -> Checkpoint | None:
     try:
         data = read_json(path / MANIFEST)
         complete = all((path / name).stat().st_size == size for name, size in data["files"].items())
-        checkpoint = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]))
+        learned = {str(kind): str(digest) for kind, digest in dict(data.get("data", {})).items()}
+        checkpoint = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]), learned)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     return checkpoint if complete and data.get("form") == FORMAT else None

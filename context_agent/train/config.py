@@ -629,8 +629,8 @@ class SftConfig:
         learning_rate: Peak learning rate of supervised training. None means `optimizer.learning_rate`.
         epochs: Number of passes over the rows.
         rows: Number of rows of an update, on all GPUs together.
-        rows_per_pass: Number of rows of a forward pass. These rows have similar lengths, so this number and the number
-            of processes decide which rows an update has.
+        rows_per_pass: Number of rows of a forward pass. These rows have similar lengths, so this number decides which
+            rows an update has.
         demonstrations: Number of expert episodes, in a toy environment.
         held_out: Share of the questions that are held out. Their demonstrations measure the loss and are not trained
             on.

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from context_agent.agent import SearchAgent
+from context_agent.eval.gold import questions_digest
 from context_agent.policies.tokens.engines import Engine, ScoringEngine
 from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.agents import build_agent, episode_profile
@@ -65,6 +66,7 @@ def train(
         stack.enter_context(explained_memory_errors("rl"))
         run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
         data = stack.enter_context(open_data(config.data, note))
+        run.bind_data("questions", questions_digest(data.questions), "Restore the files of data.questions")
         # What can fail is opened before the weights, which may take minutes.
         if config.rollouts.demonstrations:
             check_trajectories(config.data)
@@ -99,6 +101,7 @@ def train(
         demonstrations = None
         if config.rollouts.demonstrations:
             demonstrations = open_demonstrations(config, loaded.renderer, data.questions, note)
+            run.bind_data("demonstrations", demonstrations.digest, "Restore the files of data.trajectories")
         rollouts: RolloutSource = Rollouts(
             stack.enter_context(open_agent(engine)),
             data.questions,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -59,6 +61,7 @@ class RowFolder:
         tokens: Number of ids in all rows.
         trained: Number of ids that are trained.
         longest: Length of the longest row.
+        digest: The `RowDigest` of the rows. Empty in folders of an older version.
     """
 
     path: Path
@@ -67,6 +70,7 @@ class RowFolder:
     tokens: int
     trained: int
     longest: int
+    digest: str = ""
 
     @property
     def parquet(self) -> Path:
@@ -80,6 +84,28 @@ class RowFolder:
                 f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, but the model has "
                 f"{tokenizer!r}. Make the rows again with the model's tokenizer."
             )
+
+
+class RowDigest:
+    """A digest of what lessons read of rows, in their order: the ids, which of them are trained, and the question."""
+
+    def __init__(self) -> None:
+        self._hash = sha256()
+
+    def add(self, rows: Iterable[TrainingRow]) -> None:
+        """Add rows."""
+        for row in rows:
+            self.add_columns(row.input_ids, row.loss_mask, row.group_id)
+
+    def add_columns(self, input_ids: Sequence[int], loss_mask: Sequence[int], group_id: str) -> None:
+        """Add a row by its columns."""
+        self._hash.update(f"{len(input_ids)} {len(loss_mask)} {group_id}\n".encode(errors="replace"))
+        for numbers in (input_ids, loss_mask):
+            self._hash.update(array("i", numbers))
+
+    def hex(self) -> str:
+        """Return the digest of the rows so far."""
+        return self._hash.hexdigest()[:16]
 
 
 def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokenizer: str) -> RowFolder:
@@ -98,6 +124,7 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
     require_files(folder.glob("*"), links=False)
     (folder / ABOUT).unlink(missing_ok=True)
     count = tokens = trained = longest = 0
+    digest = RowDigest()
     rows_file = open_private(folder / JSONL, "w", encoding="utf-8", newline="\n")
     with rows_file as lines, _Parquet(folder / PARQUET) as table:
         for chunk in chunked(rows, CHUNK):
@@ -106,9 +133,10 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
             lengths = [len(row.input_ids) for row in chunk]
             count, tokens, longest = count + len(chunk), tokens + sum(lengths), max(longest, *lengths)
             trained += sum(row.trained for row in chunk)
+            digest.add(chunk)
         lines.flush()
         os.fsync(lines.fileno())
-    about = RowFolder(folder, tokenizer, count, tokens, trained, longest)
+    about = RowFolder(folder, tokenizer, count, tokens, trained, longest, digest.hex())
     data = {key: value for key, value in asdict(about).items() if key != "path"}
     replace_file(folder / ABOUT, json.dumps(data, indent=1) + "\n")
     return about

@@ -19,7 +19,7 @@ from context_agent.train.lessons import check_trajectories, demonstration_rows
 from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.models import load_model
 from context_agent.train.output_layer import only_positions
-from context_agent.train.row_files import ABOUT, ROWS_FOLDER, RowFolder, open_folder, write_row_folder
+from context_agent.train.row_files import ABOUT, ROWS_FOLDER, RowDigest, RowFolder, open_folder, write_row_folder
 from context_agent.train.run_lock import locked_folder
 from context_agent.train.trainer_mixin import TrainerMixin
 from context_agent.train.trainer_settings import trainer_settings
@@ -58,10 +58,17 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
             "Make the trajectories again with a smaller window."
         )
     columns = ["input_ids", "loss_mask", "group_id"]
+    most, digest = 0, RowDigest()
     try:
+        # The dataset is a copy of the file in the cache. What is trained is checked, so the copy is read.
         dataset = Dataset.from_parquet(str(folder.parquet), columns=columns, cache_dir=str(folder.path / "cache"))
+        for row in dataset:
+            digest.add_columns(*(row[name] for name in columns))
+            most = max(most, *row["input_ids"])
         problem = "" if len(dataset) == folder.rows else f"it has {len(dataset):,} rows instead of {folder.rows:,}"
-    except (OSError, ValueError, DatasetGenerationError) as error:
+        if not problem and digest.hex() != (folder.digest or digest.hex()):
+            problem = "its rows are not those that were written"
+    except (OSError, ValueError, TypeError, OverflowError, DatasetGenerationError) as error:
         problem = str(error.__cause__ or error).rstrip(".")
     if problem:
         raise DataError(
@@ -69,7 +76,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
             "again."
         )
     dataset = dataset.rename_column("loss_mask", "completion_mask")
-    if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
+    if vocabulary is not None and most >= vocabulary:
         raise DataError(
             f"the rows in {folder.path} have the id {most}, but the model's vocabulary ends at {vocabulary - 1}, "
             "so another tokenizer made them. Make the rows again with the model's tokenizer."
@@ -104,10 +111,15 @@ IGNORED = -100
 
 
 class LengthSampler:
-    """A sampler of rows in an order that depends only on the seed and the epoch. A resumed run keeps the same order."""
+    """A sampler of rows in an order that depends only on the seed, the epoch and the sizes of a pass and an update.
 
-    def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
-        self._lengths, self._size, self._seed, self._epoch = lengths, size, seed, 0
+    A resumed run keeps the order, also with another number of processes. Each update begins with its longest rows, so
+    that the passes of all processes at one time have rows of similar length.
+    """
+
+    def __init__(self, lengths: Sequence[int], *, of_pass: int, of_update: int, seed: int) -> None:
+        self._lengths, self._seed, self._epoch = lengths, seed, 0
+        self._of_pass, self._of_update = of_pass, of_update
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch. The trainer calls this before each epoch."""
@@ -119,16 +131,26 @@ class LengthSampler:
 
     def __iter__(self) -> Iterator[int]:
         """Yield the indices of the rows."""
-        return iter(order_by_length(self._lengths, self._size, seed=self._seed, epoch=self._epoch))
+        order = order_by_length(self._lengths, self._of_pass, seed=self._seed, epoch=self._epoch)
+        for start in range(0, len(order), self._of_update):
+            yield from sorted(order[start : start + self._of_update], key=lambda index: -self._lengths[index])
 
 
 class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has no types
     """TRL's supervised trainer on rows, with this project's row order, metrics and checkpoints."""
 
+    rows_per_pass: int | None = None
+    """Number of rows of similar length, for any number of processes. None means the rows of a pass."""
+
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> LengthSampler:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        size = self.args.per_device_train_batch_size * self.accelerator.num_processes
-        return LengthSampler([len(ids) for ids in dataset["input_ids"]], size, self.args.data_seed or self.args.seed)
+        of_pass = self.args.per_device_train_batch_size
+        return LengthSampler(
+            [len(ids) for ids in dataset["input_ids"]],
+            of_pass=self.rows_per_pass or of_pass,
+            of_update=of_pass * self.accelerator.num_processes * self.args.gradient_accumulation_steps,
+            seed=self.args.data_seed or self.args.seed,
+        )
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -248,6 +270,9 @@ def _train(session: TrainingRun) -> TrainingResult:
         f"training uses {folder.rows:,} rows of at most {folder.longest:,} tokens, and learns {folder.trained:,} of "
         f"their {folder.tokens:,} tokens"
     )
+    session.bind_data(
+        "rows", folder.digest, f"Restore the files of data.trajectories and delete {folder.path} to make the rows again"
+    )
     text = loaded.model.config.get_text_config()
     dataset = folder_dataset(folder, longest=getattr(text, "max_position_embeddings", None), vocabulary=text.vocab_size)
     trained, held_out = split_held_out(dataset, run.sft.held_out, run.seed)
@@ -267,6 +292,7 @@ def _train(session: TrainingRun) -> TrainingResult:
         processing_class=loaded.tokenizer,
         peft_config=loaded.adapter,
     )
+    trainer.rows_per_pass = run.sft.rows_per_pass
     if held_out is not None:
         note(f"{len(held_out):,} rows are held out, and their loss is {HELD_OUT_LOSS} in metrics.jsonl")
         evaluation = HeldOutEvaluation(session, run.sft.every)

@@ -31,7 +31,7 @@ from context_agent.errors import (
     single_stops,
 )
 from context_agent.policies.tokens.trained import FINAL
-from context_agent.train.checkpoints import Checkpoint, Checkpoints, settings_digest
+from context_agent.train.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, Checkpoints, settings_digest
 from context_agent.train.config import Notify, OnUpdate, RunConfig, RunKind
 from context_agent.train.lineage import RUN_FILE
 from context_agent.train.memory_errors import explained_memory_errors
@@ -152,7 +152,7 @@ class TrainingRun:
         self.device = state.device
         """The device that this process trains on."""
         self.checkpoints = Checkpoints(
-            self.out / "checkpoints", kind=kind, settings=config.plain(), keep=config.checkpoints.keep
+            self.out / CHECKPOINTS_FOLDER, kind=kind, settings=config.plain(), keep=config.checkpoints.keep
         )
         self.models = SavedModels(config, note, main=self.main)
         self.newest = self._checkpoint_to_resume(resume)
@@ -164,6 +164,24 @@ class TrainingRun:
     def first_update(self) -> int:
         """The number of updates that were made before this process began."""
         return self.newest.step if self.newest is not None else 0
+
+    def bind_data(self, kind: str, digest: str, remedy: str) -> None:
+        """Record the data that the run learns from in its checkpoints, and refuse to resume with other data.
+
+        Args:
+            kind: What the data is, such as `questions`.
+            digest: A digest of the data.
+            remedy: What a user can do if the data has changed.
+
+        Raises:
+            ConfigError: If the checkpoint to resume from was trained on other data.
+        """
+        if self.newest is not None and self.newest.data.get(kind, digest) != digest:
+            raise ConfigError(
+                f"the {kind} have changed since {self.newest.path} was written. {remedy}, or name another folder "
+                "with --out."
+            )
+        self.checkpoints.data[kind] = digest
 
     def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> TrainingResult:
         """Train to the end and save the model.

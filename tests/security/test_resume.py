@@ -58,6 +58,22 @@ def resume(out: Path) -> None:
     sft.train(run_in(out), resume=True, note=lambda _: None)
 
 
+def test_rows_and_questions_that_changed_since_the_checkpoint_are_refused(out: Path) -> None:
+    from context_agent.train.row_files import open_folder, read_parquet, write_row_folder
+    from context_agent.train.training_run import TrainingRun
+
+    folder = open_folder(out / "rows")
+    rows = list(read_parquet(folder.parquet))
+    write_row_folder(rows[::-1], folder.path, tokenizer=folder.tokenizer)
+    with pytest.raises(ConfigError, match=r"the rows have changed since .*step-.* Restore the files of data\.traj"):
+        resume(out)
+    write_row_folder(rows, folder.path, tokenizer=folder.tokenizer)
+    run = TrainingRun(run_in(out), "sft", resume=True, note=lambda _: None)
+    run.bind_data("rows", folder.digest, "Restore them")
+    run.bind_data("questions", "of which the checkpoint says nothing", "Restore them")
+    resume(out)
+
+
 def newest(out: Path) -> Path:
     return max((out / "checkpoints").glob("step-*"))
 

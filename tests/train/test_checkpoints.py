@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train.checkpoints import MANIFEST, Checkpoints
+from context_agent.train.checkpoints import CHECKPOINTS_FOLDER, MANIFEST, Checkpoints, has_checkpoint
 
 SETTINGS: dict[str, Any] = {"seed": 0, "out": "a", "rollouts": {"groups": 8}, "model": {"name": "m"}}
 
@@ -121,6 +121,22 @@ def test_a_moved_input_is_refused_with_the_link_that_helps(tmp_path: Path) -> No
     with pytest.raises(ConfigError) as raised:
         Checkpoints(tmp_path, kind="rl", settings=SETTINGS | {"seed": 1}).newest()
     assert "link" not in str(raised.value)
+
+
+def test_the_data_of_a_run_are_known_from_its_checkpoints(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / CHECKPOINTS_FOLDER, kind="rl", settings=SETTINGS)
+    assert not has_checkpoint(tmp_path)
+    checkpoints.data["questions"] = "a digest"
+    checkpoints.open(4)
+    checkpoints.commit(4)
+    assert has_checkpoint(tmp_path)
+    newest = Checkpoints(tmp_path / CHECKPOINTS_FOLDER, kind="rl", settings=SETTINGS).newest()
+    assert newest is not None
+    assert newest.data == {"questions": "a digest"}
+    manifest = newest.path / MANIFEST
+    older = {key: value for key, value in json.loads(manifest.read_text()).items() if key != "data"}
+    manifest.write_text(json.dumps(older))
+    assert [checkpoint.data for checkpoint in checkpoints.all()] == [{}]
 
 
 def test_fewer_than_two_are_not_enough(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from context_agent.errors import ConfigError, DataError, DivergenceError
 from context_agent.testing import tiny_runs
 from context_agent.testing.actions import rank_all, search
 from context_agent.train.config import SftConfig
-from context_agent.train.row_files import open_folder, read_parquet
+from context_agent.train.row_files import open_folder, read_parquet, write_row_folder
 
 pytest.importorskip("trl")
 
@@ -67,6 +68,47 @@ def test_damaged_rows_are_refused_with_the_folder_to_delete(student: Path, tmp_p
     folder.parquet.write_bytes(content)
     with pytest.raises(DataError, match=f"it has {folder.rows:,} rows instead of {folder.rows + 1:,}"):
         folder_dataset(replace(folder, rows=folder.rows + 1))
+
+
+def test_rows_that_were_edited_or_whose_cached_copy_is_damaged_are_refused(student: Path, tmp_path: Path) -> None:
+    from context_agent.train.sft import folder_dataset
+
+    uncached = shutil.ignore_patterns("cache")
+    folder = open_folder(shutil.copytree(student.parent / "rows", tmp_path / "rows", ignore=uncached))
+    assert len(folder_dataset(folder)) == folder.rows
+    (copy,) = folder.path.glob("cache/**/parquet-train.arrow")
+    content = copy.read_bytes()
+    middle = len(content) // 2
+    copy.write_bytes(content[:middle] + bytes(400) + content[middle + 400 :])
+    with pytest.raises(DataError, match=rf"its rows are not those that were written.* Delete {folder.path}"):
+        folder_dataset(folder)
+    rows = [replace(row, input_ids=row.input_ids[::-1]) for row in read_parquet(folder.parquet)]
+    edited = write_row_folder(rows, tmp_path / "edited", tokenizer=folder.tokenizer)
+    assert edited.digest != folder.digest
+    with pytest.raises(DataError, match="its rows are not those that were written"):
+        folder_dataset(replace(edited, digest=folder.digest))
+    assert len(folder_dataset(replace(edited, digest=""))) == edited.rows  # as an older version wrote it
+
+
+@pytest.mark.parametrize(("ranks", "of_pass"), [(1, 4), (2, 4), (2, 1), (4, 2), (8, 1)])
+def test_an_update_has_the_same_rows_on_any_number_of_ranks(ranks: int, of_pass: int) -> None:
+    from accelerate.data_loader import BatchSamplerShard
+    from torch.utils.data import BatchSampler
+
+    from context_agent.train.sft import LengthSampler
+
+    lengths = [random.Random(place).randrange(2, 90) for place in range(64)]
+
+    def updates(ranks: int, of_pass: int) -> list[set[int]]:
+        order = LengthSampler(lengths, of_pass=4, of_update=8, seed=0)
+        shards: list[list[list[int]]] = [
+            list(BatchSamplerShard(BatchSampler(order, of_pass, drop_last=False), ranks, rank)) for rank in range(ranks)
+        ]
+        rows = [row for passes in zip(*shards, strict=True) for of_rank in passes for row in of_rank]
+        return [set(rows[at : at + 8]) for at in range(0, len(rows), 8)]
+
+    assert updates(ranks, of_pass) == updates(1, 4)
+    assert set().union(*updates(ranks, of_pass)) == set(range(64))
 
 
 def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(

@@ -33,6 +33,7 @@ from context_agent.train.lineage import base_model_name, tokenizer_names
 from context_agent.train.outcome import is_aborted
 from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, group_of, is_complete
 from context_agent.train.rl.scoring import ScoredEpisode
+from context_agent.train.row_files import RowDigest
 from context_agent.train.rows import TrainingRow, demonstrated_rows
 from context_agent.types import Question
 
@@ -54,6 +55,8 @@ class Demonstrations:
         """
         self._renderer, self._config, self._turns = renderer, config, turns
         self._files = {question: paths[: config.demonstrations] for question, paths in files.items()}
+        self.digest = ""
+        """A digest of the rows of all demonstrations, if `open_demonstrations` found them."""
 
     def count(self, question: Question) -> int:
         """Return the number of demonstrations in the question's group."""
@@ -123,6 +126,7 @@ def open_demonstrations(
             than the run.
     """
     files: dict[str, list[Path]] = {}
+    digest = RowDigest()
     tokenizers = tokenizer_names(renderer.counter_name)
     texts = {question.id: question.question for question in questions}
     unmatched = 0
@@ -137,11 +141,14 @@ def open_demonstrations(
             continue
         _check_header(header, path, run, tokenizers)
         try:
-            demonstrated_rows(trajectory, renderer)
+            rows = demonstrated_rows(trajectory, renderer, group_id=question)
         except TrajectoryError as error:
             note(f"skipped: {error}")
             continue
-        files.setdefault(question, []).append(path)
+        paths = files.setdefault(question, [])
+        paths.append(path)
+        if len(paths) <= run.rollouts.demonstrations:
+            digest.add(rows)
     if not files:
         raise DataError(
             f"no trajectory of data.trajectories demonstrates a question of this run, and {unmatched} are of other "
@@ -151,7 +158,9 @@ def open_demonstrations(
         f"{len(files):,} of {len(texts):,} questions have demonstrations. {unmatched:,} trajectories are of other "
         "questions."
     )
-    return Demonstrations(files, renderer, run.rollouts, turns=run.episodes.turns)
+    demonstrations = Demonstrations(files, renderer, run.rollouts, turns=run.episodes.turns)
+    demonstrations.digest = digest.hex()
+    return demonstrations
 
 
 def _whole_trajectory(path: Path, note: Notify) -> Trajectory | None:

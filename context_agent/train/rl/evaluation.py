@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from context_agent.agent import SearchAgent
-from context_agent.eval.gold import gold_of, questions_with_gold
+from context_agent.eval.gold import gold_of, questions_digest, questions_with_gold
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import compute_reward
 from context_agent.train.rl.episode_table import save_trajectories
@@ -60,7 +59,7 @@ class DevEvaluator:
         self._agents, self._questions, self._run = agents, list(questions), run
         first = config.evaluation.temperatures[0]
         self._best, self._aborted = dev_metric(first, config.evaluation.best), dev_metric(first, "aborted")
-        self._digest = sha256("\n".join(map(repr, questions)).encode()).hexdigest()[:16]
+        self._digest = questions_digest(questions)
         # The settings at the end of training make the figures of different steps comparable. Evaluation measures by
         # gold, without the judge.
         self._rewards = replace(config.curriculum.rewards(config.rewards, 1.0), judge=0.0)
