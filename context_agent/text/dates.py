@@ -36,31 +36,53 @@ _MONTH_FIRST = re.compile(r"(?<!\w)(?P<month>[^\W\d_]{3,12})\.?[ ](?P<day>\d{1,2
 _WHOLE_DATE = re.compile(r"[12]\d{3}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _MONTH_NAMES = (
     (
-        "january jan januar janner janvier enero gennaio janeiro januari января январь stycznia styczen ledna leden"
-        " ocak січня tammikuuta"
+        "january jan januar januari janner janvier enero gennaio janeiro ledna leden lednu ocak tammikuuta"
+        " stycznia styczen styczniu styczniem января январь январе январем січня січень січні"
     ),
     (
-        "february feb februar fevrier fevr febrero febbraio fevereiro februari февраля февраль lutego luty unora unor"
-        " subat лютого helmikuuta"
-    ),
-    "march mar marz mars marzo marco maart марта март marts marca marzec brezna brezen mart березня maaliskuuta",
-    "april apr avril avr abril aprile апреля апрель kwietnia kwiecien dubna duben nisan квітня huhtikuuta",
-    "may mai mayo maggio maio mei maj мая маи maja kvetna kveten mayis травня toukokuuta",
-    "june jun juni juin junio giugno junho июня июнь czerwca czerwiec cervna cerven haziran червня kesakuuta",
-    "july jul juli juillet juil julio luglio julho июля июль lipca lipiec cervence cervenec temmuz липня heinakuuta",
-    "august aug aout agosto augustus augusti августа август sierpnia sierpien srpna srpen agustos серпня elokuuta",
-    (
-        "september sep sept septembre septiembre settembre setembro сентября сентябрь wrzesnia wrzesien zari eylul"
-        " вересня syyskuuta"
+        "february feb februar februari fevrier fevr febrero febbraio fevereiro unora unor unoru subat helmikuuta"
+        " lutego luty lutym февраля февраль феврале февралем лютого лютии лютому"
     ),
     (
-        "october oct oktober okt octobre octubre ottobre outubro октября октябрь pazdziernika pazdziernik rijna rijen"
-        " ekim жовтня lokakuuta"
+        "march mar marz mars marts marzo marco maart brezna brezen breznu mart maaliskuuta"
+        " marca marzec marcu marcem марта март марте мартом березня березень березні"
     ),
-    "november nov novembre noviembre novembro ноября ноябрь listopada listopad listopadu kasim листопада marraskuuta",
     (
-        "december dec dezember dez decembre diciembre dicembre dezembro декабря декабрь grudnia grudzien prosince"
-        " prosinec aralik грудня joulukuuta"
+        "april apr avril avr abril aprile dubna duben dubnu nisan huhtikuuta"
+        " kwietnia kwiecien kwietniu kwietniem апреля апрель апреле апрелем квітня квітень квітні"
+    ),
+    (
+        "may mai mayo maggio maio mei maj kvetna kveten kvetnu mayis toukokuuta"
+        " maja maju majem мая маи мае маем травня травень травні"
+    ),
+    (
+        "june jun juni juin junio giugno junho cervna cerven cervnu haziran kesakuuta"
+        " czerwca czerwiec czerwcu czerwcem июня июнь июне июнем червня червень червні"
+    ),
+    (
+        "july jul juli juillet juil julio luglio julho cervence cervenec cervenci temmuz heinakuuta"
+        " lipca lipiec lipcu lipcem июля июль июле июлем липня липень липні"
+    ),
+    (
+        "august aug aout agosto augustus augusti srpna srpen srpnu agustos elokuuta"
+        " sierpnia sierpien sierpniu sierpniem августа август августе августом серпня серпень серпні"
+    ),
+    (
+        "september sep sept septembre septiembre settembre setembro zari eylul syyskuuta"
+        " wrzesnia wrzesien wrzesniu wrzesniem сентября сентябрь сентябре сентябрем вересня вересень вересні"
+    ),
+    (
+        "october oct oktober okt octobre octubre ottobre outubro rijna rijen rijnu ekim lokakuuta"
+        " pazdziernika pazdziernik pazdzierniku pazdziernikiem октября октябрь октябре октябрем жовтня жовтень жовтні"
+    ),
+    (
+        "november nov novembre noviembre novembro kasim marraskuuta"
+        " listopada listopad listopadu listopadzie listopadem ноября ноябрь ноябре ноябрем"
+        " листопада листопад листопаді"
+    ),
+    (
+        "december dec dezember dez decembre diciembre dicembre dezembro prosince prosinec prosinci aralik joulukuuta"
+        " grudnia grudzien grudniu grudniem декабря декабрь декабре декабрем грудня грудень грудні"
     ),
 )
 """The names of the months in 14 languages, without accents."""
@@ -95,11 +117,16 @@ def dates(text: str) -> Iterator[WrittenDate]:
         yield WrittenDate(*compact.span(), (compact[0],))
 
 
+def month_number(name: str) -> int:
+    """Return the number of a month by its name, or 0 if the word is no month. The case and accents do not matter."""
+    return _MONTHS.get(without_marks(name.lower()), 0)
+
+
 def days(text: str) -> Iterator[tuple[str, str]]:
     """Yield the days of a month without a year, as written and as `--0503`, the notation of ISO 8601."""
     with_year = [(date.start, date.end) for date in dates(text)]
     for found in chain(_DAY_FIRST.finditer(text), _MONTH_FIRST.finditer(text)):
-        day, month = int(found["day"]), _MONTHS.get(without_marks(found["month"].lower()), 0)
+        day, month = int(found["day"]), month_number(found["month"])
         alone = all(found.end() <= start or end <= found.start() for start, end in with_year)
         if month and 1 <= day <= 31 and alone:
             yield found[0], f"--{month:02}{day:02}"
