@@ -103,6 +103,11 @@ def without_marks(text: str) -> str:
     return _UNDIVIDED.sub(lambda letter: _PLAIN[letter[0]], bare)
 
 
+def plain(text: str) -> str:
+    """Return the text in lower case, without marks, in Unicode's form NFC, in which Korean syllables are characters."""
+    return normal_form("NFC", without_marks(text.lower()))
+
+
 @cache
 def vowel_signs() -> str:
     r"""Return the vowel signs of Asian scripts, for a class of a pattern.

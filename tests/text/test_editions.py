@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.editions import asked_edition, edition
+from context_agent.text.editions import edition
 
 
 @pytest.mark.parametrize(
@@ -83,59 +83,21 @@ def test_a_date_later_in_the_text_says_nothing_about_its_age():
 
 
 @pytest.mark.parametrize(
-    "question",
+    ("title", "text", "dates"),
     [
-        "What did the council decide at its last meeting?",
-        "latest release notes of the importer",
-        "What is the current daily allowance?",
-        "Above which sum are three quotes needed today?",
-        "When did the board most recently discuss parking?",
-        "Was steht in der aktuellen Reiserichtlinie?",
-        "Was wurde in der letzten Sitzung beschlossen?",
-        "Quelle est la dernière version du règlement ?",
-        "¿Cuál es la última versión?",
-        "Какая последняя версия?",
-        "最新のリリースで何が変わりましたか",
+        ("Bulletin No. 12", "Valley library, November 2022\nA course in bookbinding.", ((2022, 11), (2022, 11))),
+        ("Notes 2.4", "Date: 3 May 2021\nFixed.", ((2021, 5, 3), (2021, 5, 3))),
+        ("Report II. Quartal 2021", "", ((2021, 4), (2021, 6))),
+        ("loans_2015-16.odt", "", ((2015,), (2016,))),
+        ("Plan 2019-2021", "", ((2019,), (2021,))),
+        ("2019年 会議録", "", ((2019,), (2019,))),
+        ("Notes 2.4", "In March 2021 it rained.", None),
     ],
 )
-def test_a_question_may_ask_for_the_newest_edition(question):
-    assert asked_edition(question).which == "newest"
+def test_an_edition_has_the_time_of_its_title_or_of_its_first_line(title, text, dates):
+    assert edition(title, text, {}).dates == dates
 
 
-@pytest.mark.parametrize(
-    "question",
-    ["What is the earliest report?", "When did the board first discuss parking?", "Who wrote the first version?"],
-)
-def test_a_question_may_ask_for_the_oldest_edition(question):
-    assert asked_edition(question).which == "oldest"
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "What is the last name of the author?",
-        "What happened last year?",
-        "Will the paint last?",
-        "Who was the first man on the moon?",
-        "How do I restore the original file?",
-        "User: What is the latest version?\nAssistant: 3.2.\nUser: Who wrote it?",
-    ],
-)
-def test_other_questions_ask_for_no_edition(question):
-    assert asked_edition(question) is None
-
-
-@pytest.mark.parametrize(
-    ("named", "included", "other"),
-    [
-        ("2023", "Minutes, 3 May 2023", "Minutes, 3 May 2024"),
-        ("May 2023", "Minutes, 3 May 2023", "Minutes, 3 June 2023"),
-        ("version 3.8", "Notes 3.8.12", "Notes 3.9.0"),
-        ("version 3.0", "Notes 3.1", "Notes 2.9"),
-        ("version 3.8", "Notes 3.8", "Minutes, 3 August 2023"),
-    ],
-)
-def test_a_year_includes_its_days_and_a_version_its_releases(named, included, other):
-    edition_named = edition(named, "", {})
-    assert edition_named.includes(edition(included, "", {}))
-    assert not edition_named.includes(edition(other, "", {}))
+@pytest.mark.parametrize("title", ["app-release-2.0.md", "requests-2.0", "バージョン2.0", "第2版"])
+def test_a_version_may_be_joined_to_a_word(title):
+    assert edition(title, "", {}).age[0] == 2

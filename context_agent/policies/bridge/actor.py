@@ -3,8 +3,8 @@
 The policy searches for the question and for the names in it. If the results suffice, the search ends. Otherwise the
 policy searches for the names that its best candidates mention, the most promising first. Without the reader, or for a
 question without names, the search also ends if such a turn brings no new document among the best. If the question asks
-for the newest or the oldest text of a series, the policy first searches for further editions. Regression trees that
-weigh all the evidence make the final ranking.
+for the newest text of a series or for those of a time, the policy first searches for further editions. Regression trees
+that weigh all the evidence make the final ranking.
 
 If a turn would pass the soft threshold, the policy first prunes the candidates with the lowest scores. At the end it
 restores the best candidates, because a ranking may only cite passages in view.
@@ -335,7 +335,7 @@ class BridgeActor:
         return self.counted(calls[: self._effort.searches], {})
 
     def _edition_searches(self, view: View) -> tuple[ToolCall, ...]:
-        """Return searches for newer or older editions and the prunes that make room for them.
+        """Return searches for the asked editions of a series and the prunes that make room for them.
 
         If the question asks for no such edition, return no calls.
         """

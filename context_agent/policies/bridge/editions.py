@@ -1,8 +1,8 @@
-"""The newest and the oldest edition. If a question asks for one, the texts of a series are ordered by their ages.
+"""The editions that a question asks for, such as the newest one or those since 2020. They come first in their series.
 
-A search by words or by meaning cannot find the latest minutes or the current version of a policy, because the texts of
-a series are alike and the question does not name the date. So the policy reads the ages of the texts, searches for
-editions beyond those that it has seen, and lets the texts of a series exchange their places.
+A search by words or by meaning cannot find the latest minutes or the versions since 2.4, because the texts of a series
+are alike and the question does not name their dates. So the policy reads the ages of the texts, searches for editions
+that it has not seen, and lets the texts of a series exchange their places.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.networks import document_rows
-from context_agent.text.editions import AskedEdition, Edition, asked_edition, edition
+from context_agent.text.asked_editions import AgeRange, AskedEditions, asked_editions
+from context_agent.text.editions import Edition
 from context_agent.text.words import key
 
 BEST_DOCUMENTS = 5
@@ -22,7 +23,10 @@ BEST_DOCUMENTS = 5
 SEARCHED_SERIES, ROUNDS = 2, 3
 """How many series are searched for other editions, and in how many turns."""
 BEST_TEXTS, SAME_COVERAGE = 5, 0.75
-"""A text is relevant if it has this share of the question's words that one of the best texts of its series has."""
+"""A text is relevant if it has this share of the question's words that the best text has.
+
+If one edition is asked for, only the first texts of the series by score are compared with.
+"""
 GENERAL_KEYS = frozenset(
     map(
         key,
@@ -38,51 +42,56 @@ MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 )  # fmt: skip
+MOST_NAMES = 12
+"""The most months, years or versions of a range that a search names."""
 Series = tuple[str, str]
 """The words and the kind of a series."""
 
 
 class Editions:
-    """The series among the candidates of one episode whose question asks for the newest or the oldest edition."""
+    """The series among the candidates of one episode whose question asks for certain editions."""
 
-    def __init__(self, notes: Notes, asked: AskedEdition) -> None:
+    def __init__(self, notes: Notes, asked: AskedEditions) -> None:
         self._notes = notes
         self._asked = asked
-        self._named = edition(notes.question.text, "", {})
-        """The dates or the version that the question names. Only editions of these count."""
-        self._rounds = 0
+        self._rounds = self._read = 0
+        self._known: dict[int, Edition] = {}
+        """The editions of the first `_read` candidates, by row."""
         self._reached: dict[Series, Edition] = {}
         """The edition beyond which each series was searched."""
 
     @classmethod
     def of(cls, notes: Notes) -> Self | None:
         """Return the series for the question of the notes. If it asks for no edition, return None."""
-        asked = asked_edition(notes.question.text)
+        asked = asked_editions(notes.question.text)
         return cls(notes, asked) if asked else None
 
     def queries(self, scores: Floats) -> list[str]:
-        """Return the searches of a turn for editions beyond those that the best series have among the candidates.
+        """Return the searches of a turn for the asked editions of the best series.
 
-        If the last search for a series brought no such edition, the series is not searched again.
+        If the newest or the oldest edition is asked for, these are editions beyond those among the candidates.
+        Otherwise, these are the editions of the named time or versions. If the last search for a series brought no
+        edition beyond the others, the series is not searched again.
 
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
 
         Returns:
-            Two queries for each series: one for other editions, and one for the question in the edition that is last
-            so far.
+            Two queries for each series: one for the names of editions, and one for the question in the edition that is
+            last so far.
         """
         if self._rounds == ROUNDS:
             return []
         queries: list[str] = []
         for series, rows in self._best_series(scores):
-            last = self._in_order(rows)[0]
+            inside = self._inside(rows)
+            last = self._in_order(inside or rows)[0]
             reached = self._edition(last)
             if self._reached.get(series) == reached:
                 continue
             self._reached[series] = reached
             title = series[0] or " ".join(self._notes.question.terms)
-            queries.append(f"{title} {' '.join(self._beyond(reached))}")
+            queries.append(f"{title} {' '.join(self._names(reached))}")
             queries.append(f"{' '.join(self._notes.question.terms)} {self._notes.candidates[last].passage.bare}")
         self._rounds += 1
         return queries
@@ -90,8 +99,10 @@ class Editions:
     def reordered(self, scores: Floats) -> Floats:
         """Return the scores in the order that also counts the age.
 
-        The texts of a series exchange their scores. The last edition that is about as relevant as the best text comes
-        first, the best text second, and the last edition of all third. Other relevant texts follow by their ages.
+        The texts of a series exchange their scores. If one edition is asked for, the last one that is about as relevant
+        as the best text comes first, the best text second, and the last edition of all third. Other relevant texts
+        follow by their ages. If several editions are asked for, the relevant ones come first by their scores. The best
+        text of the series is next, and then the other editions that are asked for.
 
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
@@ -103,10 +114,29 @@ class Editions:
         for (title, _), rows in self._series().items():
             by_score = sorted(rows, key=lambda row: -scores[row])
             alike = by_score if title else [row for row in by_score if scores[row] >= NEAR_SCORE * scores[by_score[0]]]
-            relevant = self._in_order(self._relevant(alike, title))
-            order = list(dict.fromkeys([relevant[0], by_score[0], self._in_order(rows)[0], *relevant, *by_score]))
+            if not (inside := self._inside(alike)):
+                continue
+            relevant = self._relevant(inside, title)
+            if self._asked.which and self._asked.count == 1:
+                relevant = self._in_order(relevant)
+                first = [relevant[0], inside[0], self._in_order(self._inside(rows))[0], *relevant, *inside]
+            else:
+                first = [*relevant, by_score[0], *inside]
+            order = list(dict.fromkeys([*first, *by_score]))
             exchanged[order] = np.sort(scores[rows])[::-1]
         return exchanged
+
+    def _inside(self, rows: list[int]) -> list[int]:
+        """Return the rows of a series whose editions are asked for, in the same order.
+
+        If one edition is asked for, all in the ranges count, because the newest one may be silent on the subject.
+        """
+        inside = [row for row in rows if self._asked.includes(self._edition(row))]
+        if self._asked.which and self._asked.count > 1:
+            ages = dict.fromkeys(self._edition(row).age for row in self._in_order(inside))
+            asked = set(list(ages)[: self._asked.count])
+            inside = [row for row in inside if self._edition(row).age in asked]
+        return inside
 
     def _relevant(self, by_score: list[int], title: str) -> list[int]:
         """Return the rows of a series that cover the question about as well as its best ones do.
@@ -119,16 +149,15 @@ class Editions:
         said = GENERAL_KEYS.union(map(key, title.split()), map(key, self._asked.words))
         weights = np.where([one in said for one in question.keys], 0, question.weight)
         covered = [float(question.coverage(passage) @ weights) for passage in passages]
-        least = SAME_COVERAGE * max(covered[:BEST_TEXTS])
+        is_one = self._asked.which and self._asked.count == 1
+        least = SAME_COVERAGE * max(covered[:BEST_TEXTS] if is_one else covered)
         return [row for row, one in zip(by_score, covered, strict=True) if one >= least]
 
     def _series(self) -> dict[Series, list[int]]:
         """Return the rows of each series with several editions among the candidates."""
         series: dict[Series, list[int]] = {}
-        for row, candidate in enumerate(self._notes.candidates):
-            found = candidate.edition
-            if found and (not self._named or self._named.includes(found)):
-                series.setdefault((found.series, found.kind), []).append(row)
+        for row, found in self._editions().items():
+            series.setdefault((found.series, found.kind), []).append(row)
         return {one: rows for one, rows in series.items() if len({self._edition(row).age for row in rows}) > 1}
 
     def _best_series(self, scores: Floats) -> list[tuple[Series, list[int]]]:
@@ -137,19 +166,38 @@ class Editions:
         return sorted(series, key=lambda it: min(best.index(row) for row in it[1] if row in best))[:SEARCHED_SERIES]
 
     def _in_order(self, rows: list[int]) -> list[int]:
-        """Return the rows with the asked edition first. Those of the same age keep their order."""
-        return sorted(rows, key=lambda row: self._edition(row).age, reverse=self._asked.which == "newest")
+        """Return the rows with the newest edition first, or the oldest if that is asked for.
+
+        Those of the same age keep their order.
+        """
+        return sorted(rows, key=lambda row: self._edition(row).age, reverse=self._asked.which != "oldest")
+
+    def _editions(self) -> dict[int, Edition]:
+        """Return the editions by row. If a text doesn't say its age, another text of its document may."""
+        candidates = self._notes.candidates
+        if len(candidates) != self._read:
+            by_document = {one.document_id: one.edition for one in reversed(candidates) if one.edition}
+            found = ((row, one.edition or by_document.get(one.document_id)) for row, one in enumerate(candidates))
+            self._known = {row: edition for row, edition in found if edition}
+            self._read = len(candidates)
+        return self._known
 
     def _edition(self, row: int) -> Edition:
-        found = self._notes.candidates[row].edition
-        assert found is not None
-        return found
+        return self._editions()[row]
+
+    def _names(self, reached: Edition) -> Iterator[str]:
+        """Yield names of editions that may be asked for, given the last one that was reached."""
+        for named in self._asked.ranges:
+            if named.kind == reached.kind:
+                yield from _dates_of(named) if named.kind == "date" else _versions_of(named)
+        if self._asked.which:
+            yield from self._beyond(reached)
 
     def _beyond(self, reached: Edition) -> Iterator[str]:
         """Yield names of editions that may follow this one, or that may precede it if the oldest is asked for."""
         step = 1 if self._asked.which == "newest" else -1
         if reached.kind == "date":
-            year, month, _ = reached.age
+            year, month, *_ = reached.age
             if month:
                 months = MONTHS[month - 1 :] if step > 0 else MONTHS[:month]
                 yield from (f"{name} {year}" for name in months)
@@ -162,3 +210,27 @@ class Editions:
                 f"{first}.{second + ahead}" * (second + ahead >= 0),
                 f"{first + ahead}.0 {first + ahead}" * (first + ahead >= 0),
             )
+
+
+def _dates_of(named: AgeRange) -> Iterator[str]:
+    """Yield the months or the years of a range, up to `MOST_NAMES`. Of an open range, yield those near its end."""
+    first, last = named.least or named.most, named.most or named.least
+    year = first[0] - (0 if named.least else YEARS_BEYOND)
+    last_year = last[0] + (0 if named.most else YEARS_BEYOND)
+    if len(first) > 1 or len(last) > 1:
+        months = range(
+            first[0] * 12 + (first[1] if len(first) > 1 else 1) - 1, last[0] * 12 + (last[1] if len(last) > 1 else 12)
+        )
+        yield from (f"{MONTHS[one % 12]} {one // 12}" for one in months[:MOST_NAMES])
+    yield from map(str, range(year, last_year + 1)[:MOST_NAMES])
+
+
+def _versions_of(named: AgeRange) -> Iterator[str]:
+    """Yield the ends of a range, and the versions between them that differ in the last number of both."""
+    ends = [one for one in (named.least, named.most) if one]
+    *same, number = ends[0]
+    numbers = [number, number + 1, number + 2]
+    if len(ends) == 2 and list(ends[1][:-1]) == same:
+        numbers = range(number, ends[1][-1] + 1)[:MOST_NAMES]
+    yield from (".".join(map(str, one)) for one in ends)
+    yield from (".".join(map(str, (*same, one))) for one in numbers)

@@ -53,6 +53,33 @@ def test_the_asked_edition_comes_first(corpus, question, best):
     assert result.documents[0].id == best
 
 
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("When did the parish council discuss parking between March and May 2023?", "03 04 05"),
+        ("When did the parish council discuss parking since May 2024?", "05 06"),
+        ("In which of the last seven meetings did the parish council discuss parking?", "05 06"),
+        ("When did the harbor board discuss parking before February 2020?", "01"),
+    ],
+)
+def test_the_texts_of_a_time_come_first(corpus, question, first):
+    result = SearchAgent(corpus, effort="fast").search(question)
+    body, year = ("harbor board", 2020) if "harbor" in question else ("parish council", 2023 + ("2023" not in question))
+    months = first.split()
+    assert {one.id for one in result.documents[: len(months)]} == {f"{body} {year}-{month}" for month in months}
+
+
+def test_all_texts_of_a_document_have_its_age(corpus):
+    documents = [
+        Document(
+            f"letter {year}", f"Date: 3 May {year}\n" + "The weather was fine. " * 400 + "The goat is well.", "Letter"
+        )
+        for year in range(2015, 2023)
+    ]
+    result = SearchAgent(MemoryCorpus(documents), effort="fast").search("Which letters before 2017 are about the goat?")
+    assert {one.id for one in result.documents[:2]} == {"letter 2015", "letter 2016"}
+
+
 def test_a_question_that_names_a_day_is_not_reordered(corpus):
     result = SearchAgent(corpus, effort="fast").search("What did the parish council discuss last on 4 January 2022?")
     assert result.documents[0].id == "parish council 2022-01"

@@ -1,0 +1,270 @@
+"""Which editions of a series a question asks for: the newest, the last three, those since 2020, those of a winter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from context_agent.text.dates import month_number
+from context_agent.text.editions import DATE_NUMBERS, Edition, WrittenAge, ages, trimmed
+from context_agent.text.normalization import plain
+from context_agent.text.periods import JOINT
+from context_agent.text.words import words
+
+QUESTION_CHARACTERS = 2_000
+"""The last characters of a question that are searched."""
+_NEWEST = re.compile(
+    r"\b(?:latest|newest|most recent(?:ly)?|up[ -]to[ -]date|current(?:ly)?|as of (?:now|today)|nowadays|in force)\b"
+    r"|\btoday(?= *[?.!]*$)"
+    r"|\b(?:the|'s|its|their|your|our|my) last (?!(?:year|half|quarter|month|week|night|names?|few|two|three|resort"
+    r"|minute|digits?|characters?|lines?|steps?|rows?|columns?|pages?)\b|\d)\w"
+    r"|^last (?:version|release|update|meeting|minutes|report)\b"
+    # German; French, Spanish, Portuguese and Italian; Dutch and Scandinavian; Polish; Russian and Ukrainian.
+    r"|\b(?:neue?ste[nrs]?|jungste[nrs]?|letzte[nrs]?|zuletzt|aktuell\w*|derzeit\w*"
+    r"|dernier\w*|plus recente?s?|actuel\w*|ultim[aoie]s?|mas recientes?|mais recentes?|atua(?:l|is)|piu recent[ei]"
+    r"|attual[ei]|nieuwste|laatste|huidige|meest recente|senaste|nyeste|seneste|nuvarande"
+    r"|najnowsz\w+|ostatni\w*|obecn\w+|последн\w+|новейш\w+|текущ\w+|останн\w+|поточн\w+)\b"
+    r"|最新|直近|現在|目前|最近|当前|최신|최근|현재"
+)
+"""Words that ask for the newest edition, without accents."""
+_OLDEST = re.compile(
+    r"\b(?:earliest|oldest)\b"
+    r"|\bfirst (?:\w+ ){0,2}?(?:version|release|edition|revision|issue|meeting|session|report|draft|update)s?\b"
+    r"|\bwhen (?:did|was|were|has|have|had) .{1,80}? first\b"
+    r"|\b(?:alteste[nrs]?|plus ancien\w*|mas antigu[ao]s?|mais antig[ao]s?|piu vecchi[ao]|oudste|aldst[ae]"
+    r"|najstarsz\w+|сам\w\w ранн\w\w)\b"
+    r"|最古|最早|가장 오래된"
+)
+"""Words that ask for the oldest edition, without accents."""
+_NUMBERS = {
+    word: number
+    for number, names in enumerate(
+        (
+            "two zwei deux dos due dois duas twee tva dwa dwie dwoch два две двух 二 两",
+            "three drei trois tres tre drie trzy trzech три трех 三",
+            "four vier quatre cuatro quattro quatro fyra fire cztery czterech четыре четырех 四",
+            "five funf cinq cinco cinque vijf fem piec pieciu пять пяти 五",
+            "six sechs seis sei zes sex seks szesc шесть шести 六",
+            "seven sieben sept siete sette sete zeven sju siedem семь семи 七",
+            "eight acht huit ocho otto oito atta osiem восемь восьми 八",
+            "nine neun neuf nueve nove negen nio dziewiec девять девяти 九",
+            "ten zehn dix diez dieci dez tien tio dziesiec десять десяти 十",
+        ),
+        start=2,
+    )
+    for word in names.split()
+}
+_NUMBER = rf"(?:[2-9]|1[0-2]|{'|'.join(_NUMBERS)})"
+_LAST = (
+    r"(?:last|latest|newest|most recent|final|letzten|neuesten|jungsten|dernier\w*|ultim[aoie]s?|mas recientes"
+    r"|mais recentes|piu recenti|laatste|nieuwste|senaste|sista|seneste|nyeste|sidste|ostatni\w*|najnowsz\w+"
+    r"|последни\w+|останн\w+)"
+)
+_FIRST = (
+    r"(?:first|earliest|oldest|ersten|altesten|premier\w*|primer[ao]s|primeir[ao]s|prim[ei]|eerste|oudste|forsta"
+    r"|forste|pierwsz\w+|найперш\w+|перв\w+|перш\w+)"
+)
+_FIRST_WORD = re.compile(rf"(?<!\w){_FIRST}(?!\w)|最初")
+"""A word that asks for the oldest edition if the question says since when."""
+_EDITION_NOUN = (
+    r" (?!(?:years?|months?|weeks?|days?|hours?|names?|digits?|characters?|letters|words?|lines?|steps?|rows?|columns?"
+    r"|pages?|chapters?|items?|points?|people|jahren?|monaten?|wochen?|tagen?|ans|annees|mois|semaines|jours|anos"
+    r"|meses|semanas|dias|anni|mesi|settimane|giorni|jaar|maanden|weken|dagen|ar|manader|veckor|dagar|lata?"
+    r"|miesiec\w+|tygodni\w*|dni|года|лет|месяц\w*|недел\w+|дн\w+)\b)\w"
+)
+"""A word that may name an edition. A number of years or of lines is something else."""
+_COUNTED = re.compile(
+    rf"\b(?:(?P<last>{_LAST})|(?P<first>{_FIRST})) (?P<count>{_NUMBER}){_EDITION_NOUN}"
+    rf"|\b(?P<count_before>{_NUMBER}) (?:(?P<last_after>{_LAST})|(?P<first_after>{_FIRST})){_EDITION_NOUN}"
+    rf"|(?:(?P<last_east>最近|直近|最新)|(?P<first_east>最初|最早))の?(?P<count_east>{_NUMBER}) ?[回次件版号期つ个份]"
+    r"|(?P<last_korean>최근|지난) ?(?P<count_korean>[2-9]) ?[회번차건개]"
+)
+
+_SIDES = re.compile(
+    r"(?<!\w)(?:"
+    r"(?P<least>since|starting (?:with|from|in)|no earlier than|seit|ab|depuis|a partir d\w+|desde|dal(?:la)?|sinds"
+    r"|vanaf|od|с|со|от|начиная с)"
+    r"|(?P<after>after|later than|newer than|following|nach|apres|despues d\w+|posterior\w* a|depois d\w+|dopo|po"
+    r"|после|новее)"
+    r"|(?P<most>until|till|up to(?: and including)?|(?:no|not) (?:later|newer) than|bis(?: zu[mr]?)?|jusqu\W?\w+"
+    r"|hasta(?: la| el)?|ate|fino a\w*|tot(?: en met)?|t/m|az do|до|по)"
+    r"|(?P<before>(?:until )?before|prior to|earlier than|older than|preceding|vor|avant|antes d\w+|anterior\w* a"
+    r"|prima d\w+|voor|przed|перед|раньше|ранее)"
+    r")(?: (?!(?:in|during|im|en|em|nel|w|в)\b)[^\s,;.:?!]{1,20}){0,4} ?\Z"
+)
+"""Words before an age that say on which side of it the asked editions are, without accents."""
+_LONGEST_SIDE = 100
+"""How many characters before an age are searched for such words."""
+_OR = "(?:and|or|und|oder|et|ou|y|o|e|i|lub|и|или)"
+_SIDES_AFTER = re.compile(
+    r"(?:版|号|版本|月|年|日|버전|년|월|일)? ?(?:"
+    rf"(?P<least>\+(?!\w)|,? ?(?:{_OR} )?(?:later|newer|above|higher|up"
+    r"|onwards?|on(?= ?(?:[?.!,]|\Z))|forward|neuer|hoher|spater|plus recent\w*|posterior\w*|superior\w*|successiv\w*"
+    r"|nowsz\w*|позже|новее|выше)\b"
+    r"|以降|以来|以上|以后|以後|起|から|이후|이래|부터)"
+    rf"|(?P<most>,? ?(?:{_OR} )?(?:earlier|older|below|lower|fruher|alter"
+    r"|plus ancien\w*|anterior\w*|inferior\w*|precedent\w*|starsz\w*|раньше|старше|ниже)\b|まて|以下|为止|까지|이하)"
+    r"|(?P<after>より後|の後|之后|之後|다음|후)"
+    r"|(?P<before>より前|以前|の前|之前|前|이전|전)"
+    r")"
+)
+"""Words after an age that say the same. Without its marks, the Japanese word for `until` is まて."""
+_PLURAL_VERSIONS = re.compile(
+    rf"(?<!\w)(?:version|release|edition|revision|issue|volume|build)\w{{0,2}} v?(\d{{1,6}}){JOINT}"
+    r"v?(\d{1,6})(?![\w.]\w)"
+)
+_JOINED_MONTH = re.compile(
+    r"(?:(?<!\d)(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)? (?:(?:of|de) )?)?(?P<month>[^\W\d_]{3,12})\.?"
+    rf"(?: (?P<day_after>\d{{1,2}})(?:st|nd|rd|th)?)?{JOINT}(?:[^\W\d_]{{1,5}} ){{0,2}}\Z"
+)
+_JOINED_DAY = re.compile(rf"(?<!\d)(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.)?{JOINT}(?:[^\W\d_]{{1,3}} )?\Z")
+_MONTH_AFTER = re.compile(r" ?(?:から|到|至|부터|에서|[-~〜–]) ?(?P<month>\d{1,2})[月월]")
+_UNSPACED = re.compile(r"(?<=\d\d\d\d)[-–—](?=(?:19|20)\d\d(?!\d))|(?<=\d\.\d)[-–—](?=v?\d{1,3}\.\d)")
+"""The stroke of a range without spaces, such as 2019-2021."""
+_LAST_MONTH = 12
+
+
+class AgeRange(NamedTuple):
+    """The ages from `least` to `most`, which are included unless `after` or `before` is set. An empty end is open."""
+
+    kind: Literal["date", "version"]
+    least: tuple[int, ...] = ()
+    most: tuple[int, ...] = ()
+    after: bool = False
+    before: bool = False
+
+    def includes(self, edition: Edition) -> bool:
+        """Return True if an edition is in the range, as 2.4.1 and 2.5 are in 2.4 to 2.5.
+
+        A text about a longer time, such as a quarter, is in the range if they overlap. If an end does not count, the
+        whole time must be beyond that end.
+        """
+        if self.kind == "date":
+            first, last = edition.dates or ((), ())
+        else:
+            first = last = edition.age if edition.kind == "version" else edition.age[DATE_NUMBERS:]
+        return bool(first) and not (
+            last[: len(self.least)] < self.least[: len(last)]
+            or first[: len(self.most)] > self.most[: len(first)]
+            or (self.after and first[: len(self.least)] <= self.least)
+            or (self.before and last[: len(self.most)] >= self.most[: len(last)])
+        )
+
+
+class AskedEditions(NamedTuple):
+    """The editions that a question asks for.
+
+    Attributes:
+        which: Which of the editions in the ranges are asked for, or None for all of them.
+        count: How many of these are asked for.
+        ranges: The ages that the question names. The editions are in each range.
+        words: The words of the question that say so.
+    """
+
+    which: Literal["newest", "oldest"] | None
+    count: int
+    ranges: tuple[AgeRange, ...]
+    words: frozenset[str]
+
+    def includes(self, edition: Edition) -> bool:
+        """Return True if an edition is in all ranges."""
+        return all(one.includes(edition) for one in self.ranges)
+
+
+def asked_editions(question: str) -> AskedEditions | None:
+    """Return which editions a question asks for. If it asks for none, return None.
+
+    Of a question in several lines, such as a conversation, only the last line counts.
+    """
+    last_line = question.rstrip()[-QUESTION_CHARACTERS:].rpartition("\n")[2]
+    # Without the blank, a version at the beginning would be the number of a section.
+    text = f" {_UNSPACED.sub(' - ', ' '.join(plain(last_line).split()))}"
+    which, count, said = _asked_place(text)
+    named = sorted(_named_ages(text))
+    ranges = tuple(_ranges(text, named))
+    if not which and any(one.after or not one.most for one in ranges) and (first := _FIRST_WORD.search(text)):
+        which, said = "oldest", set(words(first[0]))
+    if not which and not ranges:
+        return None
+    said.update(*(words(text[one.start : one.end]) for one in named))
+    return AskedEditions(which, count, ranges, frozenset(said))
+
+
+def _asked_place(text: str) -> tuple[Literal["newest", "oldest"] | None, int, set[str]]:
+    """Return which editions are asked for, how many, and the words that say so."""
+    if counted := _COUNTED.search(text):
+        given = counted.groupdict()
+        is_last = any(value for name, value in given.items() if name.startswith("last"))
+        number = next(value for name, value in given.items() if name.startswith("count") and value)
+        count = _NUMBERS.get(number) or int(number)
+        return "newest" if is_last else "oldest", count, set(words(counted[0].rpartition(" ")[0] or counted[0]))
+    if newest := _NEWEST.search(text):
+        return "newest", 1, set(words(newest[0]))
+    if oldest := _OLDEST.search(text):
+        return "oldest", 1, set(words(oldest[0].split()[-1]))
+    return None, 1, set()
+
+
+def _ranges(text: str, named: list[WrittenAge]) -> Iterator[AgeRange]:
+    """Yield the range of the dates and that of the versions in a question."""
+    sides: list[str] = []
+    end = 0
+    for one in named:
+        before = _SIDES.search(text, max(end, one.start - _LONGEST_SIDE), one.start)
+        side = _SIDES_AFTER.match(text, one.end) or before
+        sides.append((side and side.lastgroup) or "")
+        end = one.end
+    for kind in ("date", "version"):
+        found = [(one, side) for one, side in zip(named, sides, strict=True) if one.kind == kind]
+        if found:
+            yield _range(kind, found)
+
+
+def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]) -> AgeRange:
+    """Return the range that ages of one kind make, given on which side of each the editions are.
+
+    Several ages without sides are the ends of a range, whatever stands between them. If some have sides, these decide.
+    """
+    is_span = len(found) > 1 and found[0][1] in ("", "least") and all(side in ("", "most") for _, side in found[1:])
+    if is_span or not any(side for _, side in found):
+        return AgeRange(kind, min(one.first for one, _ in found), max(one.last for one, _ in found))
+    made = AgeRange(kind)
+    for one, side in found:
+        match side:
+            case "least" | "after":
+                made = made._replace(least=one.last if side == "after" else one.first, after=side == "after")
+            case "most" | "before":
+                made = made._replace(most=one.first if side == "before" else one.last, before=side == "before")
+    return made
+
+
+def _named_ages(text: str) -> Iterator[WrittenAge]:
+    """Yield the ages in a plain question. Two versions after a plural are one."""
+    taken: list[WrittenAge] = []
+    for versions in _PLURAL_VERSIONS.finditer(text):
+        first, last = sorted([int(versions[1]), int(versions[2])])
+        taken.append(WrittenAge(*versions.span(), "version", (first,), (last,)))
+    yield from taken
+    for one in ages(text):
+        if any(one.start < other.end and other.start < one.end for other in taken):
+            continue
+        yield WrittenAge(one.start, one.end, one.kind, one.first, one.first if one.kind == "version" else one.last)
+        if one.kind == "version":
+            continue
+        yield from _joined(text, one.start, one.first)
+        if (after := _MONTH_AFTER.match(text, one.end)) and 1 <= int(after["month"]) <= _LAST_MONTH:
+            yield WrittenAge(*after.span(), one.kind, *[(one.first[0], int(after["month"]))] * 2)
+
+
+def _joined(text: str, start: int, age: tuple[int, ...]) -> Iterator[WrittenAge]:
+    """Yield the month or the day before a date that shares its year, as in `from March to May 2023`."""
+    near = max(0, start - _LONGEST_SIDE)
+    year, month, day = (*age, 0, 0)[:DATE_NUMBERS]
+    found = _JOINED_MONTH.search(text, near, start)
+    first = month_number(found["month"]) if found and month else 0
+    if found and first:
+        other = trimmed((year - (first > month), first, int(found["day"] or found["day_after"] or 0)))
+        yield WrittenAge(*found.span(), "date", other, other)
+    elif day and (found := _JOINED_DAY.search(text, near, start)) and 0 < int(found["day"]) < day:
+        yield WrittenAge(*found.span(), "date", *[(year, month, int(found["day"]))] * 2)

@@ -1,0 +1,165 @@
+"""Spans of time in a text: decades, school years, halves and quarters of a year, seasons, early and late in a year.
+
+Texts are plain: in lower case, without accents, in Unicode's form NFC. The words are known in English, German, French,
+Spanish, Portuguese, Italian, Dutch, Polish, Russian, Chinese, Japanese and Korean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_SEASONS = {
+    name: month
+    for month, names in (
+        (3, "spring fruhjahr fruhling printemps primavera voorjaar lente wiosna wiosny wiosne весна весны весной 春"),
+        (6, "summer sommer ete verano verao estate zomer lato lata latem лето лета летом 夏"),
+        (9, "autumn fall herbst automne otono outono autunno herfst jesien jesieni jesienia осень осени осенью 秋"),
+        (12, "winter hiver invierno inverno zima zimy zime зима зимы зимои 冬"),
+    )
+    for name in names.split()
+}
+_ORDINALS = {
+    name: number
+    for number, names in enumerate(
+        (
+            "first 1st 1 i erste ersten erstes premier 1er primer primeiro primo eerste pierwsze первое первом",
+            "second 2nd 2 ii 2e zweite zweiten zweites deuxieme segundo secondo tweede drugie drugi второе втором",
+            "third 3rd 3 iii 3e dritte dritten drittes troisieme tercer terceiro terzo derde trzeci третьем",
+            "fourth 4th 4 iv 4e last vierte vierten viertes quatrieme cuarto quarto vierde czwarty четвертом",
+        ),
+        start=1,
+    )
+    for name in names.split()
+}
+_PARTS = {
+    name: months
+    for months, names in (
+        (6, "half halves halbjahr halfte semestre halfjaar polrocze polroczu полугодие полугодии половине"),
+        (3, "quarter quarters quartal quartals trimestre kwartaal kwartal kwartale квартал квартале"),
+    )
+    for name in names.split()
+}
+"""The months of a part of a year."""
+_THIRDS = {
+    name: month
+    for month, names in (
+        (1, "early beginning start anfang debut principios inicios inizio inicio begin poczatku начале"),
+        (5, "mid middle mitte mediados meta meados polowie середине"),
+        (9, "late end ende fin finales fine fins eind koncu конце"),
+    )
+    for name in names.split()
+}
+"""The first month of the beginning, the middle and the end of a year."""
+_FILLERS = frozenset(
+    "of in the year des jahres von vom de del du la le el ano della dell do da van het jaar roku roka года".split()
+)
+JOINTS = frozenset(
+    "and to until till through thru or und bis oder et a au ou y al hasta o e ed ao ate en tot i do и по до или".split()
+)
+JOINT = rf"(?: (?:{'|'.join(sorted(JOINTS))}) | ?[-–—&] ?)"
+"""What stands between the two ends of a range."""
+_LONGEST_NAME = 100
+"""How many characters before a year may name a part of it."""
+_WORD = re.compile(r"[^\W_]+|[,;:?!(]")
+_YEAR = re.compile(
+    r"(?<![a-z\d.:/-])(?P<year>(?:1[5-9]|20)\d\d)(?:"
+    r"(?P<decade>'?s|er(?:[- ]jahren?)?|-?х|年代)(?!\w)"
+    r"|(?:/|-(?=\d{4}|1[3-9]|[02-9]))(?P<next>\d{4}|\d\d)(?![\d/-])"
+    r"|[ /-]?(?P<part>[qht])(?P<number>[1-4])(?!\w)"
+    r"|[年년] ?の?(?:(?P<first_half>上半期|上半年|前半|상반기)|(?P<second_half>下半期|下半年|後半|하반기)"
+    r"|第?(?P<quarter>[1-4])(?:四半期|季度|분기)|(?P<season>[春夏秋冬]))"
+    r"|(?!\d))"
+)
+"""A year, and what may follow it in the name of a longer or shorter time."""
+_PART = re.compile(r"(?P<part>[qht])(?P<number>[1-4])")
+_MONTHS_OF = {"q": 3, "t": 3, "h": 6}
+_LAST_MONTH, _MOST_YEARS = 12, 20
+
+
+class Period(NamedTuple):
+    """A span of time at `text[start:end]`, from the year or month `first` to `last`."""
+
+    start: int
+    end: int
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+
+
+def periods(text: str) -> Iterator[Period]:
+    """Yield the decades, the spans of years and the parts of years in a plain text.
+
+    The winter of a year is from its December to the next February. A stroke before a number up to 12, as in 2010-11, is
+    that of a month.
+    """
+    for found in _YEAR.finditer(text):
+        year = int(found["year"])
+        start, end = found.span()
+        if found["decade"]:
+            if not year % 10:
+                yield Period(start, end, (year,), (year + 9,))
+            continue
+        months = _months_after(found)
+        if not months and (before := _months_before(text[max(0, start - _LONGEST_NAME) : start])):
+            *months, length = before
+            start -= length
+        if months:
+            first, last = months
+            yield Period(start, end, (year, first), (year + (last > _LAST_MONTH), (last - 1) % _LAST_MONTH + 1))
+        elif found["next"]:
+            last_year = int(f"{year // 100}{found['next']}"[-4:] if len(found["next"]) == 2 else found["next"])
+            if last_year == year + 1 or (len(found["next"]) == 4 and year < last_year <= year + _MOST_YEARS):
+                yield Period(start, end, (year,), (last_year,))
+
+
+def _months_after(year: re.Match[str]) -> tuple[int, int] | None:
+    """Return the first and the last month of the part of a year that is written after the year."""
+    if year["part"]:
+        return _months(_MONTHS_OF[year["part"]], int(year["number"]))
+    if year["first_half"] or year["second_half"]:
+        return _months(6, 1 if year["first_half"] else 2)
+    if year["quarter"]:
+        return _months(3, int(year["quarter"]))
+    return _season(_SEASONS[year["season"]]) if year["season"] else None
+
+
+def _months_before(text: str) -> tuple[int, int, int] | None:
+    """Return the first and the last month of the part of a year that ends a text, and the length of its words."""
+    before = _WORD.findall(text)
+    while before and before[-1] in _FILLERS:
+        before.pop()
+    if not (months := _last_part(before)):
+        return None
+    first, last, count = months
+    if len(before) > count + 1 and before[-count - 1] in JOINTS:
+        # Of `second and third quarter`, the first part has no noun.
+        joined = [*before[: -count - 1], *before[len(before) - count + 1 :]] if count > 1 else before[: -count - 1]
+        if other := _last_part(joined):
+            first, count = min(first, other[0]), count + 2
+    return first, last, len(text) - text.rindex(before[-count])
+
+
+def _last_part(before: list[str]) -> tuple[int, int, int] | None:
+    """Return the first and the last month of the part of a year that ends the words, and the number of its words."""
+    match before:
+        case [*_, name] if part := _PART.fullmatch(name):
+            return *_months(_MONTHS_OF[part["part"]], int(part["number"])), 1
+        case [*_, name] if name in _SEASONS:
+            return *_season(_SEASONS[name]), 1
+        case [*_, number, name] if name in _PARTS and number in _ORDINALS:
+            return *_months(_PARTS[name], _ORDINALS[number]), 2
+        case [*_, name] if name in _THIRDS:
+            return _THIRDS[name], _THIRDS[name] + 3, 1
+    return None
+
+
+def _months(length: int, number: int) -> tuple[int, int]:
+    """Return the first and the last month of a half or of a quarter. Of a half, each number but 1 is the second."""
+    last = min(length * number, _LAST_MONTH)
+    return last - length + 1, last
+
+
+def _season(month: int) -> tuple[int, int]:
+    """Return the first and the last month of a season. The months of the next year follow 12."""
+    return month, month + 2

@@ -1,0 +1,175 @@
+"""Which editions a question asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.text.asked_editions import QUESTION_CHARACTERS, asked_editions
+from context_agent.text.editions import edition
+from tests.support.growth import MOST_GROWTH, growth
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What did the council decide at its last meeting?",
+        "latest release notes of the importer",
+        "What is the current daily allowance?",
+        "Above which sum are three quotes needed today?",
+        "When did the board most recently discuss parking?",
+        "Was steht in der aktuellen Reiserichtlinie?",
+        "Was wurde in der letzten Sitzung beschlossen?",
+        "Quelle est la dernière version du règlement ?",
+        "¿Cuál es la última versión?",
+        "Какая последняя версия?",
+        "最新のリリースで何が変わりましたか",
+    ],
+)
+def test_a_question_may_ask_for_the_newest_edition(question):
+    assert asked_editions(question).which == "newest"
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What is the earliest report?", "When did the board first discuss parking?", "Who wrote the first version?"],
+)
+def test_a_question_may_ask_for_the_oldest_edition(question):
+    assert asked_editions(question).which == "oldest"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the last name of the author?",
+        "What happened last year?",
+        "Will the paint last?",
+        "Who was the first man on the moon?",
+        "How do I restore the original file?",
+        "User: What is the latest version?\nAssistant: 3.2.\nUser: Who wrote it?",
+    ],
+)
+def test_other_questions_ask_for_no_edition(question):
+    assert asked_editions(question) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "which", "count"),
+    [
+        ("What did the last three meetings say about parking?", "newest", 3),
+        ("What do the two most recent inspections say?", "newest", 2),
+        ("In the first two releases, was compression on?", "oldest", 2),
+        ("Was stand in den letzten drei Protokollen?", "newest", 3),
+        ("Que disent les trois dernières réunions ?", "newest", 3),
+        ("¿Qué dicen los cinco boletines más recientes?", "newest", 1),
+        ("最近三次会议说了什么", "newest", 3),
+        ("最近3回の会議", "newest", 3),
+        ("최근 3회 회의", "newest", 3),
+        ("Which release was the last before 4.0?", "newest", 1),
+        ("What did the first meeting after 1 May 2021 decide?", "oldest", 1),
+        ("Was beschloss der Rat in der ersten Sitzung nach dem 1. April 2022?", "oldest", 1),
+    ],
+)
+def test_a_question_may_ask_for_a_few_editions(question, which, count):
+    asked = asked_editions(question)
+    assert (asked.which, asked.count) == (which, count)
+
+
+@pytest.mark.parametrize(
+    "question", ["What happened in the last 2 years?", "the last two digits", "first two chapters"]
+)
+def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
+    assert asked_editions(question) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "inside", "outside"),
+    [
+        ("between March and May 2023", "2023-03-01 2023-05-31", "2023-02-28 2023-06-01 2022-04-01"),
+        ("from November to February 2023", "2022-11-05 2023-02-01", "2022-10-31 2023-03-01"),
+        ("between the 3rd and 17th of May 2021", "2021-05-03 2021-05-17", "2021-05-02 2021-05-18"),
+        ("between 2021-03-01 and 2021-05-31", "2021-04-11 2021-05-31", "2021-06-01"),
+        ("2019-2021", "2019-01-01 2021-12-31", "2018-12-31 2022-01-01"),
+        ("since the June 2022 meeting", "2022-06-01 2024-01-01", "2022-05-30"),
+        ("after the June 2022 meeting", "2022-07-01 2024-01-01", "2022-06-30"),
+        ("up to and including 2019", "2019-12-31", "2020-01-01"),
+        ("no later than June 2022", "2022-06-30", "2022-07-01"),
+        ("prior to 2020", "2019-12-31", "2020-01-01"),
+        ("after 2019 and before 2022", "2020-01-01 2021-12-31", "2019-12-31 2022-01-01"),
+        ("in the 2010s", "2010-01-01 2019-12-31", "2009-12-31 2020-01-01"),
+        ("in the second half of 2021", "2021-07-01 2021-12-31", "2021-06-30 2022-01-01"),
+        ("in Q2 and Q3 of 2022", "2022-04-01 2022-09-30", "2022-03-31 2022-10-01"),
+        ("in the second and third quarter of 2022", "2022-04-01 2022-09-30", "2022-03-31 2022-10-01"),
+        ("over the winter of 2020/21", "2020-12-01 2021-02-28", "2020-11-30 2021-03-01"),
+        ("from summer 2021 to spring 2022", "2021-06-01 2022-05-31", "2021-05-31 2022-06-01"),
+        ("from late 2021 to early 2023", "2021-09-01 2023-04-30", "2021-08-31 2023-05-01"),
+        ("in the season 2015/16", "2015-09-01 2016-05-01", "2014-12-31 2017-01-01"),
+        ("after the pump in 2022 was switched off", "2022-03-01", "2023-01-01"),
+        ("zwischen März und Mai 2023", "2023-03-01 2023-05-31", "2023-06-01"),
+        ("vor 2018", "2017-12-31", "2018-01-01"),
+        ("entre mars et mai 2023", "2023-03-01 2023-05-31", "2023-06-01"),
+        ("au deuxième trimestre 2021", "2021-04-01 2021-06-30", "2021-07-01"),
+        ("durante el primer semestre de 2022", "2022-01-01 2022-06-30", "2022-07-01"),
+        ("desde junio de 2021", "2021-06-01 2024-01-01", "2021-05-31"),
+        ("między marcem a majem 2023", "2023-03-01 2023-05-31", "2023-06-01"),
+        ("с марта по май 2023 года", "2023-03-01 2023-05-31", "2023-06-01"),
+        ("2019年から2021年まで", "2019-01-01 2021-12-31", "2022-01-01"),
+        ("2023年3月から5月まで", "2023-03-01 2023-05-31", "2023-06-01"),
+        ("2020年以降", "2020-01-01 2024-01-01", "2019-12-31"),
+        ("2020年以前", "2019-12-31", "2020-01-01"),
+        ("2022年上半期", "2022-06-30", "2022-07-01"),
+        ("2022年第3四半期", "2022-07-01", "2022-06-30"),
+        ("2020년 이후", "2021-01-01", "2019-12-31"),
+        ("from 2.1 to 2.4", "2.1 2.4.3 2.2", "2.0 2.5"),
+        ("2.1-2.4", "2.1 2.4.3", "2.5"),
+        ("versions 3 to 5", "3.0 5.9", "2.9 6.0"),
+        ("since version 3", "3.0 4.1", "2.9"),
+        ("2.4 or newer", "2.4.0 3.0", "2.3"),
+        ("older than 2.0", "1.9 0.3", "2.0 2.1"),
+        ("up to release 1.8", "1.8.2 1.0", "1.9"),
+        ("nach Version 2.3", "2.4", "2.3.1 2.2"),
+        ("desde la versión 3.2", "3.2 3.3", "3.1"),
+        ("3.0以降で変更された設定", "3.0 3.1", "2.9"),
+    ],
+)
+def test_a_question_may_name_a_time_or_versions(question, inside, outside):
+    asked = asked_editions(f"Which texts are {question}?")
+    for age in inside.split():
+        assert asked.includes(edition(f"Report {age}", "", {})), age
+    for age in outside.split():
+        assert not asked.includes(edition(f"Report {age}", "", {})), age
+
+
+def test_a_text_about_a_quarter_is_of_each_of_its_months_but_not_before_its_end():
+    quarter = edition("Report Q3 2022", "", {})
+    assert asked_editions("What happened in August 2022?").includes(quarter)
+    assert not asked_editions("What happened before August 2022?").includes(quarter)
+    assert not asked_editions("What happened after July 2022?").includes(quarter)
+
+
+def test_a_version_and_a_date_of_one_title_are_both_compared():
+    notes = edition("Changelog: 2.5.3 (2024-05-01)", "", {})
+    assert asked_editions("changes since 2.5").includes(notes)
+    assert asked_editions("changes in 2.5 since 2024").includes(notes)
+    assert not asked_editions("changes in 2.5 before 2024").includes(notes)
+    assert not asked_editions("changes since 2.6").includes(notes)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the difference between A and B?",
+        "How long after the pump is switched off may I start?",
+        "How many days before boarding must I check in?",
+        "Since when has the gate been closed?",
+        "What may the winter bring?",
+    ],
+)
+def test_words_for_times_alone_name_no_range(question):
+    assert asked_editions(question) is None
+
+
+@pytest.mark.parametrize(
+    "unit", ["2020 ", "may 3 and ", "between 2020 and ", "q1 ", "first second 2020 ", "1.2 - ", "a-"]
+)
+def test_the_longest_question_is_read_in_linear_time(unit):
+    assert growth(asked_editions, lambda size: unit * (size // len(unit)), QUESTION_CHARACTERS // 4) < MOST_GROWTH
