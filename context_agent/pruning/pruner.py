@@ -36,7 +36,16 @@ from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruned_results import PrunedResults, ResultRecord, digest
 from context_agent.pruning.relevance import JUDGES, READER_JUDGES, Judge, by_reading, custom, raised
 from context_agent.pruning.report import Confirm, Pruned, PruneReport, RemovedPassage, RestoredPassage
-from context_agent.pruning.selection import FULL_STUBS, Candidate, StubCosts, copies, protected, refill, select
+from context_agent.pruning.selection import (
+    FULL_STUBS,
+    Candidate,
+    StubCosts,
+    copies,
+    protected,
+    refill,
+    select,
+    without_short_runs,
+)
 from context_agent.pruning.stubs import RequestedIds, brief_stub, full_stub, id_ranges, looks_like_stub
 from context_agent.pruning.words import Scores
 from context_agent.tokens import HarmonyCounter, RepeatCounter, TokenCounter
@@ -51,6 +60,8 @@ BRIEF_TOKENS, GONE_TOKENS = 8, 5
 """Tokens of a brief stub, and of the text that replaces a result without remaining passages."""
 COMPARED_STEPS = 3
 """The number of the agent's latest messages that passages are compared with, in addition to the task."""
+MOST_SKIPPED = 3
+"""The most passages that are left out because they cost more than estimated, before others are kept in their place."""
 PREVIEW_CHARACTERS = 100
 """Characters of a removed passage that the report quotes."""
 STRATEGIES = ("reader", *JUDGES, "none")
@@ -527,18 +538,30 @@ class _Prune:
     def _refilled(
         self, candidates: Sequence[Candidate], scores: Scores, rows: frozenset[int], costs: StubCosts
     ) -> frozenset[int]:
-        """Return the rows to remove, without those that fit in the rest of the budget."""
-        total = self._total_without(candidates, rows, costs)
-        room = self._limit - total
-        removed = self._removed(candidates)
-        while room > 0:
-            fewer = frozenset(refill(candidates, scores, rows, removed, total=total, limit=total + room, costs=costs))
-            excess = self._total_without(candidates, fewer, costs) - self._limit
-            if excess <= 0:
-                return fewer
-            # Stubs and frames cost more than estimated.
-            room = max(room // 2, min(room * 3 // 4, room - excess))
-        return rows
+        """Return the rows to remove, without those that fit in the rest of the budget.
+
+        Stubs and frames can cost more than estimated. Of the passages that should fit together, those that really fit
+        are then kept, the most relevant first, and the next passage stays removed.
+        """
+
+        def excess(fewer: frozenset[int]) -> int:
+            return self._total_without(candidates, fewer, costs) - self._limit
+
+        removed, skipped = self._removed(candidates), frozenset[int]()
+        while len(skipped) <= MOST_SKIPPED and (room := -excess(rows)) > 0:
+            others = removed | skipped
+            back = refill(
+                candidates, scores, rows - skipped, others, total=self._limit - room, limit=self._limit, costs=costs
+            )
+            fitting = len(back)
+            if excess(rows - {*back}) > 0:
+                fitting = bisect_left(range(fitting), True, key=lambda last: excess(rows - {*back[: last + 1]}) > 0)
+            rows -= {*back[:fitting]}
+            if fitting == len(back):
+                break
+            skipped |= {back[fitting]}
+        fewer = frozenset(without_short_runs(candidates, rows, removed, costs))
+        return rows if excess(fewer) > 0 else fewer
 
     def _total_without(self, candidates: Sequence[Candidate], rows: frozenset[int], costs: StubCosts) -> int:
         """Return the tokens of the results without the passages in these rows."""

@@ -205,15 +205,21 @@ class Removals:
         self._left_in.subtract(candidate.items)
         self.total -= self._freed(row)
 
-    def put_back(self, row: int, limit: int) -> None:
-        """Keep the passage in this row after all, if the rest then has at most `limit` tokens."""
+    def put_back(self, row: int, limit: int) -> bool:
+        """Keep the passage in this row after all, if the rest then has at most `limit` tokens.
+
+        Returns:
+            True if it stays.
+        """
         candidate, total = self.candidates[row], self.total + self._freed(row)
-        if total <= limit:
-            self.total = total
-            self.removed.remove(row)
-            self.chosen.remove(row)
-            self._left[candidate.number] += 1
-            self._left_in.update(candidate.items)
+        if total > limit:
+            return False
+        self.total = total
+        self.removed.remove(row)
+        self.chosen.remove(row)
+        self._left[candidate.number] += 1
+        self._left_in.update(candidate.items)
+        return True
 
     def _freed(self, row: int) -> int:
         """Return the tokens that are free because the passage in this row is removed, and would not be otherwise."""
@@ -306,8 +312,8 @@ def refill(
     total: int,
     limit: int,
     costs: StubCosts = FULL_STUBS,
-) -> set[int]:
-    """Return the chosen rows without those that fit in the rest of the limit, the most relevant first.
+) -> list[int]:
+    """Return the chosen rows that fit in the rest of the limit together, the most relevant first.
 
     The last passage that `select` chooses is often larger than the excess. A smaller passage then fits in its place.
     Copies stay removed.
@@ -316,14 +322,26 @@ def refill(
         candidates: All passages of the conversation.
         scores: Their scores, shape (n_passages,).
         chosen: The rows that `select` chose.
-        removed: The rows that were removed before.
+        removed: The other rows that are removed.
         total: The tokens that remain without the chosen and the removed rows.
         limit: The tokens that may remain.
         costs: Estimates of what stubs cost.
     """
     removals = Removals(candidates, {*removed, *chosen}, total, costs, set(chosen))
     repeated = copies(candidates, removed)
-    for row in reversed(np.argsort(scores, kind="stable").tolist()):
-        if row in chosen and row not in repeated:
-            removals.put_back(row, limit)
-    return removals.without_short_runs()
+    order = reversed(np.argsort(scores, kind="stable").tolist())
+    return [row for row in order if row in chosen and row not in repeated and removals.put_back(row, limit)]
+
+
+def without_short_runs(
+    candidates: Sequence[Candidate], chosen: AbstractSet[int], removed: AbstractSet[int], costs: StubCosts
+) -> set[int]:
+    """Return the chosen rows, without runs that free fewer tokens than their stub costs.
+
+    Args:
+        candidates: All passages of the conversation.
+        chosen: The rows to remove.
+        removed: The rows that were removed before.
+        costs: Estimates of what stubs cost.
+    """
+    return Removals(candidates, {*removed, *chosen}, 0, costs, set(chosen)).without_short_runs()

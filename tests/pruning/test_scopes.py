@@ -8,6 +8,7 @@ import pytest
 
 from context_agent.pruning.passages import cut, without
 from context_agent.pruning.scopes import LONGEST_HEADING, MOST_SCOPES
+from context_agent.tokens import HarmonyCounter
 from tests.support.conversations import rendered
 from tests.support.long_conversation import conversation, pruner, search
 
@@ -123,3 +124,14 @@ def test_a_small_budget_keeps_a_commit_of_many_with_diffs() -> None:
     pruned = pruner(400, strategy=lambda passages, task: [float(NOTE in it.text) for it in passages])
     messages = pruned.prune(rendered("openai", turns)).messages
     assert NOTE in str(messages)
+
+
+def test_the_most_relevant_passage_stays_although_the_lines_around_it_cost_more_than_estimated() -> None:
+    lines = [f"{'  ' * (number % 41)}part_{number}: tide {number * 7919 % 997}" for number in range(300)]
+    lines[180] += f" {NOTE}"
+    turns = [*conversation("\n".join(lines)), search(90, "done")]
+    pruned = pruner(
+        180, counter=HarmonyCounter(), strategy=lambda passages, task: [float(NOTE in it.text) for it in passages]
+    ).prune(rendered("openai", turns))
+    assert NOTE in str(pruned.messages)
+    assert pruned.report.tokens_after <= 180

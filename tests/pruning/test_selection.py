@@ -12,7 +12,16 @@ from context_agent.pruning.blocks import Item
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, gaps
-from context_agent.pruning.selection import Candidate, OwnWords, Removals, StubCosts, copies, refill, select
+from context_agent.pruning.selection import (
+    Candidate,
+    OwnWords,
+    Removals,
+    StubCosts,
+    copies,
+    refill,
+    select,
+    without_short_runs,
+)
 
 COSTS = StubCosts(stub=10, gone=4)
 RESULT = ResultText(1, (), "c", "")
@@ -190,6 +199,9 @@ def test_a_short_passage_goes_with_the_rest_of_its_item() -> None:
     assert removals.without_short_runs() == set()
     removals.remove(0)
     assert removals.without_short_runs() == {0, 1}
+    assert without_short_runs(candidates, {0, 1}, set(), COSTS) == {0, 1}
+    assert without_short_runs(candidates, {1}, {0}, COSTS) == {1}, "removed before"
+    assert without_short_runs(candidates, {1}, set(), COSTS) == set()
 
 
 @pytest.mark.parametrize("gone", [set[int](), {5}])
@@ -207,40 +219,39 @@ def test_putting_back_undoes_a_removal(gone: set[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "removed"),
+    ("limit", "kept"),
     [
         # Three stubs and the last passage have 130 tokens. The second passage has 40 more than its stub.
-        (169, {0, 1, 2}),
-        (170, {0, 2}),
+        (169, []),
+        (170, [1]),
     ],
 )
-def test_what_fits_in_the_rest_of_the_limit_stays(limit: int, removed: set[int]) -> None:
+def test_what_fits_in_the_rest_of_the_limit_stays(limit: int, kept: list[int]) -> None:
     candidates = [*passages(300), *passages(50, number=1), *passages(400, number=2), *passages(100, number=3)]
     total = remaining(candidates, {0, 1, 2}, COSTS)
     scores = np.arange(4, dtype=np.float64)
-    fewer = refill(candidates, scores, {0, 1, 2}, set(), total=total, limit=limit, costs=COSTS)
-    assert fewer == removed
+    assert refill(candidates, scores, {0, 1, 2}, set(), total=total, limit=limit, costs=COSTS) == kept
 
 
 def test_the_most_relevant_of_those_that_fit_stays() -> None:
     candidates = [item for number in range(4) for item in passages(50, number=number)]
     scores = np.array([1.0, 3.0, 2.0, 4.0])
-    assert refill(candidates, scores, {0, 1, 2}, set(), total=80, limit=120, costs=COSTS) == {0, 2}
-    assert refill(candidates, scores, {0, 1}, {2}, total=80, limit=200, costs=COSTS) == set(), "removed before"
+    assert refill(candidates, scores, {0, 1, 2}, set(), total=80, limit=120, costs=COSTS) == [1]
+    assert refill(candidates, scores, {0, 1}, {2}, total=80, limit=200, costs=COSTS) == [1, 0], "removed before"
 
 
 def test_a_copy_stays_removed() -> None:
     candidates = found("The harbor office is closed.", "It rained.", "The harbor office is closed.")
     scores = np.array([3.0, 1.0, 2.0])
-    assert refill(candidates, scores, {1, 2}, set(), total=70, limit=200, costs=COSTS) == {2}
+    assert refill(candidates, scores, {1, 2}, set(), total=70, limit=200, costs=COSTS) == [1]
 
 
 def test_of_equally_relevant_passages_the_later_ones_stay() -> None:
     candidates = [item for number in range(40) for item in passages(50, number=number)]
     scores = np.array([0.0, 1.0] * 20)
     total = remaining(candidates, set(range(40)), COSTS)
-    fewer = refill(candidates, scores, set(range(40)), set(), total=total, limit=total + 5 * 40, costs=COSTS)
-    assert set(range(40)) - fewer == {31, 33, 35, 37, 39}
+    kept = refill(candidates, scores, set(range(40)), set(), total=total, limit=total + 5 * 40, costs=COSTS)
+    assert kept == [39, 37, 35, 33, 31]
 
 
 def test_a_passage_that_was_put_back_can_be_removed_again() -> None:
