@@ -54,14 +54,16 @@ MAX_STUB_SHARE = 0.25
 """The share of the limit above which the tokens of stubs and empty frames make the pruner write brief stubs."""
 LARGE_ARGUMENTS = 1_000
 """The shortest arguments of a call that may be pruned, in characters. Shorter ones are not counted and never change."""
+LIMITED_REASONS = ("error", "used by a later step")
+"""The protected passages that stay whatever their scores only while they fit into half of the limit."""
 DEFAULT_BUDGET = 8_000
 """Tokens of tool results that stay by default."""
 BRIEF_TOKENS, GONE_TOKENS = 8, 5
 """Tokens of a brief stub, and of the text that replaces a result without remaining passages."""
-COMPARED_STEPS = 3
-"""The number of the agent's latest messages that passages are compared with, in addition to the task."""
 MOST_SKIPPED = 3
 """The most passages that are left out because they cost more than estimated, before others are kept in their place."""
+COMPARED_STEPS = 3
+"""The number of the agent's latest messages that passages are compared with, in addition to the task."""
 PREVIEW_CHARACTERS = 100
 """Characters of a removed passage that the report quotes."""
 STRATEGIES = ("reader", *JUDGES, "none")
@@ -349,8 +351,9 @@ class _Prune:
             return self._pruned(self._over_budget(report))
         candidates = self._candidates()
         staying = self._staying(candidates)
-        report = replace(report, protected=dict(Counter(staying.values())))
         scores = self._scores(candidates, staying, judge)
+        self._release(candidates, scores, staying)
+        report = replace(report, protected=dict(Counter(staying.values())))
         repeated = copies(candidates, self._removed(candidates))
         names, brief = self._chosen(candidates, scores, staying)
         ids = self._ids(candidates, names)
@@ -407,28 +410,34 @@ class _Prune:
             for row, reason in reasons.items()
             if reason != "last turn" or candidates[row].number in self._newest
         }
-        self._release(candidates, reasons)
         if images := [row for row, item in enumerate(candidates) if item.source.form == "image"]:
             reasons[images[-1]] = "latest image"
         return reasons | dict.fromkeys(self._still_restored(candidates, reasons), "restored")
 
-    def _release(self, candidates: Sequence[Candidate], reasons: dict[int, str]) -> None:
-        """Remove the protection of the largest errors until the protected passages fit.
+    def _protected_tokens(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> tuple[int, int]:
+        """Return the tokens of the passages whose protection is limited, and of the other protected passages."""
+        removed, tokens = self._removed(candidates), Counter[bool]()
+        for row in reasons.keys() - removed:
+            tokens[reasons[row] in LIMITED_REASONS] += candidates[row].passage.tokens
+        return tokens[True], tokens[False]
 
-        Otherwise one very large error would keep everything else out.
+    def _room(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> int:
+        """Return the tokens that remain beside the protected passages. If they do not fit, it is negative."""
+        limited, others = self._protected_tokens(candidates, reasons)
+        return self._limit - others - min(limited, self._limit // 2)
+
+    def _release(self, candidates: Sequence[Candidate], scores: Scores, reasons: dict[int, str]) -> None:
+        """Remove the protection of the least relevant errors and used passages until they take half of the limit.
+
+        Otherwise they could keep out everything that the task needs.
         """
-        rows_of: dict[int, list[int]] = {}
-        for row, reason in reasons.items():
-            if reason == "error":
-                rows_of.setdefault(candidates[row].number, []).append(row)
-        sizes = {number: sum(candidates[row].passage.tokens for row in rows) for number, rows in rows_of.items()}
-        excess = sum(candidates[row].passage.tokens for row in reasons) - self._limit
-        for number in sorted(sizes, key=lambda number: -sizes[number]):
+        excess = self._protected_tokens(candidates, reasons)[0] - self._limit // 2
+        rows = {row for row, reason in reasons.items() if reason in LIMITED_REASONS} - self._removed(candidates)
+        for row in sorted(rows, key=lambda row: (scores[row], row)):
             if excess <= 0:
                 break
-            for row in rows_of[number]:
-                del reasons[row]
-            excess -= sizes[number]
+            del reasons[row]
+            excess -= candidates[row].passage.tokens
 
     def _still_restored(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> list[int]:
         """Return the rows of the restored passages that stay.
@@ -443,8 +452,8 @@ class _Prune:
                 by_time.setdefault(restored, []).append(row)
         steps = [index for index, content in enumerate(self._transcript.contents) if content.role == "assistant"]
         first_step = min(steps[-COMPARED_STEPS:], default=0)
-        staying = {*reasons, *chain.from_iterable(by_time.values())} - self._removed(candidates)
-        excess = sum(candidates[row].passage.tokens for row in staying) - self._limit
+        all_restored = dict.fromkeys(chain.from_iterable(by_time.values()), "restored")
+        excess = -self._room(candidates, {**all_restored, **reasons})
         for n_messages in sorted(by_time):
             if excess <= 0 or n_messages > first_step:
                 break
@@ -461,7 +470,7 @@ class _Prune:
             ConfigError: If the strategy does not return a number for each passage.
         """
         passages = [candidate.passage for candidate in candidates]
-        room = max(0, self._limit - sum(passages[row].tokens for row in staying))
+        room = max(0, self._room(candidates, staying))
         scores = judge(passages, replace(self._goal, room=room, staying=frozenset(staying)))
         if scores.shape != (len(passages),) or np.isnan(scores).any():
             raise ConfigError(
