@@ -167,6 +167,11 @@ class AskedEditions(NamedTuple):
     ranges: tuple[AgeRange, ...]
     words: frozenset[str]
 
+    @property
+    def is_named(self) -> bool:
+        """True if the question only names a date or a version, as in `the minutes of 2022`."""
+        return not self.which and all(one.least == one.most for one in self.ranges)
+
     def includes(self, edition: Edition) -> bool:
         """Return True if an edition is in all ranges."""
         return all(one.includes(edition) for one in self.ranges)

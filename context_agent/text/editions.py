@@ -106,11 +106,8 @@ def edition(title: str, text: str, metadata: Mapping[str, object], name: str = "
         found = _edition(spelled_title(name[-_TITLE_CHARACTERS:]), before[0])
     if found and found.dates:
         return found
-    said = min(
-        (one for value in _said_ages(text, metadata) if (one := _edition(value, ""))),
-        key=lambda it: (it.kind, [-number for number in it.age]),
-        default=None,
-    )
+    ages_said = (one for value in _said_ages(text, metadata) if (one := _edition(value, "")))
+    said = min(ages_said, key=lambda it: (it.kind, [-number for number in it.age]), default=_of_first_line(text))
     if found:
         return found._replace(dates=said and said.dates)
     return said and said._replace(series="")
@@ -144,13 +141,17 @@ def _edition(part: str, before: str) -> Edition | None:
 
 
 def _said_ages(text: str, metadata: Mapping[str, object]) -> Iterator[str]:
-    """Yield the fields of the metadata, the lines and the short first line that may say the age of a text."""
+    """Yield the fields of the metadata and the lines that may say the age of a text."""
     yield from (str(value)[:_TITLE_CHARACTERS] for key, value in metadata.items() if _DATED_FIELD.fullmatch(key))
     head = text[:_HEAD_CHARACTERS]
     yield from (line[1] for line in _DATED_LINE.finditer(head))
-    first_line = head.lstrip().partition("\n")
-    if first_line[1] and len(first_line[0]) <= _LONGEST_FIRST_LINE:
-        yield first_line[0]
+
+
+def _of_first_line(text: str) -> Edition | None:
+    """Return the edition by a short first line with a month or a day, as of a newsletter."""
+    line, mark, _ = text[:_HEAD_CHARACTERS].lstrip().partition("\n")
+    found = _edition(line, "") if mark and len(line) <= _LONGEST_FIRST_LINE else None
+    return found if found and found.dates and len(found.dates[1]) > 1 else None
 
 
 def _dates_in(text: str) -> Iterator[WrittenAge]:

@@ -70,8 +70,9 @@ class Editions:
         """Return the searches of a turn for the asked editions of the best series.
 
         If the newest or the oldest edition is asked for, these are editions beyond those among the candidates.
-        Otherwise, these are the editions of the named time or versions. If the last search for a series brought no
-        edition beyond the others, the series is not searched again.
+        If the question asks for a longer time or for several versions, these are the editions of that. If it just
+        names one date or version, there are no searches, because the words of the question suffice. If the last search
+        for a series brought no edition beyond the others, the series is not searched again.
 
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
@@ -80,7 +81,7 @@ class Editions:
             Two queries for each series: one for the names of editions, and one for the question in the edition that is
             last so far.
         """
-        if self._rounds == ROUNDS:
+        if self._rounds == ROUNDS or self._asked.is_named:
             return []
         queries: list[str] = []
         for series, rows in self._best_series(scores):
@@ -102,7 +103,8 @@ class Editions:
         The texts of a series exchange their scores. If one edition is asked for, the last one that is about as relevant
         as the best text comes first, the best text second, and the last edition of all third. Other relevant texts
         follow by their ages. If several editions are asked for, the relevant ones come first by their scores. The best
-        text of the series is next, and then the other editions that are asked for.
+        text of the series is next, and then the other editions that are asked for. If the question just names one
+        date or version, only texts whose titles are alike exchange their scores.
 
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
@@ -114,7 +116,8 @@ class Editions:
         for (title, _), rows in self._series().items():
             by_score = sorted(rows, key=lambda row: -scores[row])
             alike = by_score if title else [row for row in by_score if scores[row] >= NEAR_SCORE * scores[by_score[0]]]
-            if not (inside := self._inside(alike)):
+            inside = self._inside(alike)
+            if not inside or (self._asked.is_named and not title):
                 continue
             relevant = self._relevant(inside, title)
             if self._asked.which and self._asked.count == 1:
