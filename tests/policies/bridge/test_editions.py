@@ -69,6 +69,26 @@ def test_the_texts_of_a_time_come_first(corpus, question, first):
     assert {one.id for one in result.documents[: len(months)]} == {f"{body} {year}-{month}" for month in months}
 
 
+def test_titles_with_a_version_and_a_date_are_a_series():
+    documents = [
+        Document(f"n{n}", f"Fixed the importer {n}.", f"Changelog: 2.{n}.0 (2024-0{n}-01)") for n in range(1, 9)
+    ]
+    documents += [
+        Document(f"x{n}", f"Page {n} is about trees.", f"Page {'abcdefghijklmnopqrst'[n]}") for n in range(20)
+    ]
+    result = SearchAgent(MemoryCorpus(documents), effort="fast").search("What is fixed in the latest changelog?")
+    assert result.documents[0].id == "n8"
+
+
+def test_one_named_date_asks_for_no_further_searches(corpus):
+    agent = SearchAgent(corpus, effort="fast")
+    named = agent.search("What did the parish council discuss in May 2022?")
+    ranged = agent.search("What did the parish council discuss since May 2022?")
+    assert named.documents[0].id == "parish council 2022-05"
+    assert "2025" not in str(named.trajectories[0].events)
+    assert "2025" in str(ranged.trajectories[0].events)
+
+
 def test_all_texts_of_a_document_have_its_age(corpus):
     documents = [
         Document(
