@@ -21,12 +21,14 @@ from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
 from tests.support.fork_servers import hold_folder
 from tests.support.garbage import collect_rarely
+from tests.support.missing_packages import has_dev, skip_if_lacking
 from tests.support.remembered_certificates import remembered_certificates
 from tests.support.remembered_rows import remembered_rows
 
 if TYPE_CHECKING:
     from tests.support.browser import Browser
 
+HAS_DEV = has_dev()
 REAL_BOUND = default.SMALL_CORPUS_CHARACTERS
 
 # Haystack counts its runs on a server unless it is told not to; tests stay on this machine, their processes too.
@@ -73,6 +75,26 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
     finally:
         collect_rarely()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module that needs a package of `dev` which is not installed."""
+    report = yield
+    if not HAS_DEV:
+        skip_if_lacking(report, collector.path)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip a test that needs a package of `dev` which is not installed."""
+    report = yield
+    if not HAS_DEV:
+        skip_if_lacking(report, item.path)
+    return report
 
 
 def _compile_own_share() -> None:

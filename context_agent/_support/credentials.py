@@ -151,7 +151,9 @@ def checked_address(address: str) -> httpx.URL:
     try:
         url = httpx.URL(address.strip())
         is_port = url.port is None or 0 < url.port < 65_536
-        valid = url.scheme in {"http", "https"} and bool(url.host) and is_port and not url.fragment
+        # httpx escapes what no name of a host has, such as a space. The zone of an IPv6 address may follow a "%".
+        is_host = bool(url.host) and ("%" not in url.host or ":" in url.host)
+        valid = url.scheme in {"http", "https"} and is_host and is_port and not url.fragment
     except (httpx.InvalidURL, ValueError):
         valid = False
     if not valid:

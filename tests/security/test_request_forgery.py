@@ -49,6 +49,8 @@ NOT_HTTP = [
     "http://127.0.0.1/x\r\nX-Injected: 1",
     "http://127.0.0.1/\x00",
     "http://127.0.0.1/x#fragment",
+    "http://local host/x",
+    "http://a%20b/x",
 ]
 
 
