@@ -132,6 +132,17 @@ class IndexOptions:
         return self.url is not None or self.path != INDEX_FOLDER
 
     @property
+    def place(self) -> str:
+        """The folder, or the server's address without its secrets."""
+        if self.url is None:
+            return str(self.path)
+        import httpx
+
+        from context_agent._support.credentials import shown_address
+
+        return shown_address(httpx.URL(self.url))
+
+    @property
     def remedy(self) -> str:
         """The advice for a user whose index does not exist."""
         values = {name: getattr(self, name) for name in ("url", "path", "collection", "tenant", "database")}

@@ -79,7 +79,7 @@ def mcp(
         service = Service.of(searcher, settings, live_index)
 
         def ready(url: str) -> None:
-            announce_server(ServedIndex(corpus.name, corpus.count()), url, as_json=common.json)
+            announce_server(ServedIndex(index.place, corpus.name, corpus.count()), url, as_json=common.json)
 
         if http:
             interrupted = serve_http(service, host, port, ready, hosts=access.hosts, origins=origins)

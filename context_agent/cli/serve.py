@@ -129,7 +129,8 @@ class AgentServer:
             live_index = LiveIndex(searcher, reopen, concurrent=self.index.url is not None)
             service = Service.of(searcher, self.settings, live_index)
             app = application_of(service, peers)
-            yield service, _traced(app) if self.otel else app, ServedIndex(corpus.name, corpus.count())
+            served = ServedIndex(self.index.place, corpus.name, corpus.count())
+            yield service, _traced(app) if self.otel else app, served
 
     def work(self, worker: ServerWorker) -> None:
         """Serve as one of several processes. The process ends here."""

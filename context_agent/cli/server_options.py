@@ -103,8 +103,15 @@ class CapacityOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServedIndex:
-    """The name and the size of a server's index, for the line that says where the server listens."""
+    """The index of a server, for the line that says where the server listens.
 
+    Attributes:
+        place: The folder of the index, or the address of its Chroma server.
+        name: The collection and its revision.
+        chunks: The size of the index.
+    """
+
+    place: str
     name: str
     chunks: int
 
@@ -133,9 +140,9 @@ def server_observers(*, otel: bool, log_level: str, worker: int | None = None) -
 def announce_server(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> None:
     """Print the address once the server listens."""
     if as_json:
-        output.print_json({"url": url, "corpus": index.name, "chunks": index.chunks, **fields})
+        output.print_json({"url": url, "index": index.place, "corpus": index.name, "chunks": index.chunks, **fields})
     else:
-        note_of_server(f"{index.chunks:,} chunks of {index.name} at {url} (press Ctrl-C to stop)")
+        note_of_server(f"{index.chunks:,} chunks of {index.place} ({index.name}) at {url} (press Ctrl-C to stop)")
 
 
 def note_of_server(text: str) -> None:

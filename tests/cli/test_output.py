@@ -76,5 +76,5 @@ def test_a_server_runs_if_its_address_cannot_be_printed(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(sys.stderr, "write", refused)
-    announce_server(ServedIndex("notes", 2), "http://127.0.0.1:8321", as_json=False)
-    assert "at http://127.0.0.1:8321" in "".join(written)
+    announce_server(ServedIndex("/home/ann/notes", "chroma:documents@1", 2), "http://127.0.0.1:8321", as_json=False)
+    assert "/home/ann/notes (chroma:documents@1) at http://127.0.0.1:8321" in "".join(written)
