@@ -92,6 +92,7 @@ def test_an_example_without_its_arguments_says_how_to_run_it(path: Path, monkeyp
 
 
 def test_search_code(tmp_path: Path) -> None:
+    pytest.importorskip("tree_sitter", reason="needs the extra code")
     (tmp_path / "gate.py").write_text(
         'class SluiceGate:\n    def open(self, height):\n        """Raise the gate by `height` meters."""\n'
         '        self.height = height\n\n\ndef bake(flour):\n    """Bake a bread from flour."""\n    return flour\n'
@@ -302,6 +303,8 @@ def test_traced_search() -> None:
     ],
 )
 def test_reasoning_model(answer: str, status: int, told: str) -> None:
+    pytest.importorskip("openai", reason="needs the extra dev")
+
     def search_reply(body: Any) -> Any:
         (tool,) = body["tools"]
         return says(calls=[(tool["function"]["name"], {"question": body["messages"][1]["content"], "k": 2})])

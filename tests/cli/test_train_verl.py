@@ -7,6 +7,8 @@ import pytest
 
 from context_agent.cli.app import run
 
+pytest.importorskip("datasets", reason="needs the extra datasets")
+
 RUN = """
 [model]
 name = "some/model"

@@ -117,6 +117,7 @@ def test_the_page_defines_each_metric_and_names_its_settings(page: Reader) -> No
 
 
 def test_the_page_has_every_plot_and_asks_the_network_for_nothing(page: Reader) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     assert page.tags.count("figure") == 2 + 3 * len(WINDOWS)
     assert page.tags.count("svg") == page.tags.count("figure")
     assert "script" not in page.tags
@@ -150,6 +151,7 @@ def test_a_plot_of_shares_goes_from_0_to_1() -> None:
 
 
 def test_two_systems_with_one_window_have_no_plot_of_one_point() -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     size = WINDOWS[0]
     records = [
         record for record in RECORDS if (record.window == size and record.system == "agent") or not record.window
@@ -226,6 +228,7 @@ def test_a_plot_shows_the_points_of_the_summary() -> None:
 
 
 def test_a_run_with_one_window_and_one_turn_has_a_plot_of_its_systems() -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     records = [
         EvalRecord("b", name, window, 0, "q", scores={"recall": recall})
         for name, window, recall in (("bm25", 0, 0.5), ("agent", 2048, 1.0))
