@@ -297,18 +297,17 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
         )
     texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
     ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}
-    rating = data.get("rating")
-    if not (
-        texts["trajectory"]
-        and all(isinstance(text, str) for text in texts.values())
-        and all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in ids.values())
-        and (rating is None or (type(rating) is int and rating in VALID_RATINGS))
-    ):
+    try:
+        if not texts["trajectory"]:
+            raise ConfigError("it names no trajectory")
+        for name, stated in ids.items():
+            require_type(stated, name, list, "a list of ids")
+        return judgment(**texts, **ids, rating=data.get("rating"))
+    except ConfigError as error:
         raise DataError(
-            f'{location}: the line must be a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}'
-        )
-    entry = Judgment(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
-    return replace(entry, id=entry.id or _digest(entry))
+            f"{location}: the line is not a judgment ({str(error).rstrip('.')}). Write a line like "
+            '{"trajectory": "…", "relevant": ["…"], "rating": 4}.'
+        ) from None
 
 
 def _digest(judgment: Judgment) -> str:

@@ -84,7 +84,11 @@ def test_what_people_liked_becomes_lessons(inside, index, found, amended, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("line", "told"), [("", "no judgment that can be read"), ("{}\n", "log.jsonl:1: the line must be")]
+    ("line", "told"),
+    [
+        ("", "no judgment that can be read"),
+        ("{}\n", "log.jsonl:1: the line is not a judgment (it names no trajectory)"),
+    ],
 )
 def test_a_log_without_judgments_replaces_no_tasks(inside, index, tmp_path, line, told):
     (tmp_path / "log.jsonl").write_text(line)

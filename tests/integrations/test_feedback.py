@@ -109,24 +109,27 @@ def test_a_line_that_a_crash_cut_hurts_no_other(kept: tuple[FeedbackLog, str]) -
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "said"),
     [
-        "[]",
-        "{}",
-        '{"trajectory": 3}',
-        '{"trajectory": "t", "relevant": "a"}',
-        '{"trajectory": "t", "rating": 9}',
-        '{"trajectory": "t", "rating": true}',
-        '{"trajectory": "t", "rating": 4.0}',
+        ("[]", "it names no trajectory"),
+        ("{}", "it names no trajectory"),
+        ('{"trajectory": 3}', "`trajectory` must be text; got 3"),
+        ('{"trajectory": "t"}', "the judgment is empty"),
+        ('{"trajectory": "t", "relevant": "a"}', "`relevant` must be a list of ids; got 'a'"),
+        ('{"trajectory": "t", "relevant": {"a": 1}}', "`relevant` must be a list of ids"),
+        ('{"trajectory": "t", "relevant": ["a"], "irrelevant": ["a"]}', "'a' is both in relevant"),
+        ('{"trajectory": "t", "rating": 9}', "a rating must be a whole number from 1 to 5; got 9"),
+        ('{"trajectory": "t", "rating": true}', "`rating` must be a whole number; got True"),
+        ('{"trajectory": "t", "rating": 4.0}', "`rating` must be a whole number; got 4.0"),
     ],
 )
-def test_rows_that_are_no_judgments(tmp_path: Path, row: str) -> None:
+def test_rows_that_are_no_judgments(tmp_path: Path, row: str, said: str) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(f'{row}\n{{"trajectory": "t", "relevant": ["a"]}}\n')
     problems: list[str] = []
     (entry,) = load_judgments(log, problems=problems)
     assert entry.relevant == ("a",)
-    assert "log.jsonl:1: the line must be a judgment" in problems[0]
+    assert f"log.jsonl:1: the line is not a judgment ({said}" in problems[0]
     log.write_text('{"schema": 2, "trajectory": "t"}\n')
     with pytest.raises(DataError, match="schema 2"):
         load_judgments(log)
