@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -295,19 +295,24 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
             f"{location}: the judgment has schema {schema}, but this version reads up to {LOG_SCHEMA}. Update "
             "context-agent."
         )
-    texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
-    ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}
     try:
-        if not texts["trajectory"]:
-            raise ConfigError("it names no trajectory")
-        for name, stated in ids.items():
-            require_type(stated, name, list, "a list of ids")
-        return judgment(**texts, **ids, rating=data.get("rating"))
+        return _stated(data)
     except ConfigError as error:
         raise DataError(
             f"{location}: the line is not a judgment ({str(error).rstrip('.')}). Write a line like "
             '{"trajectory": "…", "relevant": ["…"], "rating": 4}.'
         ) from None
+
+
+def _stated(data: Mapping[str, Any]) -> Judgment:
+    """Return the judgment in the fields of a row, or raise `ConfigError`."""
+    texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
+    ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}
+    if not texts["trajectory"]:
+        raise ConfigError("it names no trajectory")
+    for name, stated in ids.items():
+        require_type(stated, name, list, "a list of ids")
+    return judgment(**texts, **ids, rating=data.get("rating"))
 
 
 def _digest(judgment: Judgment) -> str:
