@@ -193,16 +193,16 @@ class IndexingRun:
     ) -> IndexReport:
         """Bring the collection up to date with the documents. The options are those of `index_documents`."""
         try:
-            with self.writer:
-                for document in documents:
-                    self._index_document(document)
-            outdated = self._outdated(remove_missing, keep)
-            if not self.written and not outdated and not self._other_language():
-                self.fresh.discard()
-                return self._unchanged()
-            return self._complete(outdated, calibration)
+            with self.fresh.discarding():
+                with self.writer:
+                    for document in documents:
+                        self._index_document(document)
+                outdated = self._outdated(remove_missing, keep)
+                if not self.written and not outdated and not self._other_language():
+                    self.fresh.discard()
+                    return self._unchanged()
+                return self._complete(outdated, calibration)
         except BaseException:
-            self.fresh.discard()
             self._show_progress()
             raise
 

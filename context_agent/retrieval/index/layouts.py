@@ -262,17 +262,14 @@ def build(
         lexical: Whether to leave out vectors and metadata.
 
     Raises:
-        CorpusCorruptError: If a record has no vector.
+        CorpusCorruptError: If a record has no vector, or if a file of the base is damaged.
     """
     dimension = 0 if lexical else records.dimension() or layout.dimension
     writer = SnapshotWriter(root, base, dimension=dimension, space=records.space(), language=layout.language)
-    try:
+    with writer.discarding():
         layout.write(records, writer, base, changed)
         add_stored_vectors(writer, records)
         return replace(writer.finish(), folder=root / writer.publish(layout.number(root)))
-    except BaseException:
-        writer.discard()
-        raise
 
 
 def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:

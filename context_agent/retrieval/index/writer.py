@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.atomic_files import sync_path
+from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.index.bm25 import LIST_FILES, Bm25Entry, Bm25Index
 from context_agent.retrieval.index.rows import SegmentRows
 from context_agent.retrieval.index.segment_writer import SegmentBuilder, merge, merge_start, write_file, write_removed
@@ -165,6 +167,24 @@ class SnapshotWriter:
         self._folder.rename(self._root / name)
         sync_path(self._root)
         return name
+
+    @contextmanager
+    def discarding(self) -> Iterator[None]:
+        """Delete what was written if the block raises an error.
+
+        If the error is about a damaged file, it names the file of the base. The deleted file was a link to it, and the
+        next run would find the same damage.
+        """
+        try:
+            yield
+        except CorpusCorruptError as error:
+            self.discard()
+            if self._base is None:
+                raise
+            raise CorpusCorruptError(str(error).replace(str(self._folder), str(self._base.folder))) from error
+        except BaseException:
+            self.discard()
+            raise
 
     def discard(self) -> None:
         """Delete what was written. Call it if a run ends without a new state."""

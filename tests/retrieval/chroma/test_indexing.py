@@ -18,7 +18,7 @@ import chromadb
 import httpx
 import pytest
 
-from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
+from context_agent.errors import ConfigError, CorpusCorruptError, CorpusEmptyError, DimensionError
 from context_agent.retrieval.chroma import indexing_run, record_writer
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
@@ -333,3 +333,17 @@ def test_an_error_of_the_callers_code_is_not_one_of_the_index(tmp_path: Path, so
         index_documents(people(3) if functions else broken, path, **functions, **settings)
     assert caught.value is error
     assert index_documents(people(4), path, **settings).chunks == 4
+
+
+def test_a_damaged_snapshot_is_named_by_the_folder_whose_removal_repairs_it(complete: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(complete, tmp_path / "index")
+    (ids,) = path.rglob("*.store")
+    # Each id is followed by a digest in hexadecimal digits. Opening the index reads no ids.
+    ids.write_bytes(ids.read_bytes().replace(b"_0~", b"_0z"))
+    with pytest.raises(CorpusCorruptError, match="Delete the folder") as error:
+        run(path, changed_people(3))
+    snapshot = ids.parent.parent
+    assert f"Delete the folder {snapshot}." in str(error.value)
+    shutil.rmtree(snapshot)
+    run(path, changed_people(3))
+    check(path, changed_people(3))
