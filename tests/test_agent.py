@@ -41,6 +41,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.testing.actions import prune, rank, rank_all, search
 from context_agent.types import Hit, RankedChunk, RankedDocument
 from tests.support.descriptors import open_files
+from tests.support.held_policy import HeldPolicy
 
 
 def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpus) -> None:
@@ -421,26 +422,26 @@ def test_a_question_past_the_soft_threshold_is_refused_with_its_size(corpus: Mem
 
 
 async def test_a_deadline_ends_a_search_with_what_it_has(corpus: MemoryCorpus) -> None:
-    policy = ScriptedPolicy([search("comets", limit=3), *[search("gardens")] * 50], delay=0.05)
+    policy = HeldPolicy([search("comets", limit=3), search("gardens")], at=2)
     agent = SearchAgent(corpus, policy, rollouts=2, limits=Limits(seconds=30))
-    result = await agent.asearch("comets?", deadline=Deadline(0.2))
+    result = await agent.asearch("comets?", deadline=Deadline(0.5))
     assert (result.stop_reason, len(result.documents) >= 3) == ("time", True)
     for trajectory in result.trajectories:
         trajectory.verify()
-    late = await agent.asearch("comets?", deadline=Deadline(0))
+    late = await SearchAgent(corpus, HeldPolicy(at=0)).asearch("comets?", deadline=Deadline(0))
     assert (late.stop_reason, late.documents) == ("time", ())
     with pytest.raises(ConfigError, match="`seconds` must be a number"):
         Deadline(float("nan"))
 
 
 async def test_a_deadline_can_be_brought_forward_for_all_that_it_holds_for(corpus: MemoryCorpus) -> None:
-    policy = ScriptedPolicy([search("comets", limit=3), *[search("gardens")] * 50], delay=0.05)
+    policy = HeldPolicy([search("comets", limit=3), search("gardens")], at=2)
     agent, deadline = SearchAgent(corpus, policy), Deadline()
     assert deadline.left == float("inf")
     running = [asyncio.create_task(agent.asearch("comets?", deadline=deadline)) for _ in range(3)]
-    await asyncio.sleep(0.2)
+    assert await asyncio.to_thread(policy.waits.wait, 60)
     deadline.expire()
-    results = await asyncio.wait_for(asyncio.gather(*running), 1)
+    results = await asyncio.wait_for(asyncio.gather(*running), 20)
     assert [result.stop_reason for result in results] == ["time"] * 3
     assert all(result.documents for result in results)
     assert deadline.left == 0

@@ -34,6 +34,7 @@ from context_agent.testing.actions import call, prune, rank, rank_all, restore, 
 from context_agent.testing.documents import linked_documents
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Hit, RankedId
+from tests.support.held_policy import HeldPolicy
 from tests.support.random_episodes import QUERIES, random_action, random_episode
 
 
@@ -481,14 +482,14 @@ async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(
     [
         (Limits(turns=2), StopReason.TURNS),
         (Limits(tokens=900), StopReason.TOKENS),
-        (Limits(seconds=0.2), StopReason.TIME),
+        (Limits(seconds=0.5), StopReason.TIME),
     ],
 )
 def test_14_a_limit_gives_a_partial_ranking_rather_than_nothing(
     corpus: MemoryCorpus, limits: Limits, reason: StopReason
 ) -> None:
     steps = [search(query, limit=2) for query in QUERIES]
-    agent = SearchAgent(corpus, ScriptedPolicy(steps, delay=0.04, instructed=False), limits=limits)
+    agent = SearchAgent(corpus, HeldPolicy(steps, at=5, instructed=False), limits=limits)
     result = agent.search("comets?")
     assert result.stop_reason == reason
     assert result.documents

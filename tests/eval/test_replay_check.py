@@ -19,6 +19,7 @@ from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.testing.actions import call, prune, rank_all, restore, search
 from context_agent.testing.documents import linked_documents, people
 from context_agent.tokens import CharCounter
+from tests.support.held_policy import HeldPolicy
 
 QUESTION = "which river meets the bridges?"
 
@@ -199,8 +200,8 @@ def test_a_record_that_is_cut_or_contradicts_itself(corpus: MemoryCorpus) -> Non
 
 
 def test_an_end_by_the_clock_is_compared_as_far_as_it_goes(corpus: MemoryCorpus) -> None:
-    policy = ScriptedPolicy([search("rivers", limit=2), search("operas", limit=2)] * 20, delay=0.05)
-    with SearchAgent(corpus, policy, limits=Limits(seconds=0.3)) as agent:
+    policy = HeldPolicy([search("rivers", limit=2), search("operas", limit=2)], at=2)
+    with SearchAgent(corpus, policy, limits=Limits(seconds=0.5)) as agent:
         trajectory = agent.search(QUESTION).trajectories[0]
     assert trajectory.end is not None
     assert trajectory.end.stop_reason == "time"

@@ -30,6 +30,7 @@ from context_agent.types import Chunk
 from tests.support.conversations import rendered
 from tests.support.film_question import QUESTION, TEXTS
 from tests.support.growth import MOST_GROWTH, growth
+from tests.support.held_policy import HeldPolicy
 from tests.support.long_conversation import LONG
 
 MODES = ("auto", "legacy")
@@ -379,10 +380,7 @@ async def test_a_call_that_is_given_up_ends_the_search_and_frees_its_slot(
 
 
 async def test_a_deadline_hands_back_what_there_is(films: MemoryCorpus) -> None:
-    def search_rope(view: View) -> Action:
-        return search("Rope", limit=1)
-
-    with SearchAgent(films, ScriptedPolicy([search_rope, search_rope], delay=0.4)) as agent:
+    with SearchAgent(films, HeldPolicy([search("Rope", limit=1)], at=1)) as agent:
         async with Client(make_server(agent, Settings(deadline=0.6))) as client:
             data = (await client.call_tool("retrieve", {"question": QUESTION, "detail": "full"})).structured_content
     assert data

@@ -386,7 +386,7 @@ def test_limits_are_no_failures_and_a_decision_cut_short_is_one(
     assert len(find_spans(exporter, "decide")) == 2, "no third answer was asked for"
     exporter.clear()
     slow_policy = ScriptedPolicy([search("comets")], delay=5)
-    with SearchAgent(corpus, slow_policy, limits=Limits(seconds=0.05), observers=observers) as agent:
+    with SearchAgent(corpus, slow_policy, limits=Limits(seconds=0.3), observers=observers) as agent:
         agent.search("What of comets?")
     decide, episode = exporter.get_finished_spans()
     assert attrs(decide)["error.type"] == "timeout"

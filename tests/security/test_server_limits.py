@@ -18,7 +18,7 @@ import pytest
 from prometheus_client import Counter
 from pydantic import ValidationError
 
-from context_agent import ChromaCorpus, MemoryCorpus, SearchAgent, index_documents
+from context_agent import ChromaCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent, index_documents
 from context_agent.errors import ConfigError, FeedbackLimitError
 from context_agent.integrations import feedback as feedback_module
 from context_agent.integrations.feedback import JUDGMENTS_FILE, SERVED_FILE, FeedbackLog, judgment
@@ -29,6 +29,7 @@ from context_agent.integrations.server.logs import SERVER_LOGGER
 from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.streams import MAX_BUFFERED_EVENTS, with_heartbeat
 from context_agent.retrieval.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
+from tests.support.held_policy import HeldPolicy
 from tests.support.served_index import CALL, DOCUMENTS, address_of, called, serving, serving_process
 from tests.support.servers import Running, one_search, running
 
@@ -51,10 +52,10 @@ def server(tmp_path: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def serving_here(folder: Path, delay: float = 0.0, **settings: Any) -> Iterator[Running]:
+def serving_here(folder: Path, policy: ScriptedPolicy | None = None, **settings: Any) -> Iterator[Running]:
     corpus = MemoryCorpus(DOCUMENTS)
     with (
-        SearchAgent(corpus, one_search(delay), trajectories=folder / "trajectories") as agent,
+        SearchAgent(corpus, policy or one_search(), trajectories=folder / "trajectories") as agent,
         running(agent, **settings) as server,
     ):
         yield server
@@ -333,12 +334,14 @@ def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
 
 
 def test_all_connections_busy(tmp_path: Path) -> None:
-    with serving_here(tmp_path, delay=1.0, max_connections=2) as server, ThreadPoolExecutor(2) as pool:
+    policy = HeldPolicy(at=0)
+    with serving_here(tmp_path, policy, max_connections=2) as server, ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(httpx.post, f"{server.url}/v1/retrieve", json=QUESTION, timeout=30) for _ in range(2)]
         server.until(lambda: server.service.admission.running == 2)
         refused = read_all(connect(server.url))
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"--max-connections" in refused
+        policy.released.set()
         assert [answer.result().status_code for answer in answers] == [200, 200]
 
 

@@ -15,6 +15,7 @@ from context_agent.integrations.server import endpoints
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.pruning.view import View
 from context_agent.types import Action, RankedChunk, RankedDocument
+from tests.support.held_policy import HeldPolicy
 from tests.support.servers import Running, Serve, one_search
 
 MODEL = "context-agent"
@@ -137,7 +138,7 @@ def test_errors_are_those_that_the_client_knows(serve: Serve) -> None:
 
 
 def test_a_search_cut_short_ends_for_length(serve: Serve) -> None:
-    with serve(one_search(0.3)) as server:
+    with serve(HeldPolicy(at=1)) as server:
         completion = client(server).chat.completions.create(
             model=MODEL, messages=MESSAGES, extra_body={"deadline": 0.4}
         )

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+from context_agent import MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.harness.deadline import Deadline
 from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket
@@ -21,7 +21,7 @@ from context_agent.integrations.server.app import application_of
 from context_agent.integrations.server.process import ACCEPT_BATCH, ServerProcess, bind_socket
 from context_agent.integrations.server.service import AdmittedSearch, Problem, SearchRequest, Service
 from context_agent.integrations.server.settings import Settings
-from context_agent.testing.actions import search
+from tests.support.held_policy import HeldPolicy
 from tests.support.servers import Running, Serve, one_search, problem
 
 
@@ -63,24 +63,27 @@ async def test_first_come_first_served() -> None:
 
 
 def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
-    with serve(one_search(0.8), concurrency=1, queue=1) as server, ThreadPoolExecutor(2) as pool:
+    policy = HeldPolicy(at=0)
+    with serve(policy, concurrency=1, queue=1) as server, ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(server.ask) for _ in range(2)]
         server.until(lambda: server.service.admission.waiting == 1)
+        started = time.perf_counter()
         refusal = server.ask()
         assert "1 running, 1 waiting" in problem(refusal, 429, "queue_full")
         assert 1 <= int(refusal.headers["retry-after"]) <= 60
         assert server.ask(stream=True).status_code == 429
         server.expect("ctx1_searches_waiting", 1)
         server.expect("ctx1_searches_running", 1)
+        waited = time.perf_counter() - started
+        policy.released.set()
         responses = [future.result() for future in futures]
         assert [response.status_code for response in responses] == [200, 200]
-        assert max(response.json()["usage"]["queued_seconds"] for response in responses) > 0.2
+        assert max(response.json()["usage"]["queued_seconds"] for response in responses) > waited
         server.expect("ctx1_searches_running", 0)
 
 
 def test_a_deadline_hands_back_what_can_be_defended(serve: Serve) -> None:
-    policy = ScriptedPolicy([search("comets", limit=5), *[search("gardens")] * 50], delay=0.3)
-    with serve(policy) as server:
+    with serve(HeldPolicy(at=1)) as server:
         started = time.perf_counter()
         body = server.ask(deadline=1.0).json()
         assert time.perf_counter() - started < 6
@@ -95,11 +98,13 @@ def test_the_servers_own_deadline_holds_too(serve: Serve) -> None:
 
 
 def test_a_deadline_that_passes_in_the_queue(serve: Serve) -> None:
-    with serve(one_search(0.4), concurrency=1) as server, ThreadPoolExecutor(1) as pool:
+    policy = HeldPolicy(at=0)
+    with serve(policy, concurrency=1) as server, ThreadPoolExecutor(1) as pool:
         future = pool.submit(server.ask)
         server.until(lambda: server.service.admission.running == 1)
         refusal = server.ask(deadline=0.1)
         problem(refusal, 503, "queue_timeout")
+        policy.released.set()
         assert future.result().status_code == 200
         assert server.ask().status_code == 200
 
@@ -115,7 +120,8 @@ def start_drain(server: Running, **options: Any) -> threading.Thread:
 
 
 def test_an_ending_server_answers_what_runs_and_refuses_what_is_new(serve: Serve) -> None:
-    with serve(one_search(0.3), concurrency=1) as server, ThreadPoolExecutor(2) as pool:
+    policy = HeldPolicy(at=0)
+    with serve(policy, concurrency=1, grace=60.0) as server, ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(server.ask) for _ in range(2)]
         server.until(lambda: server.service.admission.waiting == 1)
         drain_thread = start_drain(server)
@@ -125,6 +131,7 @@ def test_an_ending_server_answers_what_runs_and_refuses_what_is_new(serve: Serve
         assert refusal.headers["connection"] == "close"
         health = server.client.get("/health")
         assert (health.status_code, health.json()) == (503, {"live": True, "ready": False, "draining": True})
+        policy.released.set()
         for future in futures:
             response = future.result()
             assert (response.status_code, response.json()["stop_reason"]) == (200, "finished")
@@ -133,10 +140,11 @@ def test_an_ending_server_answers_what_runs_and_refuses_what_is_new(serve: Serve
 
 
 def test_what_still_runs_when_the_grace_is_over_is_handed_back(serve: Serve) -> None:
-    policy = ScriptedPolicy([search("comets"), *[search("gardens")] * 50], delay=0.2)
+    policy = HeldPolicy(at=1)
     with serve(policy, concurrency=1, grace=0.5) as server, ThreadPoolExecutor(2) as pool:
         running = pool.submit(server.ask)
         server.until(lambda: server.service.admission.running == 1)
+        assert policy.waits.wait(120)
         waiting = pool.submit(server.ask)
         server.until(lambda: server.service.admission.waiting == 1)
         start_drain(server).join(120)

@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from tests.support.conversations import rendered
+from tests.support.held_policy import HeldPolicy
 from tests.support.long_conversation import LONG, noises, search
 from tests.support.proxied import proxy_conversation
-from tests.support.servers import Serve, one_search
+from tests.support.servers import Serve
 
 OPTIONS = {"budget": 300, "effort": "fast", "cached_price": 1.0}
 
@@ -77,13 +78,15 @@ def test_bad_requests(serve: Serve, body: dict[str, Any], status: int, code: str
 
 
 def test_a_client_that_hangs_up_frees_the_slot_of_its_prune(serve: Serve) -> None:
-    with serve(one_search(0.6), concurrency=1) as server, ThreadPoolExecutor(1) as pool:
+    policy = HeldPolicy(at=0)
+    with serve(policy, concurrency=1) as server, ThreadPoolExecutor(1) as pool:
         search = pool.submit(server.ask)
         server.until(lambda: server.service.admission.running == 1)
         with httpx.Client(timeout=0.1) as client, pytest.raises(httpx.ReadTimeout):
             client.post(f"{server.url}/v1/prune", json={"messages": proxy_conversation()})
         server.until(lambda: server.service.admission.waiting == 0)
         server.expect('ctx1_requests_total{path="/v1/prune",status="499"}', 1)
+        policy.released.set()
         assert search.result().status_code == 200
 
 

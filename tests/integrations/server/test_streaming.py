@@ -21,6 +21,7 @@ from context_agent.integrations.server.streams import with_heartbeat
 from context_agent.pruning.view import View
 from context_agent.testing.actions import prune, restore, search
 from context_agent.types import Action
+from tests.support.held_policy import HeldPolicy
 from tests.support.servers import Running, Serve, one_search
 
 
@@ -67,19 +68,28 @@ def test_the_accept_header_asks_for_events_too(serve: Serve) -> None:
 
 
 def test_events_come_when_they_happen(serve: Serve) -> None:
-    with serve(one_search(0.3)) as server:
+    policy = HeldPolicy(at=1)
+    with serve(policy) as server:
         request = {"question": "comets?", "stream": True}
         with server.client.stream("POST", "/v1/retrieve", json=request) as response:
-            times = [time.perf_counter() for line in response.iter_lines() if line.startswith("event:")]
-    assert times[-1] - times[0] > 0.2
+            lines = (line for line in response.iter_lines() if line.startswith("event:"))
+            assert next(lines) == "event: turn", "the first turn is told while the second one waits"
+            policy.released.set()
+            assert list(lines)[-1] == "event: end"
 
 
 def test_signs_of_life(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "HEARTBEAT_SECONDS", 0.1)
-    with serve(one_search(0.5)) as server:
-        text = server.ask(stream=True).text
+    policy, text = HeldPolicy(at=0), ""
+    with (
+        serve(policy) as server,
+        server.client.stream("POST", "/v1/retrieve", json={"question": "comets?", "stream": True}) as response,
+    ):
+        for piece in response.iter_text():
+            text += piece
+            if text.count(": alive") >= 4:
+                policy.released.set()
     assert text.startswith(": alive\n\n")
-    assert text.count(": alive") >= 4
     assert [name for name, _ in events(text)] == ["turn", "result", "turn", "end"]
 
 

@@ -102,7 +102,7 @@ def test_a_slow_server_is_not_waited_for_longer_than_the_timeout() -> None:
 
 def test_a_slow_server_that_recovers_is_asked_again() -> None:
     with serving(search("comets", delay=9), search("comets")) as server:
-        assert ask(server, timeout=0.8).stop_reason == "finished"
+        assert ask(server, timeout=1.5).stop_reason == "finished"
 
 
 def test_the_deadline_bounds_an_action_with_all_its_tries() -> None:
