@@ -19,7 +19,7 @@ from context_agent import MemoryCorpus
 from context_agent._support.processes import available_cores
 from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
-from tests.support.fork_servers import hold_folder
+from tests.support.fork_servers import hold_folder, rows_folder
 from tests.support.garbage import collect_rarely
 from tests.support.missing_packages import has_dev, skip_if_lacking
 from tests.support.remembered_certificates import remembered_certificates
@@ -140,8 +140,8 @@ def _static_by_default() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _remembered_rows() -> Iterator[None]:
-    """Let models in this process read each text once. Other processes read all of them."""
-    with remembered_rows():
+    """Let models in the test processes and in forks read each text once. Other processes read all of them."""
+    with remembered_rows(rows_folder()):
         yield
 
 

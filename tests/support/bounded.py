@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tests.support.forked_workers import start_fork
+from tests.support.remembered_rows import rows_computed_anew
 
 LIMIT = 6_000_000_000
 """Bytes of address space after which a child fails instead of taking the machine down."""
@@ -57,7 +58,8 @@ def _run(sender: Connection, function: Callable[..., Any], arguments: tuple[Any,
     before, started = _peak(), time.process_time()
     value, error = None, None
     try:
-        value = function(*arguments)
+        with rows_computed_anew():
+            value = function(*arguments)
     except BaseException as raised:  # noqa: BLE001 - the test judges it
         error = raised
     spent = time.process_time() - started

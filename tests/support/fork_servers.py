@@ -27,11 +27,12 @@ from tests.support.garbage import collect_rarely
 
 ENVIRONMENT = "CTX1_TEST_FORK_SERVERS"
 """The variable that names the folder of the servers."""
-HELD, STARTING, HUB = "held", "starting", "hub"
+HELD, STARTING, HUB, ROWS = "held", "starting", "hub", "rows"
 PROGRAMS, MODELS = "programs", "models"
 IMPORTED = {
     PROGRAMS: [
-        "chromadb",
+        "chromadb.api.rust",
+        "chromadb.telemetry.product.posthog",
         "context_agent.cli.eval",
         "context_agent.cli.index",
         "context_agent.cli.search",
@@ -42,7 +43,9 @@ IMPORTED = {
         "context_agent.policies.bridge.policy",
         "context_agent.retrieval.chroma.corpus",
         "context_agent.retrieval.chroma.indexing",
+        "context_agent.retrieval.embedders.minilm",
         "context_agent.retrieval.memory",
+        "filelock",
         "openai_harmony",
         "pytest",
         "tantivy",
@@ -71,6 +74,11 @@ def hold_folder() -> None:
     fcntl.flock(os.open(folder / HELD, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
     os.environ[ENVIRONMENT] = str(folder)
     atexit.register(_remove, folder, os.getpid())
+
+
+def rows_folder() -> Path:
+    """Return the folder of the rows that the processes of this run share."""
+    return Path(os.environ[ENVIRONMENT], ROWS)
 
 
 def _remove(folder: Path, owner: int) -> None:
@@ -129,8 +137,12 @@ def _serve(name: str, listener: int, held: str) -> None:
             # Without an extra, what needs it is not there.
             with suppress(ImportError, MissingExtraError):
                 import_module(module)
+        # The script `ctx1` of tests imports this module, and needs no numpy.
+        from tests.support.remembered_rows import remembered_rows
+
         collect_rarely()
-        forkserver.main(listener, alive, [])
+        with remembered_rows(rows_folder()):
+            forkserver.main(listener, alive, [])
     os.close(alive)
     os.close(listener)
     with Path(held).open("w") as file:

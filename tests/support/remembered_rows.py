@@ -1,31 +1,39 @@
-"""Remembers the rows and states of the shipped models, so that the tests of a process compute those of a text once.
+"""Remembers the rows and states of the shipped models, so that the tests of a run compute those of a text once.
 
 They depend on their text or pair alone, as `tests/_support/test_onnx.py` shows. Many tests ask the same question about
-the same documents. Reading them again would take a third of the time of the tests of `ctx1 search`.
+the same documents. A question about twenty notes takes 0.7 seconds of the processor, of which 0.5 go into the rows.
+All test processes share a folder of rows, and so do the programs that run in forks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from context_agent._support import onnx
+from context_agent._support import onnx, shipped_models
 
 MOST_ROWS = 20_000
 """Rows that are kept at a time, of some 2 KB each."""
 MOST_STATES = 1_000
 """Texts whose states are kept at a time, of some 50 KB each."""
 
+SHIPPED = {shipped_models.MINILM_FILE.absolute(), shipped_models.READER_FILE.absolute()}
+"""Models whose files no test replaces."""
+
 _PAUSES: list[None] = []
 """An item for each block that computes rows anew."""
 
 
 @contextmanager
-def remembered_rows() -> Iterator[None]:
-    """Remember the rows that graphs in this process compute."""
+def remembered_rows(folder: Path) -> Iterator[None]:
+    """Remember the rows that graphs in this process compute. Those of the shipped models are kept in the folder."""
     compute = onnx._Graph._run
     rows: dict[tuple[object, ...], onnx.Rows] = {}
     states: dict[tuple[object, ...], onnx.Rows] = {}
@@ -39,12 +47,31 @@ def remembered_rows() -> Iterator[None]:
         if (row := known.get(key)) is None:
             if len(known) >= most:
                 known.clear()
-            row = known[key] = compute(graph, output, first, second)
+            row = known[key] = _shared(folder, graph, key[1:], lambda: compute(graph, output, first, second))
         return row.copy()
 
+    folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnx._Graph, "_run", run)
         yield
+
+
+def _shared(folder: Path, graph: onnx._Graph, key: object, compute: Callable[[], onnx.Rows]) -> onnx.Rows:
+    """Return the row that the folder has, or compute it and store it there."""
+    opened = {id(known): file for (file, *_), known in list(onnx._GRAPHS.items())}
+    if (model := opened.get(id(graph))) not in SHIPPED:
+        return compute()
+    file = folder / sha256(repr((model, key)).encode()).hexdigest()
+    with suppress(OSError):
+        return np.load(file)  # type: ignore[no-any-return]
+    row = compute()
+    # The rows end with the run, perhaps before a process of it.
+    with suppress(OSError):
+        partial = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        with partial.open("wb") as target:
+            np.save(target, row)
+        partial.replace(file)
+    return row
 
 
 @contextmanager
