@@ -4,6 +4,7 @@ import functools
 import io
 from subprocess import CompletedProcess
 
+import docstring_parser
 import pytest
 
 from context_agent.cli.app import run
@@ -11,6 +12,14 @@ from tests.support import ctx1_process
 from tests.support.demo_corpus import passages
 from tests.support.forked_workers import fork_workers
 from tests.support.shared_folders import made_once
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remembered_docstrings():
+    """Let cyclopts parse each docstring once. The help of each command parses those of the options that all share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(docstring_parser, "parse_from_object", functools.cache(docstring_parser.parse_from_object))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -53,8 +53,8 @@ def test_the_official_client_and_a_judgment(index, ctx1, tmp_path):
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 0)])
 def test_a_signal_lets_what_runs_be_answered(index, tmp_path, sign, code):
-    with serving("--path", index, "--concurrency", "1", cwd=tmp_path) as server, ThreadPoolExecutor(6) as pool:
-        requests = [pool.submit(server.ask, QUESTION) for _ in range(6)]
+    with serving("--path", index, "--concurrency", "1", cwd=tmp_path) as server, ThreadPoolExecutor(3) as pool:
+        requests = [pool.submit(server.ask, QUESTION) for _ in range(3)]
         while "ctx1_searches_running 1" not in server.client.get("/metrics").text:
             time.sleep(0.005)
         exit_code, log = server.end(sign)

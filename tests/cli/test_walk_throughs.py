@@ -22,7 +22,7 @@ import pytest
 
 from context_agent.policies.chat.scripted_server import ScriptedServer, rank_seen, says
 from tests.support.forked_ctx1 import forked_ctx1
-from tests.support.real_server import free_port, need_serving, serving
+from tests.support.real_server import free_port, need_serving, transformers_serve
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -239,8 +239,8 @@ def test_a_language_model_is_trained_and_served(inside, tmp_path):
     serve, search = served_commands("how-to/serve-what-you-trained.md")
     need_serving()
     port = free_port()
-    program, *arguments = shlex.split(serve.replace("8000", str(port)))
-    with serving([str(Path(sys.executable).with_name(program)), *arguments, "--device", "cpu"], tmp_path, port):
+    arguments = shlex.split(serve.replace("8000", str(port)))[2:]
+    with transformers_serve(arguments, tmp_path, port):
         asked = inside(*shlex.split(search.replace("8000", str(port)))[1:], "--json")
     assert asked.returncode == 0, asked.stderr
     assert json.loads(asked.stdout)["stop_reason"] in {"finished", "no_ranking", "turns"}

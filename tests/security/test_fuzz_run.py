@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import fuzz
+from tests.support.forked_workers import ForkedContext, fork_workers
 from tests.support.fuzz import SURFACES, Run, corpus, replay
 
 BATCHES = {"loaders": 6, "pruner": 1, "proxy": 2}
@@ -14,6 +16,12 @@ INPUTS = {"loaders": 40, "pruner": 8, "proxy": 20}
 
 `python -m tests.support.fuzz` tries as many as its time allows.
 """
+
+
+@pytest.fixture(autouse=True)
+def _forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_workers(monkeypatch)
+    monkeypatch.setattr(fuzz, "PROCESSES", ForkedContext())
 
 
 @pytest.mark.slow

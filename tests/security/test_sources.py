@@ -25,6 +25,8 @@ MB = 2**20
 UNPACK = "If you trust it, unpack it and index the result."
 MOST_MEMORY = 300
 """Megabytes above the process at rest."""
+FAR_TOO_LARGE = (MOST_MEMORY + 20) * MB
+"""The size of a file that takes too much memory as a whole."""
 
 
 def read(path: Path, **options: Any) -> tuple[list[Document], list[str]]:
@@ -144,16 +146,16 @@ def write_file(path: Path, unit: bytes, size: int, head: bytes = b"", tail: byte
 @pytest.mark.parametrize(
     ("name", "unit", "size", "head", "reason"),
     [
-        ("one-line.jsonl.gz", b"a", 1024 * MB, b'{"text": "', "the file unpacks to more than 200 times its size"),
-        ("one-line.jsonl", b"a", 512 * MB, b'{"text": "', f"the line is larger than {MAX_MB} MB"),
+        ("one-line.jsonl.gz", b"a", FAR_TOO_LARGE, b'{"text": "', "the file unpacks to more than 200 times its size"),
+        ("one-line.jsonl", b"a", FAR_TOO_LARGE, b'{"text": "', f"the line is larger than {MAX_MB} MB"),
         ("lists.jsonl", b"[],", 15 * MB, b'{"text": "x", "m": [', "the line has more than 1,048,576 JSON values"),
-        ("cell.csv", b"a", 512 * MB, b"text\n", "a row is larger"),
+        ("cell.csv", b"a", FAR_TOO_LARGE, b"text\n", "a row is larger"),
         ("open-quote.csv", b"aaaaaaa\n", 128 * MB, b'text\n"', "a row is larger"),
         ("cells.csv", b"ab,", 15 * MB, b"text,b\n", "a row is larger"),
         ("header.csv", b"a,", MB, b"", "the header names more than 10,000 columns"),
-        ("large.txt", b"a", 512 * MB, b"", "the file, which is one document, is larger than"),
-        ("large.md", b"# a\n", 512 * MB, b"", "the file, which is one document, is larger than"),
-        ("large.html", b"<p>", 512 * MB, b"", "the file, which is one document, is larger than"),
+        ("large.txt", b"a", FAR_TOO_LARGE, b"", "the file, which is one document, is larger than"),
+        ("large.md", b"# a\n", FAR_TOO_LARGE, b"", "the file, which is one document, is larger than"),
+        ("large.html", b"<p>", FAR_TOO_LARGE, b"", "the file, which is one document, is larger than"),
     ],
 )
 def test_a_source_that_is_far_too_large_takes_little_memory(  # noqa: PLR0917 - the columns of the table above
@@ -166,8 +168,8 @@ def test_a_source_that_is_far_too_large_takes_little_memory(  # noqa: PLR0917 - 
 
 
 def test_a_page_of_many_tags_takes_little_memory(tmp_path: Path) -> None:
-    memory, documents, _ = megabytes_of_reading(write_file(tmp_path / "page.html", b"a<p>", 4 * MB))
-    assert (memory <= MOST_MEMORY // 4, documents) == (True, 1)
+    memory, documents, _ = megabytes_of_reading(write_file(tmp_path / "page.html", b"a<p>", MB))
+    assert (memory <= MOST_MEMORY // 16, documents) == (True, 1)
 
 
 def test_a_parquet_file_that_unpacks_to_far_more_than_its_size_is_refused(

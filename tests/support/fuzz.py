@@ -40,6 +40,8 @@ import httpx
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from tests.support.remembered_rows import rows_computed_anew
+
 Input = dict[str, bytes]
 """An input as files: their names and contents."""
 Attack = Callable[[Input], str]
@@ -404,6 +406,10 @@ SURFACES: Mapping[str, Surface] = {
 }
 
 
+PROCESSES: Any = multiprocessing.get_context("spawn")
+"""What starts the workers. Those of a short run are forks that have imported everything."""
+
+
 # Workers ----------------------------------------------------------------------------------------------------------
 
 
@@ -445,9 +451,8 @@ class Worker:
             self._process = None
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=work, args=(self.surface, other), daemon=True)
+        self._pipe, other = PROCESSES.Pipe()
+        self._process = PROCESSES.Process(target=work, args=(self.surface, other), daemon=True)
         self._process.start()
         other.close()
 
@@ -456,7 +461,7 @@ def work(surface: str, pipe: Any) -> None:
     """Try inputs until the pipe is closed: the main function of a worker."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     logging.getLogger().addHandler(logging.NullHandler())
-    with SURFACES[surface].opened() as attack, suppress(EOFError, KeyboardInterrupt):
+    with SURFACES[surface].opened() as attack, suppress(EOFError, KeyboardInterrupt), rows_computed_anew():
         _warm_up(surface, attack)
         while True:
             pipe.send(_verdict(attack, pipe.recv()))

@@ -36,7 +36,7 @@ def serving_model(
     """Start a server on a model, and yield its address. The process of `transformers serve` is a fork."""
     port = port or free_port()
     if kind == "transformers":
-        return _forked(model, folder, port)
+        return transformers_serve((str(model), "--host", "127.0.0.1", "--port", str(port)), folder, port)
     options = "--host 127.0.0.1 --dtype float32 --enforce-eager --max-model-len 40960 --enable-prompt-tokens-details"
     parsers = "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3"
     program = [os.environ["CTX1_TEST_VLLM"], "serve", str(model), "--port", str(port)]
@@ -44,8 +44,9 @@ def serving_model(
 
 
 @contextmanager
-def _forked(model: Path, folder: Path, port: int) -> Iterator[str]:
-    arguments = ("serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu")
+def transformers_serve(arguments: Sequence[str], folder: Path, port: int) -> Iterator[str]:
+    """Run `transformers serve ARGUMENTS` in a folder, as a fork, and yield its address at this port."""
+    arguments = ("serve", *arguments, "--device", "cpu")
     program = ForkedProgram(run_main, "transformers.cli.transformers", arguments, MODELS, folder)
     log = folder / "log"
     process = program.start(log, log)

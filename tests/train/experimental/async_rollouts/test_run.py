@@ -74,7 +74,7 @@ def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: 
 
 @pytest.mark.slow
 def test_killed_at_random_moments_it_loses_no_episode_and_trains_none_twice(student: Path, tmp_path: Path) -> None:
-    options = ["--student", str(student), "--out", str(tmp_path), "--kills", "2", "--steps", "5"]
+    options = ["--student", str(student), "--out", str(tmp_path), "--kills", "2", "--steps", "4"]
     with environment({"OMP_NUM_THREADS": "1"}):
         completed = run_module(killed_runs.__name__, *options, "--quota", "1.0", "0.6")
     assert completed.returncode == 0, completed.stdout + completed.stderr
