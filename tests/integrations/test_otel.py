@@ -26,6 +26,7 @@ from context_agent.policies import load_policy
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.view import EditApplied
 from context_agent.testing.actions import call, prune, rank_all, restore, search, summarize
+from tests.support.held_policy import HeldPolicy
 
 STEPS: list[Any] = [
     search("comets and gardens", "bridges", limit=3),
@@ -362,13 +363,12 @@ def test_a_caller_who_gives_up_is_no_failure(
 ) -> None:
     async def cancel_search(agent: SearchAgent) -> None:
         task = asyncio.create_task(agent.asearch("What of comets?"))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(policy.waits.wait, 60)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    with SearchAgent(
-        corpus, ScriptedPolicy([search("comets")], delay=5), observers=[Tracing(provider=provider)]
-    ) as agent:
+    policy = HeldPolicy(at=0)
+    with SearchAgent(corpus, policy, observers=[Tracing(provider=provider)]) as agent:
         asyncio.run(cancel_search(agent))
     for span in exporter.get_finished_spans():
         assert span.status.status_code is StatusCode.UNSET

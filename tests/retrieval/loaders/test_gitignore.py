@@ -165,5 +165,6 @@ def test_the_cost_of_compiling_is_linear(rule: bytes, capfd: pytest.CaptureFixtu
             times.append(time.process_time() - start)
         return min(times)
 
-    assert seconds(12) < 10 * seconds(3) + 0.02
+    bound = 10 * seconds(3) + 0.02
+    assert any(seconds(12) < bound for _ in range(3))
     assert capfd.readouterr() == ("", "")
