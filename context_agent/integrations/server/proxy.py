@@ -79,6 +79,8 @@ KEY_PARAMETERS = (b"key=", b"api_key=", b"api-key=", b"access_token=")
 """Header fields, and parameters of the query, in which clients send keys. Gemini's clients may use either."""
 WEBSOCKET_MESSAGE = "the proxy does not relay WebSockets. Send the request over HTTP."
 """The message of status 426. Codex then sends its requests over HTTP at once, and after other errors it tries again."""
+FORWARDING_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+"""Header fields of a reverse proxy, which may run on this machine and serve others."""
 HINT_HEADER, HINT_CHARACTERS = "x-context-looking-for", 2_000
 """The header in which an agent may say what it is looking for, and how much of it counts."""
 
@@ -181,7 +183,8 @@ class Proxy(LimitedService):
     async def show_report(self, request: Request) -> ASGIApp:
         """Return the page that shows the savings. Only programs and browsers on this machine can read it."""
         addresses = (request.client.host if request.client else "", host_name(request.headers.get("host", "")))
-        if not all(map(is_loopback, addresses)):
+        is_forwarded = any(name in request.headers for name in FORWARDING_HEADERS)
+        if is_forwarded or not all(map(is_loopback, addresses)):
             raise Problem(403, "host_not_allowed", "only this machine may read the report. Request it at 127.0.0.1.")
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         return HTMLResponse(self.savings.html(), headers=headers)

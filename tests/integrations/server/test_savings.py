@@ -239,6 +239,8 @@ def test_the_page_and_the_file_have_what_went_through_the_proxy(tmp_path: Path) 
             assert client.get("/_context/other").status_code == 404
             assert client.post("/_context/report").status_code == 404
             assert client.get("/_context/report", headers={"Host": "evil.example"}).status_code == 403
+            for forwarding in ({"X-Real-IP": "127.0.0.1"}, {"Forwarded": "for=203.0.113.7"}, {"Via": "1.1 front"}):
+                assert client.get("/_context/report", headers=forwarding).status_code == 403
             foreign = client.get("/_context/report", headers={"Origin": "https://evil.example"})
             assert foreign.status_code == 403
         assert not [one for one in server.requests if one.path.startswith("/_context")]
