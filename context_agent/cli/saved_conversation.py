@@ -145,7 +145,8 @@ def _read(file: Path) -> str:
     try:
         return decoded_json(data).strip()
     except ValueError as error:
-        raise DataError(f"{_name(file)} is not valid JSON ({error}). Pass a conversation as JSON.") from error
+        remedy = "Convert it to UTF-8, for example with `iconv -f SHIFT_JIS -t UTF-8`."
+        raise DataError(f"{_name(file)} is not UTF-8, UTF-16 or UTF-32 ({error}). {remedy}") from error
 
 
 def _name(file: Path) -> str:

@@ -219,6 +219,16 @@ def test_broken_input_is_an_error(inside, tmp_path, content, message, code):
     assert message in process.stderr
 
 
+def test_another_encoding_is_an_error_that_says_how_to_convert_the_file(inside, tmp_path):
+    (tmp_path / "old.jsonl").write_bytes(
+        json.dumps({"role": "user", "content": "港"}, ensure_ascii=False).encode("cp932")
+    )
+    process = inside("prune", "old.jsonl")
+    assert process.returncode == 1
+    assert "old.jsonl is not UTF-8, UTF-16 or UTF-32" in process.stderr
+    assert "iconv -f SHIFT_JIS -t UTF-8" in process.stderr
+
+
 def test_a_list_of_something_else_is_passed_through_with_exit_code_1(inside, tmp_path):
     messages = [{"role": "tool", "tool_call_id": "x", "content": "y"}, 3]
     (tmp_path / "broken.json").write_text(json.dumps(messages), encoding="utf-8")
