@@ -118,13 +118,13 @@ NODE_HEADING = re.compile(
 """A heading in the accessibility tree of a page. It names the nodes after it, which are not below it in the tree."""
 NODE_LEVEL = 9
 """The level of a heading of a tree that doesn't say its level."""
-_NAMED = re.compile(
+NAMED = re.compile(
     r"^(?P<key>name|title|subject|from|package|service|host|job|pod|node|id|path|file|url)[ \t]*+:[ \t]++"
     r"(?P<name>\S[^\n]*)",
     re.M | re.I,
 )
 """A line that names the record that follows."""
-_RULE = "_=-#* \t\r"
+RULE = "_=-#* \t\r"
 CLOSING = (")", "]", "}", "<")
 """The first character of a line that names nothing: a closing bracket, or a tag."""
 ENDS = " \t\r:{([,-"
@@ -164,7 +164,7 @@ class Captions:
         self._headings = NODE_HEADING.finditer(text)
         self._next_heading = next(self._headings, None)
         self._nodes: list[tuple[int, str]] = []
-        self._named = _NAMED.finditer(text)
+        self._named = NAMED.finditer(text)
         self._next_name = next(self._named, None)
         self._record: dict[str, str] = {}
         self._open: list[tuple[int, str]] = []
@@ -298,7 +298,7 @@ def _record_name(first_line: re.Match[str], record: str) -> str:
     if first_line["component"]:
         summary = _SUMMARY.search(record)
         return summary["said"].strip()[:MOST_NAMING] if summary else ""
-    return _first_fields(record) if first_line["numbered"] else record.partition("\n")[0].strip(_RULE)
+    return _first_fields(record) if first_line["numbered"] else record.partition("\n")[0].strip(RULE)
 
 
 def _first_fields(record: str) -> str:

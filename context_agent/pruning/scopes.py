@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from context_agent.pruning.blocks import Span, is_log_entry, trimmed
-from context_agent.pruning.captions import CLOSING, ENDS, LONGEST_LABEL, LONGEST_LINE, Captions, indented
+from context_agent.pruning.captions import CLOSING, ENDS, LONGEST_LABEL, LONGEST_LINE, NAMED, RULE, Captions, indented
 
 LONGEST_HEADING = 200
 """The most characters of the first line of a scope. A longer line is a passage of its own."""
@@ -26,7 +27,7 @@ _FOUND = re.compile(r"\d{1,9}[:-]")
 _LISTED = re.compile(r"[^\s:][^\n]{0,198}:[ \t\r]*$|==> [^\n]{1,180} <==[ \t\r]*$")
 """A line before what it names: a folder or a command with a colon, or a file of `head` or `tail`."""
 
-SECTION, LIST, ENTRY, FENCED, INDENTED = range(5)
+SECTION, RECORD, LIST, ENTRY, FENCED, INDENTED = range(6)
 """The kinds of scopes. One of a later kind may be inside one of an earlier kind."""
 Rank = tuple[int, int]
 """The kind of a scope, and its level or indentation. A scope ends where one of the same or a lower rank begins."""
@@ -94,6 +95,7 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
     found = _Scopes()
     fences = dict(zip(captions.fences[::2], captions.fences[1::2], strict=True))
     lines = [match.span() for match in _LINE.finditer(text)]
+    keys = _record_keys(text)
     fence_end = body = 0
     after_blank = True
     for (start, end), (following, last) in pairwise([*lines, (len(text), len(text))]):
@@ -115,13 +117,26 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
             found.open((FENCED, 0), start, end, "", tail=_closing_fence(text, end, fence_end))
         elif not fence_end and after_blank and _begins_list(line, text[following:last]):
             found.open((LIST, 0), start, end, line)
+        elif not fence_end and after_blank and (named := NAMED.match(line)) and named["key"].lower() in keys:
+            found.open((RECORD, 0), start, end, named["name"])
         elif not fence_end and is_log_entry(line):
             found.open((ENTRY, 0), start, end, line)
         else:
             found.add_line(start, end, line, text[following:last])
-        after_blank = False
+        # The rule between two records has no name.
+        after_blank = section is not None and not section[2]
     found.close((SECTION, 0), len(text))
     return found.scopes
+
+
+def _record_keys(text: str) -> set[str]:
+    """Return the keys that begin several records, such as `Name:`. A record begins after a blank line or a rule."""
+    counts = Counter[str]()
+    for match in NAMED.finditer(text):
+        start = match.start()
+        line_before = text[text.rfind("\n", 0, max(0, start - 1)) + 1 : start]
+        counts[match["key"].lower()] += not line_before.rstrip("\n").strip(RULE)
+    return {key for key, count in counts.items() if count > 1}
 
 
 class _Scopes:

@@ -36,6 +36,9 @@ COMMITS = [
     "\n\n".join([f"commit {n}abcdef0\nAuthor: Ana\nDate: now", f"    Ports {n}", *(f"    {BODY}" for _ in range(5))])
     for n in range(3)
 ]
+RECORDS = [
+    "\n".join([f"Name:         pod-{name}", "Priority:     0", *numbered("Label-{0}:     {1}", 90)]) for name in "abc"
+]
 FORMS = {
     "found": ("\n\n", FOUND, 1),
     "listed": ("\n\n", LISTED, 1),
@@ -45,6 +48,8 @@ FORMS = {
     "sections": ("\n\n", SECTIONS, 1),
     "failed": ("\n", FAILED, 1),
     "commits": ("\n\n", COMMITS, 5),
+    "records": ("\n\n\n", RECORDS, 1),
+    "ruled records": ("\n---\n", RECORDS, 1),
 }
 
 
