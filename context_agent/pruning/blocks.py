@@ -36,6 +36,10 @@ SMALL_BUDGET, SMALLEST = 1_600, 2 / 3
 
 If only a few large passages fit, they are from one or two results, and the evidence of other results is lost.
 """
+LETTERS_OF_A_WIDE = 4
+"""The letters that have about as many tokens as one Chinese, Japanese or Korean character."""
+_WIDE = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]++")
+"""Chinese, Japanese and Korean characters."""
 UNSCALED = 800_000
 """The length in characters above which a text gets larger passages, so that their number is bounded."""
 MOST_SHORT = 2_000
@@ -152,13 +156,14 @@ class Sizes:
         """Return the sizes for a text.
 
         A very long text gets larger passages, so the number of passages is bounded. A small budget gets smaller
-        passages.
+        passages, and so does a text in Chinese, Japanese or Korean.
 
         Args:
             text: The text.
             budget: The tokens that all results may keep. None if the budget is large.
         """
-        factor = max(1.0, len(text) / UNSCALED)
+        wide = sum(map(len, _WIDE.findall(text))) / max(1, len(text))
+        factor = max(1 - wide + wide / LETTERS_OF_A_WIDE, len(text) / UNSCALED)
         shrunk = factor if budget is None else factor * min(1.0, max(SMALLEST, budget / SMALL_BUDGET))
         return cls(int(TINY * factor), int(SMALL * factor), int(TARGET * shrunk), int(LARGEST * shrunk))
 

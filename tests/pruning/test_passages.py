@@ -9,8 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 
-from context_agent.pruning.blocks import SMALL_BUDGET, SMALLEST, TARGET, Item, with_line_breaks
+from context_agent.pruning.blocks import LETTERS_OF_A_WIDE, SMALL_BUDGET, SMALLEST, TARGET, Item, with_line_breaks
 from context_agent.pruning.passages import LARGEST, Passage, cut, without
+from context_agent.tokens import HarmonyCounter
 from tests.support.conversations import TEXTS
 from tests.support.growth import MOST_GROWTH, growth
 
@@ -26,6 +27,16 @@ def test_search_hits_are_passages_with_their_titles() -> None:
     assert texts_of("\n\n".join(hits)) == hits
     tagged = [f'<document index="{number}">\n{BODY.strip()}\n</document>' for number in range(4)]
     assert texts_of("\n".join(tagged)) == tagged
+
+
+def test_passages_in_wide_characters_have_about_as_many_tokens_as_others() -> None:
+    count = HarmonyCounter().count
+    sizes = [
+        max(count(passage) for passage in texts_of("\n\n".join(f"{sentence * 9}{number}" for number in range(20))))
+        for sentence in (BODY, "港の事務所は川沿いの市場の近くにあり、毎週月曜日に開いている。雨の日には閉まる。" * 2)
+    ]
+    assert 0.5 < sizes[1] / sizes[0] < 1.5
+    assert max(map(len, texts_of("港は静かである。" * 300))) <= LARGEST // LETTERS_OF_A_WIDE
 
 
 def test_markdown_sections_lend_their_heading() -> None:
