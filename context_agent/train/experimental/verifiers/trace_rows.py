@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from context_agent._support.question_files import read_rows
+from context_agent._support.validation import is_number
 from context_agent.errors import DataError, single_stops
 from context_agent.harness.trajectory import Trajectory
 from context_agent.train.experimental.verifiers.traces import TRACES_FILE, Node, path_to, trajectory_of
 from context_agent.train.rows import TrainingRow
+
+MAX_TOKEN_ID = 2**31 - 1
+"""The largest token id. Files of rows store ids in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,11 @@ def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollou
     try:
         group = str(trace["task"].get("key") or trace["task"].get("hash") or trace["task"]["data"]["id"])
         rows = tuple(_rows(trace, group, version))
-        rewards = [item["score"] * item.get("weight", 1.0) for item in trace.get("rewards", {}).values() if item]
-        return RecordedRollout(trace["id"], group, sum(rewards), rows, trajectory_of(trace))
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        reward = sum(item["score"] * item.get("weight", 1.0) for item in trace.get("rewards", {}).values() if item)
+        if not isfinite(reward):
+            raise DataError(f"trace {trace['id']} has the reward {reward}. Sample it again.")
+        return RecordedRollout(str(trace["id"]), group, reward, rows, trajectory_of(trace))
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise DataError(
             f"trace {trace.get('id')} does not have the format of verifiers 0.4 ({error!r}). Sample it with that "
             "version."
@@ -111,7 +118,11 @@ def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[Traini
                 f"trace {trace['id']} is damaged, because it has {len(ids)} token ids and {len(mask)} entries in "
                 "their masks. Sample it again."
             )
-        yield TrainingRow(ids, mask, logprobs, trace["id"], group, version)
+        if not all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in ids):
+            raise DataError(f"trace {trace['id']} has a token id that is not a whole number from 0. Sample it again.")
+        if not all(is_number(value) and isfinite(value) for value in logprobs):
+            raise DataError(f"trace {trace['id']} has a log-probability that is not a finite number. Sample it again.")
+        yield TrainingRow(ids, mask, logprobs, str(trace["id"]), group, version)
 
 
 def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:

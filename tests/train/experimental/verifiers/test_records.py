@@ -148,6 +148,28 @@ def test_what_is_no_trace_is_refused(change: dict[str, Any], message: str) -> No
         rollout_of(foreign(**change))
 
 
+@pytest.mark.parametrize(
+    ("field", "values", "message"),
+    [
+        ("token_ids", [3.5], "token id"),
+        ("token_ids", [-1], "token id"),
+        ("token_ids", [2**31], "token id"),
+        ("token_ids", "3", "token id"),
+        ("logprobs", [None], "log-probability"),
+        ("logprobs", [float("nan")], "log-probability"),
+        ("logprobs", ["-0.5"], "log-probability"),
+    ],
+)
+def test_values_that_no_model_sampled_are_refused(field: str, values: Any, message: str) -> None:
+    trace = foreign()
+    trace["nodes"][1][field] = values
+    with pytest.raises(DataError, match=f"trace t has a {message} that is not"):
+        rollout_of(trace)
+    with pytest.raises(DataError, match="trace t has the reward nan"):
+        rollout_of(foreign(rewards={"a": {"score": float("nan")}}))
+    assert [row.episode_id for row in rollout_of(foreign(id=7)).rows] == ["7", "7"]
+
+
 def test_files_that_hold_no_episodes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"traces.jsonl cannot be read"):
         list(read_traces(tmp_path))
