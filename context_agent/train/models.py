@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from context_agent._support.suggest import suggestion
@@ -32,6 +34,10 @@ except ImportError as error:
     raise MissingExtraError(error.name or "torch", "train") from None
 
 
+SAMPLES, SAMPLE_BYTES = 64, 65_536
+"""Number and size of the samples of a file of weights that its digest reads."""
+WEIGHTS_REMEDY = "Restore the folders of model.name and model.adapter"
+"""What a user can do if the weights that a run started from have changed."""
 _mxfp4: Any = getattr(transformers, "Mxfp4Config", None)
 
 
@@ -94,6 +100,23 @@ def load_model(run: RunConfig) -> LoadedModel:
         _check_targets(model, run.model.lora)
     layers = model.config.get_text_config().num_hidden_layers
     return LoadedModel(model, tokenizer, renderer, lora_adapter(run.model, layers))
+
+
+def initial_weights_digest(chosen: ModelConfig) -> str:
+    """Return a digest of the weights in the local folders that a run starts from.
+
+    Large files are only sampled. Training changes all parts of a file, so a sample shows it.
+    """
+    digest = sha256()
+    for folder in filter(None, (chosen.name, chosen.adapter)):
+        for path in sorted(Path(folder).glob("*.safetensors")):
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size}\n".encode(errors="replace"))
+            with path.open("rb") as file:
+                for place in range(0, size, max(SAMPLE_BYTES, size // SAMPLES)):
+                    file.seek(place)
+                    digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()[:16]
 
 
 def check_window(run: RunConfig, model: Any) -> None:

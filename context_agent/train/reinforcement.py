@@ -18,7 +18,7 @@ from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import open_data
 from context_agent.train.lessons import check_trajectories
 from context_agent.train.memory_errors import explained_memory_errors
-from context_agent.train.models import check_window, load_model
+from context_agent.train.models import WEIGHTS_REMEDY, check_window, initial_weights_digest, load_model
 from context_agent.train.rl.canary import Canary, canary_row, scorer_of
 from context_agent.train.rl.demonstrations import open_demonstrations
 from context_agent.train.rl.episode_table import open_table
@@ -67,6 +67,7 @@ def train(
         run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
         data = stack.enter_context(open_data(config.data, note))
         run.bind_data("questions", questions_digest(data.questions), "Restore the files of data.questions")
+        run.bind_data("initial weights", initial_weights_digest(config.model), WEIGHTS_REMEDY)
         # What can fail is opened before the weights, which may take minutes.
         if config.rollouts.demonstrations:
             check_trajectories(config.data)

@@ -17,7 +17,7 @@ from context_agent.train.batches import order_by_length
 from context_agent.train.config import ADAPTER_LESSONS_RATE, Notify, OnUpdate, RunConfig, SftConfig
 from context_agent.train.lessons import check_trajectories, demonstration_rows
 from context_agent.train.memory_errors import explained_memory_errors
-from context_agent.train.models import load_model
+from context_agent.train.models import WEIGHTS_REMEDY, initial_weights_digest, load_model
 from context_agent.train.output_layer import only_positions
 from context_agent.train.row_files import ABOUT, ROWS_FOLDER, RowDigest, RowFolder, open_folder, write_row_folder
 from context_agent.train.run_lock import locked_folder
@@ -264,6 +264,7 @@ def _train(session: TrainingRun) -> TrainingResult:
     pass_rows = rows_per_pass(run.sft, session.ranks)
     if session.newest is None and run.data.world is None:
         check_trajectories(run.data)
+    session.bind_data("initial weights", initial_weights_digest(run.model), WEIGHTS_REMEDY)
     loaded = load_model(run)
     folder = prepare_rows(run, loaded.renderer, note, again=session.newest is None, main=session.main)
     note(

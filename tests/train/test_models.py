@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ import pytest
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.policies.tokens.engines import SampleRequest
 from context_agent.testing import tiny_runs
+from context_agent.train.config import ModelConfig, RendererKind
 from context_agent.train.run_file import parse_run
 from context_agent.train.tiny_model import tiny_llama
 
@@ -21,7 +24,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from context_agent.train import reinforcement, sft  # noqa: E402
-from context_agent.train.models import LoadedModel, load_frozen, load_model, load_renderer  # noqa: E402
+from context_agent.train.models import LoadedModel, initial_weights_digest, load_frozen, load_model, load_renderer  # noqa: E402
 from context_agent.train.output_layer import Float32Head, only_positions  # noqa: E402
 from context_agent.train.rl.samplers import local_engine, subagent_engine  # noqa: E402
 
@@ -54,6 +57,20 @@ def test_an_attention_that_does_not_exist_is_told_also_for_a_tiny_model(student:
     tiny = {"renderer": "template", "tiny": {}}
     with pytest.raises(ConfigError, match=r"the tiny model cannot be made .* Check model\.attention"):
         load_model(parse_run({"model": {**tiny, "attention": "none-such"}, "data": {}}))
+
+
+def test_the_digest_of_initial_weights_is_that_of_their_contents(student: Path, tmp_path: Path) -> None:
+    def digest() -> str:
+        return initial_weights_digest(ModelConfig(name=str(tmp_path / "copy"), renderer=RendererKind.WORDS))
+
+    assert digest() == initial_weights_digest(ModelConfig(name="a/model", renderer=RendererKind.WORDS))
+    weights = Path(shutil.copytree(student, tmp_path / "copy"), "model.safetensors")
+    before = digest()
+    os.utime(weights, (1, 1))
+    assert digest() == before
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-4] + bytes(value ^ 1 for value in content[-4:]))
+    assert digest() != before
 
 
 def test_missing_demonstrations_are_refused_before_the_weights_are_loaded(tmp_path: Path) -> None:

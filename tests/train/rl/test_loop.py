@@ -22,6 +22,7 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.testing import tiny_runs
 from context_agent.train import checkpoints, metrics_log, run_file
+from context_agent.train.config import RunConfig
 from context_agent.train.metrics_log import MetricsLog
 from context_agent.train.toy.environment import make_environment
 from tests.support.expert import demonstrate
@@ -140,6 +141,22 @@ def test_a_time_limit_ends_the_run_with_a_checkpoint_and_it_resumes_to_the_same_
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
 
 
+def refused_with_other_data(run: RunConfig, demonstration: Path) -> None:
+    """Assert that a run is not resumed with other demonstrations, questions or initial weights."""
+    from context_agent.train import reinforcement
+
+    content = demonstration.read_bytes()
+    demonstration.unlink()
+    with pytest.raises(ConfigError, match=r"the demonstrations have changed since .*step-00000003 was written"):
+        train(run, resume=True)
+    demonstration.write_bytes(content)
+    for digest, kind in (("questions_digest", "questions"), ("initial_weights_digest", "initial weights")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reinforcement, digest, lambda _: "another")
+            with pytest.raises(ConfigError, match=f"the {kind} have changed since"):
+                train(run, resume=True)
+
+
 def test_with_demonstrations_it_resumes_to_the_same_bits(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +191,7 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
     with pytest.raises(Cut):
         train(cut)
     monkeypatch.undo()
+    refused_with_other_data(cut, next((tmp_path / "kept").glob("*.jsonl")))
     result, _ = train(cut, resume=True)
     assert result.first_update == 3
     assert tiny_runs.weights(cut.out) == tiny_runs.weights(straight.out)
