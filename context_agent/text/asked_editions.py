@@ -140,16 +140,24 @@ class AgeRange(NamedTuple):
         A text about a longer time, such as a quarter, is in the range if they overlap. If an end does not count, the
         whole time must be beyond that end.
         """
-        if self.kind == "date":
-            first, last = edition.dates or ((), ())
-        else:
-            first = last = edition.age if edition.kind == "version" else edition.age[DATE_NUMBERS:]
+        first, last = self._span(edition)
         return bool(first) and not (
             last[: len(self.least)] < self.least[: len(last)]
             or first[: len(self.most)] > self.most[: len(first)]
             or (self.after and first[: len(self.least)] <= self.least)
             or (self.before and last[: len(self.most)] >= self.most[: len(last)])
         )
+
+    def compares(self, edition: Edition) -> bool:
+        """Return True if the time or the version of an edition is known."""
+        return bool(self._span(edition)[0])
+
+    def _span(self, edition: Edition) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the first and the last age of an edition, which are empty if they are unknown."""
+        if self.kind == "date":
+            return edition.dates or ((), ())
+        numbers = edition.age if edition.kind == "version" else edition.age[DATE_NUMBERS:]
+        return numbers, numbers
 
 
 class AskedEditions(NamedTuple):
@@ -229,10 +237,12 @@ def _ranges(text: str, named: list[WrittenAge]) -> Iterator[AgeRange]:
 def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]) -> AgeRange:
     """Return the range that ages of one kind make, given on which side of each the editions are.
 
-    Several ages without sides are the ends of a range, whatever stands between them. If some have sides, these decide.
+    Several ages are the ends of a range, whatever stands between them, unless each has a side, as in `after 2019 and
+    before 2022`.
     """
-    is_span = len(found) > 1 and found[0][1] in ("", "least") and all(side in ("", "most") for _, side in found[1:])
-    if is_span or not any(side for _, side in found):
+    sides = [side for _, side in found]
+    is_span = any(side in ("", "most") for side in sides[1:]) and "before" not in sides[:1]
+    if is_span or not any(sides):
         return AgeRange(kind, min(one.first for one, _ in found), max(one.last for one, _ in found))
     made = AgeRange(kind)
     for one, side in found:

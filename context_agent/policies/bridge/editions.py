@@ -102,9 +102,9 @@ class Editions:
 
         The texts of a series exchange their scores. If one edition is asked for, the last one that is about as relevant
         as the best text comes first, the best text second, and the last edition of all third. Other relevant texts
-        follow by their ages. If several editions are asked for, the relevant ones come first by their scores. The best
-        text of the series is next, and then the other editions that are asked for. If the question just names one
-        date or version, only texts whose titles are alike exchange their scores.
+        follow by their ages. If the last few are asked for, the relevant ones of these come first, and then the others
+        of them. If the texts of a time or of some versions are asked for, they come first by their scores. The best
+        text of the series is then at least second, since the notes of version 5.1 may say what was wrong before 5.1.
 
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
@@ -117,14 +117,15 @@ class Editions:
             by_score = sorted(rows, key=lambda row: -scores[row])
             alike = by_score if title else [row for row in by_score if scores[row] >= NEAR_SCORE * scores[by_score[0]]]
             inside = self._inside(alike)
-            if not inside or (self._asked.is_named and not title):
+            if not inside or not (self._asked.which or self._is_divided(rows, title)):
                 continue
-            relevant = self._relevant(inside, title)
-            if self._asked.which and self._asked.count == 1:
-                relevant = self._in_order(relevant)
-                first = [relevant[0], inside[0], self._in_order(self._inside(rows))[0], *relevant, *inside]
+            if not self._asked.which:
+                first = [inside[0], by_score[0], *inside]
+            elif self._asked.count > 1:
+                first = [*self._relevant(inside, title), *inside]
             else:
-                first = [*relevant, by_score[0], *inside]
+                relevant = self._in_order(self._relevant(inside, title))
+                first = [relevant[0], inside[0], self._in_order(self._inside(rows))[0], *relevant, *inside]
             order = list(dict.fromkeys([*first, *by_score]))
             exchanged[order] = np.sort(scores[rows])[::-1]
         return exchanged
@@ -141,6 +142,17 @@ class Editions:
             inside = [row for row in inside if self._edition(row).age in asked]
         return inside
 
+    def _is_divided(self, rows: list[int], title: str) -> bool:
+        """Return True if the named time or versions tell the texts of a series apart.
+
+        They do so if some texts are outside, and if most texts say their age. If the question just names one date or
+        version, the titles must say that the texts are a series.
+        """
+        editions = [self._edition(row) for row in rows]
+        known = sum(all(one.compares(edition) for one in self._asked.ranges) for edition in editions)
+        is_series = bool(title) or not self._asked.is_named
+        return is_series and 2 * known >= len(rows) and not all(map(self._asked.includes, editions))
+
     def _relevant(self, by_score: list[int], title: str) -> list[int]:
         """Return the rows of a series that cover the question about as well as its best ones do.
 
@@ -152,8 +164,7 @@ class Editions:
         said = GENERAL_KEYS.union(map(key, title.split()), map(key, self._asked.words))
         weights = np.where([one in said for one in question.keys], 0, question.weight)
         covered = [float(question.coverage(passage) @ weights) for passage in passages]
-        is_one = self._asked.which and self._asked.count == 1
-        least = SAME_COVERAGE * max(covered[:BEST_TEXTS] if is_one else covered)
+        least = SAME_COVERAGE * max(covered[:BEST_TEXTS] if self._asked.count == 1 else covered)
         return [row for row, one in zip(by_score, covered, strict=True) if one >= least]
 
     def _series(self) -> dict[Series, list[int]]:
