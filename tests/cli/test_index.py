@@ -131,7 +131,7 @@ def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, endin
 
 
 def test_ctrl_c_on_a_terminal_ends_the_command_and_the_next_run_goes_on(ctx1, tmp_path):
-    rows = (json.dumps({"id": f"r{n}", "text": f"Row number {n} is about the Lume. " * 10}) for n in range(6_000))
+    rows = (json.dumps({"id": f"r{n}", "text": f"Row number {n} is about the Lume. " * 2}) for n in range(4_000))
     (tmp_path / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")
     index = ("index", "rows.jsonl", "--path", "i", "--embedder", "static")
     output = on_terminal(*index, cwd=tmp_path, code=130, ctrl_c_at="1,000 of")
@@ -140,8 +140,8 @@ def test_ctrl_c_on_a_terminal_ends_the_command_and_the_next_run_goes_on(ctx1, tm
     assert "Traceback" not in output
     stored_count = int(message[1].replace(",", ""))
     report = read_report(ctx1(*index, "--json"))
-    assert 0 < stored_count < 6_000
-    assert (report["added"], report["resumed"], report["stored"]) == (6_000, stored_count, 6_000 - stored_count)
+    assert 0 < stored_count < 4_000
+    assert (report["added"], report["resumed"], report["stored"]) == (4_000, stored_count, 4_000 - stored_count)
 
 
 def test_a_domain_brings_its_own_loader(inside, tmp_path):
