@@ -26,6 +26,12 @@ _NAMED_MONTH = re.compile(
 )
 """What precedes the year in `3 May 2021`, in `May 3, 2021` and in `May 2021`."""
 _LONGEST_BEGINNING = 32
+_ERA = re.compile(
+    r"(明治|大正|昭和|平成|令和|民[国國])[ ]?(元|\d{1,3})[ ]?年(?:[ ]?(\d{1,2})[ ]?月(?:[ ]?(\d{1,2})[ ]?日)?)?"
+)
+"""A date in the years of a Japanese emperor or of the Republic of China. The first year may be 元."""
+_YEARS_BEFORE = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018, "民国": 1911, "民國": 1911}
+"""The year before the first one of an era, from the dates on which Japan's eras and the Republic of China began."""
 _COMPACT = re.compile(r"[12](?<!\d[12])(?:(?<=1)9|(?<=2)0)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
 """A date such as `20210503`, as in names of files."""
 _DAY_FIRST = re.compile(
@@ -91,6 +97,14 @@ _OTHER_WORDS = frozenset(["marca", "maja", "mart", "nisan"])
 _MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, start=1) for name in names.split()}
 
 
+class WrittenYear(NamedTuple):
+    """A year of an era at `text[start:end]`, in the Gregorian calendar."""
+
+    start: int
+    end: int
+    year: int
+
+
 class WrittenDate(NamedTuple):
     """A date or a month at `text[start:end]`, and what it may mean: `20210503`, or `202105` for a month."""
 
@@ -113,8 +127,18 @@ def dates(text: str) -> Iterator[WrittenDate]:
             readings, end = _readings(year[0], pairs), year.end()
         if readings:
             yield WrittenDate(start, end, readings)
+    for era in _ERA.finditer(text):
+        if readings := era[3] and _readings(str(_year_of(era)), [(era[3], era[4])]):
+            yield WrittenDate(*era.span(), readings)
     for compact in _COMPACT.finditer(text):
         yield WrittenDate(*compact.span(), (compact[0],))
+
+
+def years_of_eras(text: str) -> Iterator[WrittenYear]:
+    """Yield the years of eras without a month, such as 令和5年."""
+    for era in _ERA.finditer(text):
+        if not era[3]:
+            yield WrittenYear(*era.span(), _year_of(era))
 
 
 def month_number(name: str) -> int:
@@ -135,6 +159,11 @@ def days(text: str) -> Iterator[tuple[str, str]]:
 def days_of(terms: Iterable[str]) -> frozenset[str]:
     """Return the days of the dates among the identifiers of a text, as `days` writes them."""
     return frozenset(f"--{term[4:]}" for term in terms if _WHOLE_DATE.fullmatch(term))
+
+
+def _year_of(era: re.Match[str]) -> int:
+    """Return the Gregorian year of a year of an era."""
+    return _YEARS_BEFORE[era[1]] + (1 if era[2] == "元" else int(era[2]))
 
 
 def _before(text: str, end: int) -> tuple[int, list[tuple[str, str]]]:

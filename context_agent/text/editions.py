@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from context_agent.text.dates import dates
+from context_agent.text.dates import dates, years_of_eras
 from context_agent.text.normalization import plain
 from context_agent.text.periods import periods
 from context_agent.text.words import spelled_title, words
@@ -165,7 +165,8 @@ def _dates_in(text: str) -> Iterator[WrittenAge]:
             reading = date.readings[0]
             age = trimmed((int(reading[:4]), int(reading[4:6]), int(reading[6:] or 0)))
             found.append(WrittenAge(date.start, date.end, "date", age, age))
-    found += (WrittenAge(*year.span(), "date", (int(year[1]),), (int(year[1]),)) for year in _YEAR.finditer(text))
+    years = [(*year.span(), int(year[1])) for year in _YEAR.finditer(text)]
+    found += [WrittenAge(start, end, "date", (year,), (year,)) for start, end, year in (*years, *years_of_eras(text))]
     for one in found:
         if not _overlaps((one.start, one.end), taken):
             taken.append((one.start, one.end))

@@ -32,6 +32,8 @@ from context_agent.text.dates import dates, days, days_of
         "3 травня 2021",
         "3. toukokuuta 2021",
         "2021年5月3日",
+        "令和3年5月3日",
+        "民國110年5月3日",
         "2021년 5월 3일",
     ],
 )
