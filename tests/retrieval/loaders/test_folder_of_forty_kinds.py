@@ -131,6 +131,7 @@ def test_it_is_left_out_with_its_reason(loaded: tuple[dict[str, str], LoadReport
 
 
 def test_the_report_counts_every_file(loaded: tuple[dict[str, str], LoadReport, Path]) -> None:
+    pytest.importorskip("tree_sitter", reason="needs the extra code")
     _, report, _ = loaded
     assert sum(report.files_read.values()) == report.files == len(READ)
     assert sum(report.files_left_out.values()) == len(report.notices) == len(LEFT_OUT)

@@ -82,6 +82,7 @@ def test_an_index_keeps_the_documents_of_files_that_cannot_be_read(tmp_path: Pat
 
 
 def test_the_documents_of_files_whose_package_is_missing_are_kept(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf", reason="needs the extra docs")
     folder = write(tmp_path / "notes", **{"a.md": "Anchor.", "b.pdf": "%PDF-1.7", "c.PARQUET": "PAR1"})
 
     def without_package(_: Reading) -> Iterator[Document]:

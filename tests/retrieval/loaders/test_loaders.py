@@ -127,6 +127,7 @@ def test_html_in_the_encoding_it_declares(tmp_path: Path) -> None:
 
 
 def test_pdf_gives_the_text_of_its_pages_and_its_title(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf", reason="needs the extra docs")
     document = only(pdf(tmp_path / "paper.pdf", "First page.", "Second page.", title="The Paper"))
     assert document == Document(
         "paper.pdf", "First page.\n\nSecond page.", "The Paper", {"path": "paper.pdf", "pages": 2}, pages=(0, 13)
@@ -135,6 +136,7 @@ def test_pdf_gives_the_text_of_its_pages_and_its_title(tmp_path: Path) -> None:
 
 
 def test_words_of_a_pdf_that_are_divided_at_a_line_end_are_joined_if_they_occur_undivided(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf", reason="needs the extra docs")
     page = "The wa-) Tj 0 -14 Td (terwheel and the well-) Tj 0 -14 Td (known waterwheel, wa-) Tj 0 -14 Td (ter-"
     document = only(pdf(tmp_path / "a.pdf", page))
     assert document.text == "The waterwheel and the well-\nknown waterwheel, wa-\nter-"

@@ -113,6 +113,8 @@ def test_any_text_is_read_whole(tmp_path: Path, name: str, data: str | bytes) ->
 def test_what_is_no_text_that_people_write_is_left_out_of_a_folder(
     tmp_path: Path, name: str, data: str | bytes, reason: str
 ) -> None:
+    if name.endswith(".py"):
+        pytest.importorskip("tree_sitter", reason="needs the extra code")
     file = write(tmp_path, name, data)
     documents, kinds = read(tmp_path / "folder")
     assert documents == []
@@ -155,6 +157,8 @@ def test_pages_that_sphinx_makes_of_other_pages_are_left_out_of_a_folder(
     ],
 )
 def test_what_programs_write_for_people_is_read(tmp_path: Path, name: str, text: str) -> None:
+    if name.endswith(".js"):
+        pytest.importorskip("tree_sitter", reason="needs the extra code")
     write(tmp_path, name, text)
     ((document,), kinds) = read(tmp_path / "folder")
     assert (document.text.splitlines()[-1], kinds) == (text.splitlines()[-1], {})
