@@ -16,7 +16,7 @@ QUESTION_CHARACTERS = 2_000
 """The last characters of a question that are searched."""
 _NEWEST = re.compile(
     r"\b(?:latest|newest|most recent(?:ly)?|up[ -]to[ -]date|current(?:ly)?|as of (?:now|today)|nowadays|in force)\b"
-    r"|\btoday(?= *[?.!]*$)"
+    r"|(?<!\bto )(?<!\buntil )(?<!\btill )\btoday(?= *[?.!]*$)"
     r"|\b(?:the|'s|its|their|your|our|my) last (?!(?:year|half|quarter|month|week|night|names?|few|two|three|resort"
     r"|minute|digits?|characters?|lines?|steps?|rows?|columns?|pages?)\b|\d)\w"
     r"|^last (?:version|release|update|meeting|minutes|report)\b"
@@ -77,39 +77,62 @@ _EDITION_NOUN = (
 _COUNTED = re.compile(
     rf"\b(?:(?P<last>{_LAST})|(?P<first>{_FIRST})) (?P<count>{_NUMBER}){_EDITION_NOUN}"
     rf"|\b(?P<count_before>{_NUMBER}) (?:(?P<last_after>{_LAST})|(?P<first_after>{_FIRST})){_EDITION_NOUN}"
-    rf"|(?:(?P<last_east>最近|直近|最新)|(?P<first_east>最初|最早))の?(?P<count_east>{_NUMBER}) ?[回次件版号期つ个份]"
-    r"|(?P<last_korean>최근|지난) ?(?P<count_korean>[2-9]) ?[회번차건개]"
+    rf"|(?:(?P<last_east>最近|直近|最新)|(?P<first_east>最初|最早))の?(?P<count_east>{_NUMBER}) ?"
+    r"(?:[回次件版号期つ份]|个(?!月|星期|小时|季度))"
+    r"|(?P<last_korean>최근|지난) ?(?P<count_korean>[2-9]) ?(?:[회번차건]|개(?!월))"
 )
 
 _SIDES = re.compile(
     r"(?<!\w)(?:"
-    r"(?P<least>since|starting (?:with|from|in)|no earlier than|seit|ab|depuis|a partir d\w+|desde|dal(?:la)?|sinds"
+    r"(?P<least>since|(?:start|beginn)ing (?:with|from|in)|(?:no|not) (?:before|earlier than|older than)|nicht vor"
+    r"|seit|ab|depuis|a partir d\w+|desde|dal(?:la)?|sinds"
     r"|vanaf|od|с|со|от|начиная с)"
-    r"|(?P<after>after|later than|newer than|following|nach|apres|despues d\w+|posterior\w* a|depois d\w+|dopo|po"
-    r"|после|новее)"
-    r"|(?P<most>until|till|up to(?: and including)?|(?:no|not) (?:later|newer) than|bis(?: zu[mr]?)?|jusqu\W?\w+"
-    r"|hasta(?: la| el)?|ate|fino a\w*|tot(?: en met)?|t/m|az do|до|по)"
+    r"|(?P<after>after|later than|newer than|(?<!the )following|nach|apres|despues d\w+|posterior\w* a|depois d\w+|dopo"
+    r"|po|после|новее)"
+    r"|(?P<most>until|till|up to(?: and including)?|not after|(?:no|not) (?:later|newer) than|bis(?: zu[mr]?)?"
+    r"|jusqu\W?\w+|hasta(?: la| el)?|ate|fino a\w*|tot(?: en met)?|t/m|az do|до|по)"
     r"|(?P<before>(?:until )?before|prior to|earlier than|older than|preceding|vor|avant|antes d\w+|anterior\w* a"
     r"|prima d\w+|voor|przed|перед|раньше|ранее)"
-    r")(?: (?!(?:in|during|im|en|em|nel|w|в)\b)[^\s,;.:?!]{1,20}){0,4} ?\Z"
+    r")(?! (?!spring|beginning)[a-z]{2,15}ing\b)"
+    r"(?: (?!\d|(?:in|during|im|en|em|nel|w|в|to|auf|vers|you|we|they|he|she|it|my|your|our)\b)[^\s,;.:?!]{1,20}){0,4}"
+    r" ?\Z"
 )
-"""Words before an age that say on which side of it the asked editions are, without accents."""
+"""Words before an age that say on which side of it the asked editions are, without accents.
+
+`After upgrading to 3.0` says no side, because a text about the update to 3.0 is asked for.
+"""
 _LONGEST_SIDE = 100
 """How many characters before an age are searched for such words."""
 _OR = "(?:and|or|und|oder|et|ou|y|o|e|i|lub|и|или)"
 _SIDES_AFTER = re.compile(
     r"(?:版|号|版本|月|年|日|버전|년|월|일)? ?(?:"
-    rf"(?P<least>\+(?!\w)|,? ?(?:{_OR} )?(?:later|newer|above|higher|up"
-    r"|onwards?|on(?= ?(?:[?.!,]|\Z))|forward|neuer|hoher|spater|plus recent\w*|posterior\w*|superior\w*|successiv\w*"
-    r"|nowsz\w*|позже|новее|выше)\b"
-    r"|以降|以来|以上|以后|以後|起|から|이후|이래|부터)"
-    rf"|(?P<most>,? ?(?:{_OR} )?(?:earlier|older|below|lower|fruher|alter"
+    rf"(?P<least>\+(?!\w)|,? ?{_OR} (?:later|newer|above|higher|up|beyond|neuer|hoher|spater|plus recent\w*"
+    r"|posterior\w*|superior\w*|successiv\w*|nowsz\w*|позже|новее|выше)\b"
+    r"|(?:on|up)wards?\b|(?:on|forward)(?= ?(?:[?.!,]|\Z))"
+    r"|(?:to|until|till|through|bis|a|jusqu'a|hasta|tot|до|по|[-–—]) ?(?:the )?(?:now|today|present"
+    r"|date|heute|jetzt|aujourd'hui|hoy|oggi|hoje|heden|nu|сегодня\w*)\b"
+    r"|以降|以来|以上|以后|以後|起(?![草诉訴])|から|이후|이래|부터)"
+    rf"|(?P<most>,? ?{_OR} (?:earlier|older|below|lower|fruher|alter"
     r"|plus ancien\w*|anterior\w*|inferior\w*|precedent\w*|starsz\w*|раньше|старше|ниже)\b|まて|以下|为止|까지|이하)"
-    r"|(?P<after>より後|の後|之后|之後|다음|후)"
-    r"|(?P<before>より前|以前|の前|之前|前|이전|전)"
+    r"|(?P<after>より後|の後(?![半期])|之后|之後|다음|후(?=(?:에|의)?(?!\w)))"
+    r"|(?P<before>より前|以前|の前(?![半期])|之前|前(?![\d半期后後任一二三四五六七八九十两])|이전|전(?=(?:에|의)?(?!\w)))"
     r")"
 )
 """Words after an age that say the same. Without its marks, the Japanese word for `until` is まて."""
+_AMOUNT = r"[$€£¥]?\d{1,9}(?:[.,]\d{1,9}){0,3}"
+_QUANTITY = re.compile(
+    rf"(?<![\w.,])(?:{_AMOUNT}(?: ?am)?{JOINT})?{_AMOUNT}[ -]?(?:[%°€£]|(?:percent|per cent|pct|prozent|degrees?|grad"
+    r"|ms|secs?|seconds?|sekunden|[cmk]m|kilomet\w{2,4}|met(?:er|re)s?|miles|inch(?:es)?|feet|ft|[km]g|grams?|tons?"
+    r"|tonnes?|ml|lit(?:er|re)s?|[kmgt]i?b|[kmg]?hz|kwh|volts?|watts?|amps?|dollars?|euros?|eur|usd|gbp|chf|yen|pounds"
+    r"|uhr|pm|o'clock|years|jahren?|ans|annees|anos|anni|jaar|лет|(?<!\d{4} )(?:minut\w{1,3}|hours?|stunden|days|tagen?"
+    r"|weeks|wochen|months|monaten?|times))(?![\w'’]))"
+    r"|(?:[$€£¥§]|(?<!\w)(?:(?:more|fewer) than|rfcs?|ports?|pages?|lines?|(?:sections?|sec|chapters?|ch|figures?|fig"
+    r"|tables?|tab|paragraphs?|clauses?|articles?|art|steps?|equations?|eq|kapitel|abschnitt|absatz|artikel|tabelle"
+    r"|abbildung|chapitre|capitulo|seccion|capitolo|sezione|articolo|rozdzial|раздел\w*)"
+    r"(?!\.? ?(?:19|20)\d\d(?!\d)))\.?)"
+    rf" ?{_AMOUNT}(?:{JOINT}{_AMOUNT})?"
+)
+"""A number that is no year and no version, because it has a unit or is that of a section."""
 _PLURAL_VERSIONS = re.compile(
     rf"(?<!\w)(?:version|release|edition|revision|issue|volume|build)\w{{0,2}} v?(\d{{1,6}}){JOINT}"
     r"v?(\d{1,6})(?![\w.]\w)"
@@ -196,8 +219,8 @@ def asked_editions(question: str) -> AskedEditions | None:
     which, count, said = _asked_place(text)
     named = sorted(_named_ages(text))
     ranges = tuple(_ranges(text, named))
-    if not which and any(one.after or not one.most for one in ranges) and (first := _FIRST_WORD.search(text)):
-        which, said = "oldest", set(words(first[0]))
+    if not which and any(one.after or not one.most for one in ranges) and (first := _first_word(text, named)):
+        which, said = "oldest", set(words(first))
     if not which and not ranges:
         return None
     said.update(*(words(text[one.start : one.end]) for one in named))
@@ -217,6 +240,16 @@ def _asked_place(text: str) -> tuple[Literal["newest", "oldest"] | None, int, se
     if oldest := _OLDEST.search(text):
         return "oldest", 1, set(words(oldest[0].split()[-1]))
     return None, 1, set()
+
+
+def _first_word(text: str, named: list[WrittenAge]) -> str:
+    """Return a word that asks for the first edition and is no part of an age, such as the first quarter of 2021."""
+    outside = (
+        found[0]
+        for found in _FIRST_WORD.finditer(text)
+        if not any(one.start - len(" of ") <= found.end() <= one.end for one in named)
+    )
+    return next(outside, "")
 
 
 def _ranges(text: str, named: list[WrittenAge]) -> Iterator[AgeRange]:
@@ -256,17 +289,20 @@ def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]
 
 def _named_ages(text: str) -> Iterator[WrittenAge]:
     """Yield the ages in a plain question. Two versions after a plural are one."""
-    taken: list[WrittenAge] = []
+    taken = [found.span() for found in _QUANTITY.finditer(text)]
     for versions in _PLURAL_VERSIONS.finditer(text):
         first, last = sorted([int(versions[1]), int(versions[2])])
-        taken.append(WrittenAge(*versions.span(), "version", (first,), (last,)))
-    yield from taken
+        taken.append(versions.span())
+        yield WrittenAge(*versions.span(), "version", (first,), (last,))
     for one in ages(text):
-        if any(one.start < other.end and other.start < one.end for other in taken):
+        if any(one.start < end and start < one.end for start, end in taken):
             continue
-        yield WrittenAge(one.start, one.end, one.kind, one.first, one.first if one.kind == "version" else one.last)
         if one.kind == "version":
+            # What follows the number may end with the mark of `3.9+` or with that of the sentence.
+            end = one.start + len(text[one.start : one.end].rstrip("+.?!"))
+            yield WrittenAge(one.start, end, one.kind, one.first, one.first)
             continue
+        yield one
         yield from _joined(text, one.start, one.first)
         if (after := _MONTH_AFTER.match(text, one.end)) and 1 <= int(after["month"]) <= _LAST_MONTH:
             yield WrittenAge(*after.span(), one.kind, *[(one.first[0], int(after["month"]))] * 2)

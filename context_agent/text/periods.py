@@ -14,7 +14,7 @@ _SEASONS = {
     name: month
     for month, names in (
         (3, "spring fruhjahr fruhling printemps primavera voorjaar lente wiosna wiosny wiosne весна весны весной 春"),
-        (6, "summer sommer ete verano verao estate zomer lato lata latem лето лета летом 夏"),
+        (6, "summer sommer ete verano verao estate zomer lato latem лето лета летом 夏"),
         (9, "autumn fall herbst automne otono outono autunno herfst jesien jesieni jesienia осень осени осенью 秋"),
         (12, "winter hiver invierno inverno zima zimy zime зима зимы зимои 冬"),
     )
@@ -46,7 +46,7 @@ _THIRDS = {
     name: month
     for month, names in (
         (1, "early beginning start anfang debut principios inicios inizio inicio begin poczatku начале"),
-        (5, "mid middle mitte mediados meta meados polowie середине"),
+        (5, "mid middle mitte mediados meados polowie середине"),
         (9, "late end ende fin finales fine fins eind koncu конце"),
     )
     for name in names.split()
@@ -55,6 +55,11 @@ _THIRDS = {
 _FILLERS = frozenset(
     "of in the year des jahres von vom de del du la le el ano della dell do da van het jaar roku roka года".split()
 )
+_OTHER_MEANINGS = {
+    "in": frozenset("start end begin beginning fall spring debut fine fines fins estate".split()),
+    "of": frozenset("fine fines fins estate".split()),
+}
+"""Words that name no part of a year before these fillers, as in `When did it start in 2020?` or `the fine of 2020`."""
 JOINTS = frozenset(
     "and to until till through thru or und bis oder et a au ou y al hasta o e ed ao ate en tot i do и по до или".split()
 )
@@ -62,12 +67,13 @@ JOINT = rf"(?: (?:{'|'.join(sorted(JOINTS))}) | ?[-–—&] ?)"
 """What stands between the two ends of a range."""
 _LONGEST_NAME = 100
 """How many characters before a year may name a part of it."""
-_WORD = re.compile(r"[^\W_]+|[,;:?!(]")
+_WORD = re.compile(r"[^\W_]+|[-–—/&,;:?!(]")
+_STROKES = frozenset("-–—/&")
 _YEAR = re.compile(
-    r"(?<![a-z\d.:/-])(?P<year>(?:1[5-9]|20)\d\d)(?:"
+    r"(?:(?<![a-z\d.:/-])|(?<=[a-z])(?P<stroke>-))(?P<year>(?:1[5-9]|20)\d\d)(?:"
     r"(?P<decade>'?s|er(?:[- ]jahren?)?|-?х|年代)(?!\w)"
     r"|(?:/|-(?=\d{4}|1[3-9]|[02-9]))(?P<next>\d{4}|\d\d)(?![\d/-])"
-    r"|[ /-]?(?P<part>[qht])(?P<number>[1-4])(?!\w)"
+    r"|[ /-]?(?P<part>[qht])(?P<number>[1-4])(?!\w)(?:" + JOINT + r"(?P=part)(?P<last_number>[1-4])(?!\w))?"
     r"|[年년] ?の?(?:(?P<first_half>上半期|上半年|前半|상반기)|(?P<second_half>下半期|下半年|後半|하반기)"
     r"|第?(?P<quarter>[1-4])(?:四半期|季度|분기)|(?P<season>[春夏秋冬]))"
     r"|(?!\d))"
@@ -95,7 +101,7 @@ def periods(text: str) -> Iterator[Period]:
     """
     for found in _YEAR.finditer(text):
         year = int(found["year"])
-        start, end = found.span()
+        start, end = found.start("year"), found.end()
         if found["decade"]:
             if not year % 10:
                 yield Period(start, end, (year,), (year + 9,))
@@ -107,7 +113,7 @@ def periods(text: str) -> Iterator[Period]:
         if months:
             first, last = months
             yield Period(start, end, (year, first), (year + (last > _LAST_MONTH), (last - 1) % _LAST_MONTH + 1))
-        elif found["next"]:
+        elif found["next"] and not found["stroke"]:
             last_year = int(f"{year // 100}{found['next']}"[-4:] if len(found["next"]) == 2 else found["next"])
             if last_year == year + 1 or (len(found["next"]) == 4 and year < last_year <= year + _MOST_YEARS):
                 yield Period(start, end, (year,), (last_year,))
@@ -116,7 +122,8 @@ def periods(text: str) -> Iterator[Period]:
 def _months_after(year: re.Match[str]) -> tuple[int, int] | None:
     """Return the first and the last month of the part of a year that is written after the year."""
     if year["part"]:
-        return _months(_MONTHS_OF[year["part"]], int(year["number"]))
+        months = [_months(_MONTHS_OF[year["part"]], int(year[it] or 1)) for it in ("number", "last_number")]
+        return months[0][0], max(months)[1]
     if year["first_half"] or year["second_half"]:
         return _months(6, 1 if year["first_half"] else 2)
     if year["quarter"]:
@@ -127,12 +134,15 @@ def _months_after(year: re.Match[str]) -> tuple[int, int] | None:
 def _months_before(text: str) -> tuple[int, int, int] | None:
     """Return the first and the last month of the part of a year that ends a text, and the length of its words."""
     before = _WORD.findall(text)
-    while before and before[-1] in _FILLERS:
-        before.pop()
+    filler = ""
+    while before and before[-1] in _FILLERS | _STROKES:
+        filler = before.pop()
+    if before[-1:] and before[-1] in _OTHER_MEANINGS.get(filler, ()):
+        return None
     if not (months := _last_part(before)):
         return None
     first, last, count = months
-    if len(before) > count + 1 and before[-count - 1] in JOINTS:
+    if len(before) > count + 1 and before[-count - 1] in JOINTS | _STROKES:
         # Of `second and third quarter`, the first part has no noun.
         joined = [*before[: -count - 1], *before[len(before) - count + 1 :]] if count > 1 else before[: -count - 1]
         if other := _last_part(joined):
@@ -145,6 +155,8 @@ def _last_part(before: list[str]) -> tuple[int, int, int] | None:
     match before:
         case [*_, name] if part := _PART.fullmatch(name):
             return *_months(_MONTHS_OF[part["part"]], int(part["number"])), 1
+        case [*_, "real", "estate"]:
+            return None
         case [*_, name] if name in _SEASONS:
             return *_season(_SEASONS[name]), 1
         case [*_, number, name] if name in _PARTS and number in _ORDINALS:

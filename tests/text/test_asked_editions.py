@@ -75,7 +75,8 @@ def test_a_question_may_ask_for_a_few_editions(question, which, count):
 
 
 @pytest.mark.parametrize(
-    "question", ["What happened in the last 2 years?", "the last two digits", "first two chapters"]
+    "question",
+    ["What happened in the last 2 years?", "the last two digits", "first two chapters", "지난 3개월 동안"],
 )
 def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
     assert asked_editions(question) is None
@@ -98,6 +99,11 @@ def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
         ("in the 2010s", "2010-01-01 2019-12-31", "2009-12-31 2020-01-01"),
         ("in the second half of 2021", "2021-07-01 2021-12-31", "2021-06-30 2022-01-01"),
         ("in Q2 and Q3 of 2022", "2022-04-01 2022-09-30", "2022-03-31 2022-10-01"),
+        ("in Q2-Q3 2022", "2022-04-01 2022-09-30", "2022-03-31 2022-10-01"),
+        ("in 2022 Q2 to Q3", "2022-04-01 2022-09-30", "2022-03-31 2022-10-01"),
+        ("since mid-2020", "2020-05-01 2021-01-01", "2020-04-30"),
+        ("from the mid-1990s", "1990-01-01 1999-12-31", "1989-12-31 2000-01-01"),
+        ("of winter-2020", "2020-12-01 2021-02-28", "2020-11-30 2021-03-01"),
         ("in the second and third quarter of 2022", "2022-04-01 2022-09-30", "2022-03-31 2022-10-01"),
         ("over the winter of 2020/21", "2020-12-01 2021-02-28", "2020-11-30 2021-03-01"),
         ("from summer 2021 to spring 2022", "2021-06-01 2022-05-31", "2021-05-31 2022-06-01"),
@@ -131,6 +137,16 @@ def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
         ("nach Version 2.3", "2.4", "2.3.1 2.2"),
         ("desde la versión 3.2", "3.2 3.3", "3.1"),
         ("3.0以降で変更された設定", "3.0 3.1", "2.9"),
+        ("2.4+", "2.4.1 3.0", "2.3"),
+        ("not before 2020", "2020-01-01 2024-01-01", "2019-12-31"),
+        ("not older than 2.0", "2.0 3.1", "1.9"),
+        ("from 2020 until now", "2020-01-01 2024-01-01", "2019-12-31"),
+        ("from 2020 to today", "2020-01-01 2024-01-01", "2019-12-31"),
+        ("from 2020 and later", "2020-01-01 2024-01-01", "2019-12-31"),
+        ("2020년 전에", "2019-12-31", "2020-01-01"),
+        ("2020年前的", "2019-12-31", "2020-01-01"),
+        ("late in 2020", "2020-09-01", "2020-08-31"),
+        ("in Q3 in 2020", "2020-07-01", "2020-06-30"),
     ],
 )
 def test_a_question_may_name_a_time_or_versions(question, inside, outside):
@@ -139,6 +155,65 @@ def test_a_question_may_name_a_time_or_versions(question, inside, outside):
         assert asked.includes(edition(f"Report {age}", "", {})), age
     for age in outside.split():
         assert not asked.includes(edition(f"Report {age}", "", {})), age
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Does it take between 0.5 and 1.5 seconds?",
+        "Which disks have between 1.5 GB and 2.5 GB?",
+        "Is it open from 8.30 to 17.30 Uhr?",
+        "Which flats cost between $1950 and $2050?",
+        "Which laptops cost between 1999 and 2020 dollars?",
+        "Is the fee between 1.5 and 2.5 percent?",
+        "Was geschah vor 2000 Jahren?",
+        "Are there more than 2000 rooms?",
+        "Which of RFC 2000 to 2020 are obsolete?",
+        "What do sections 3.2 to 3.4 say?",
+        "What does § 3.2 or later say?",
+    ],
+)
+def test_quantities_and_numbers_of_sections_are_no_years_and_no_versions(question):
+    assert asked_editions(question) is None
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What must I do before upgrading to 2020?",
+        "Why does the server fail after the update to 2020?",
+        "Was geht nach dem Wechsel auf 2020 nicht mehr?",
+        "Which forms do I need before my 2020 tax return?",
+        "Which of the following reports of 2020 are long?",
+        "Were rents in 2020 higher than before?",
+        "Why was turnover in 2020 lower?",
+        "Was rainfall in 2020 above average?",
+        "What is in the 2020 forward plan?",
+        "Which calls came after 5 pm on day 3 in week 12 to 14 of 2020?",
+        "Was geschah in KW 12 bis 14 2020?",
+        "What was the fine in 2020?",
+        "When did the contract end in 2020?",
+        "Did prices fall in 2020?",
+        "How did real estate in 2020 develop?",
+        "2020년 전체 매출은 얼마인가?",
+        "2020년 후보는 누구인가?",
+        "2020年前三季度的收入",
+        "2020年前后",
+        "2020年の後期",
+        "2020年起草的法律",
+    ],
+)
+def test_words_beside_a_year_may_say_nothing_about_the_time(question):
+    asked = asked_editions(question)
+    assert asked.is_named
+    assert [(one.least, one.most) for one in asked.ranges] == [((2020,), (2020,))]
+
+
+@pytest.mark.parametrize(
+    "question", ["since the first quarter of 2021", "seit dem ersten Mai 2021", "after the first of May 2021"]
+)
+def test_the_first_part_of_a_time_is_not_the_first_edition(question):
+    assert asked_editions(question).which is None
 
 
 def test_a_text_about_a_quarter_is_of_each_of_its_months_but_not_before_its_end():
@@ -171,7 +246,7 @@ def test_words_for_times_alone_name_no_range(question):
 
 
 @pytest.mark.parametrize(
-    "unit", ["2020 ", "may 3 and ", "between 2020 and ", "q1 ", "first second 2020 ", "1.2 - ", "a-"]
+    "unit", ["2020 ", "may 3 and ", "between 2020 and ", "q1 ", "first second 2020 ", "1.2 - ", "a-", "1.5,"]
 )
 def test_the_longest_question_is_read_in_linear_time(unit):
     assert growth(asked_editions, lambda size: unit * (size // len(unit)), QUESTION_CHARACTERS // 4) < MOST_GROWTH
