@@ -11,6 +11,8 @@ from typing import Literal
 
 UNKNOWN_SIZE = 1_100
 """Tokens of an image whose size is unknown, such as one at an address. A screenshot has about as many."""
+LOW_DETAIL = 85
+"""Tokens of an image of any size that OpenAI is asked to read with low detail."""
 _HEADER_CHARACTERS = 88_000
 """The number of base64 characters that are decoded to find the size. A JPEG may have 64 kB of metadata before it."""
 _DATA_URL = re.compile(r"data:[\w.+/-]{0,100}(?:;[\w=.+-]{0,100}){0,4};base64,", re.I)

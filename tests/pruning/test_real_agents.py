@@ -14,6 +14,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.bundles import find_conversation
+from context_agent.pruning.formats.parts import result_texts
 from context_agent.pruning.images import UNKNOWN_SIZE, ImageRule, image_tokens
 from context_agent.pruning.messages import Transcript
 from context_agent.tokens import CharCounter
@@ -276,10 +277,21 @@ def test_a_json_value_keeps_its_type_and_its_other_members() -> None:
 
 
 @pytest.mark.parametrize("is_cited", [False, True])
-def test_the_texts_of_a_search_result_of_bedrock_are_pruned_unless_they_can_be_cited(*, is_cited: bool) -> None:
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"searchResult": {"source": "a", "title": "b", "content": [{"text": TEXTS[0]}]}},
+        {"document": {"format": "txt", "name": "b", "source": {"text": TEXTS[0]}}},
+        {"document": {"name": "b", "source": {"content": [{"text": TEXTS[0]}]}}},
+    ],
+)
+def test_the_texts_of_a_source_of_bedrock_are_pruned_unless_they_can_be_cited(
+    part: dict[str, dict[str, Any]], *, is_cited: bool
+) -> None:
     messages = bedrock(*TEXTS)
-    found = {"source": "a", "title": "b", "content": [{"text": TEXTS[0]}], "citations": {"enabled": is_cited}}
-    messages[2]["content"][0]["toolResult"]["content"] = [{"searchResult": found}]
+    ((kind, found),) = part.items()
+    own = [{kind: {**found, "citations": {"enabled": is_cited}}}]
+    messages[2]["content"][0]["toolResult"]["content"] = own
     pruned = pruner().prune(messages)
     assert pruned.report.warnings == ()
     assert (pruned.messages[2] == messages[2]) == is_cited
@@ -288,7 +300,8 @@ def test_the_texts_of_a_search_result_of_bedrock_are_pruned_unless_they_can_be_c
 def test_a_new_part_of_bedrock_does_not_hide_the_calls_of_its_message() -> None:
     messages = bedrock(*TEXTS)
     cited = {"citationsContent": {"content": [{"text": "I looked."}], "citations": []}}
-    messages[1]["content"].insert(0, cited)
+    tool = {"toolAddition": {"tool": {"type": "toolDefinition"}}}
+    messages[1]["content"][:0] = [cited, tool]
     messages[3]["content"].insert(0, {"newContent": {}})
     pruned = pruner().prune(messages)
     assert len(pruned.report.warnings) == 1
@@ -371,6 +384,19 @@ def test_images_are_counted_as_their_provider_counts_them(rule: ImageRule, size:
     assert image_tokens(png(*size), rule) == tokens
     assert image_tokens(f"data:image/png;base64,{png(*size)}", rule) == tokens
     assert image_tokens(base64.b64decode(png(*size)), rule) == tokens
+
+
+@pytest.mark.parametrize(
+    ("part", "tokens"),
+    [
+        ({"type": "input_image", "image_url": f"data:image/png;base64,{png(1024, 1024)}", "detail": "low"}, 85),
+        ({"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}}, 85),
+        ({"type": "image_url", "image_url": {"url": f"data:;base64,{png(1024, 1024)}", "detail": "high"}}, 765),
+    ],
+)
+def test_an_image_with_low_detail_counts_the_same_at_any_size(part: dict[str, Any], tokens: int) -> None:
+    (image,), _ = result_texts([part], ("output",), "responses")
+    assert image.tokens == tokens
 
 
 @pytest.mark.parametrize("data", ["https://example.com/a.png", "", "\x00", b"\xff\xd8\xff", "iVBORw0KGgo=", b"GIF89a"])

@@ -95,9 +95,10 @@ LEFT_PARTS = {
     ),
     "encrypted code_execution": result(
         "code_execution_tool_result",
-        {"type": "encrypted_code_execution_result", "encrypted_stdout": LONG_TEXT, "stderr": "", "return_code": 0,
+        {"type": "encrypted_code_execution_result", "encrypted_stdout": LONG_TEXT, "stderr": OTHER, "return_code": 1,
          "content": []},
     ),
+    "a page for a program": fetched(PLAIN) | {"caller": {"type": "code_execution_20260120", "tool_id": "s0"}},
     "a PDF": fetched(PDF),
     "a cited document": fetched(PLAIN, citations={"enabled": True}),
     "a picture": result(
@@ -240,6 +241,7 @@ def test_what_a_client_may_not_change_stays(name: str) -> None:
     check(name, LEFT[name])
     pruned = pruner(1).prune(LEFT[name])
     assert pruned.messages == LEFT[name]
+    assert pruned.report.tokens_before < 10
     assert pruned.report.warnings == ()
 
 
@@ -530,9 +532,18 @@ def test_server_tools_in_langchain_messages_are_pruned() -> None:
     assert keeper.restore(pruned.messages, everything(pruned.report)) == history
 
 
-def test_a_document_in_a_result_is_pruned_unless_it_is_cited() -> None:
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "document", "title": "Films", "source": PLAIN},
+        {"type": "search_result", "title": "Films", "source": "films.txt", "content": BLOCKS["content"]},
+    ],
+)
+def test_a_document_in_a_result_is_pruned_unless_it_may_be_cited(part: dict[str, Any]) -> None:
+    """A citation of a search result repeats its whole text."""
+
     def history(**fields: Any) -> list[Any]:
-        content = [{"type": "document", "title": "Films", "source": PLAIN, **fields}]
+        content = [{**part, **fields}]
         use = {"type": "tool_use", "id": "t", "name": "find", "input": {}}
         answer = {"type": "tool_result", "tool_use_id": "t", "content": content}
         said = {"role": "assistant", "content": [SAID]}

@@ -8,13 +8,16 @@ from typing import Any
 from context_agent.pruning.contents import Call, MessageContent, Path, ResultText
 from context_agent.pruning.formats.collector import ContentCollector
 from context_agent.pruning.formats.fields import first_key, get_field, items, text_field
-from context_agent.pruning.formats.parts import image_texts, result_text, texts_at, value_texts
+from context_agent.pruning.formats.parts import image_texts, is_citable, result_text, texts_at, value_texts
 
 _BEDROCK_OPAQUE = (
     "image", "document", "video", "audio", "reasoningContent", "cachePoint", "guardContent", "searchResult",
-    "citationsContent",
+    "citationsContent", "toolAddition", "toolRemoval",
 )  # fmt: skip
 """Known parts without a text that pruning may change. Citations refer to the texts of what is cited."""
+
+_DOCUMENT_TEXTS = (("source", "text"), ("source", "content", "*", "text"))
+"""The paths of the texts in a document. A document may have the bytes of a file instead."""
 
 
 def is_bedrock(message: Any) -> bool:
@@ -66,8 +69,11 @@ def _bedrock_texts(content: Any, path: Path) -> tuple[list[ResultText], list[str
             texts.append(result_text((*here, "text"), text))
         elif (value := get_field(part, "json")) is not None:
             texts += value_texts((*here, "json"), value)
-        elif (found := get_field(part, "searchResult")) and not get_field(get_field(found, "citations"), "enabled"):
+        elif (found := get_field(part, "searchResult")) and not is_citable(found):
             texts += texts_at(found, ("content", "*", "text"), (*here, "searchResult"))
+        elif (document := get_field(part, "document")) and not is_citable(document):
+            for steps in _DOCUMENT_TEXTS:
+                texts += texts_at(document, steps, (*here, "document"))
         elif image := get_field(part, "image"):
             texts += image_texts(here, part, get_field(get_field(image, "source"), "bytes"), "bedrock", "")
         elif not any(get_field(part, name) is not None for name in _BEDROCK_OPAQUE):

@@ -8,7 +8,7 @@ from typing import Any
 
 from context_agent.pruning.contents import IMAGE_RULES, MessageKind, Path, ResultText
 from context_agent.pruning.formats.fields import first_value, get_field, items, json_text, text_field
-from context_agent.pruning.images import image_tokens
+from context_agent.pruning.images import LOW_DETAIL, image_tokens
 
 LONGEST_PATH = 8
 """The most steps from a message to a list of parts. Deeper parts are passed through without being read."""
@@ -41,7 +41,7 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
             texts.append(result_text((*here, "text"), text))
         elif name in _IMAGE_PARTS or text_field(part, "mediaType").startswith("image/"):
             texts += image_texts(here, part, _image_data(part, name), kind, text_type)
-        elif name == "search_result" and len(path) < LONGEST_PATH:
+        elif name == "search_result" and len(path) < LONGEST_PATH and not is_citable(part):
             texts += result_texts(get_field(part, "content"), (*here, "content"), kind)[0]
         elif name == "resource" and isinstance(text := get_field(get_field(part, "resource"), "text"), str):
             texts.append(result_text((*here, "resource", "text"), text))
@@ -55,8 +55,11 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
 
 
 def texts_at(value: Any, steps: Sequence[str], path: Path) -> Iterator[ResultText]:
-    """Yield the texts at the end of these steps. If a document is there, yield the texts of its source."""
-    if text_field(value, "file_type") not in ("", "text"):
+    """Yield the texts at the end of these steps. If a document is there, yield the texts of its source.
+
+    A result with an encrypted part must stay whole.
+    """
+    if text_field(value, "file_type") not in ("", "text") or get_field(value, "encrypted_stdout") is not None:
         return
     if not steps:
         yield from [result_text(path, value)] if isinstance(value, str) else document_texts(value, path)
@@ -67,10 +70,18 @@ def texts_at(value: Any, steps: Sequence[str], path: Path) -> Iterator[ResultTex
             yield from texts_at(item, steps[1:], (*path, number))
 
 
+def is_citable(part: Any) -> bool:
+    """Return True if the model may cite a document or a search result.
+
+    Citations refer to its characters by their numbers, or repeat the whole text of its blocks.
+    """
+    return bool(get_field(get_field(part, "citations"), "enabled"))
+
+
 def document_texts(part: Any, path: Path) -> list[ResultText]:
     """Return the texts of a document part.
 
-    Citations refer to characters of the document by their numbers. If a document can be cited, return nothing.
+    If the document can be cited, return nothing.
     """
     source, own = get_field(part, "source"), get_field(part, "document")
     if own is not None:
@@ -78,7 +89,7 @@ def document_texts(part: Any, path: Path) -> list[ResultText]:
         data = get_field(own, "data")
         here = (*path, "document", "data")
         return [result_text(here, data)] if isinstance(data, str) else value_texts(here, data)
-    if text_field(part, "type") != "document" or get_field(get_field(part, "citations"), "enabled"):
+    if text_field(part, "type") != "document" or is_citable(part):
         return []
     if text_field(source, "type") == "text" and isinstance(text := get_field(source, "data"), str):
         return [result_text((*path, "source", "data"), text)]
@@ -103,7 +114,8 @@ def image_texts(path: Path, part: Any, data: Any, kind: MessageKind, text_type: 
     data = data if isinstance(data, str | bytes) else ""
     seen = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
     name = hashlib.blake2b(seen, digest_size=16).hexdigest()
-    tokens = image_tokens(data, IMAGE_RULES[kind])
+    has_low_detail = "low" in (text_field(holder, "detail") for holder in (part, get_field(part, "image_url")))
+    tokens = LOW_DETAIL if has_low_detail else image_tokens(data, IMAGE_RULES[kind])
     yield ResultText(0, path, "", f"image {name}", form="image", image=part, tokens=tokens, text_type=text_type)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from context_agent.pruning.contents import Path
 from context_agent.pruning.formats.collector import ContentCollector
-from context_agent.pruning.formats.fields import first_value, get_field, has_failed, text_field
+from context_agent.pruning.formats.fields import first_value, get_field, has_failed, is_of_program, text_field
 from context_agent.pruning.formats.parts import texts_at
 
 OWN_RESULTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -30,13 +30,21 @@ SERVER_CALLS = frozenset(("server_tool_use", "mcp_tool_use", "server_tool_call",
 
 
 def add_server_tool(reading: ContentCollector, part: Any, kind: str, path: Path) -> None:
-    """Add the arguments and the results that an item or a part of a provider's own tool contains."""
+    """Add the arguments and the results that an item or a part of a provider's own tool contains.
+
+    The results of a call that a program of the model made go to the program, so they are left out.
+    """
     action = get_field(part, "action")
     arguments = first_value(part, "arguments", "code", "queries", "input", "args") or first_value(
         action, "query", "pattern", "url"
     )
     if arguments:
         reading.add_words(text_field(part, "name") or kind, arguments)
+    key = next(filter(None, (text_field(part, name) for name in ("tool_use_id", "tool_call_id", "id"))), kind)
+    if is_of_program(part):
+        reading.program_calls.add(key)
+    if key in reading.program_calls:
+        return
     texts = [text for steps in OWN_RESULTS.get(kind, ()) for text in texts_at(part, steps, path)]
     failed = (
         bool(get_field(part, "error"))
@@ -44,5 +52,4 @@ def add_server_tool(reading: ContentCollector, part: Any, kind: str, path: Path)
         or get_field(part, "is_error") is True
         or get_field(part, "status") in ("failed", "error")
     )
-    key = next(filter(None, (text_field(part, name) for name in ("tool_use_id", "tool_call_id", "id"))), kind)
     reading.add_own_results(key, texts, flagged=failed)
