@@ -71,11 +71,9 @@ def read_conversation(file: Path) -> SavedConversation:
         if bundle is None and isinstance(value, dict) and not {"role", "type"}.isdisjoint(value):
             # A session of one line. Its only line looks like a JSON file with one object.
             bundle, lines, by_line = find_conversation([value]), [text], True
-    if _is_chatgpt_export(bundle.value if bundle else value):
-        raise DataError(
-            f"{_name(file)} is an export of ChatGPT, whose messages are a tree. Pass the messages of one branch as a "
-            'list, such as [{"role": "user", "content": "…"}, …].'
-        )
+    for read in (bundle.value, bundle.messages) if bundle else (value,):
+        if reason := _without_messages(read):
+            raise DataError(f"{_name(file)} {reason}")
     if bundle is None or not bundle.path:
         several = conversations(bundle.value if bundle else value)
         if len(several) > 1:
@@ -91,10 +89,31 @@ def read_conversation(file: Path) -> SavedConversation:
     return SavedConversation(bundle, texts, by_line, torn)
 
 
-def _is_chatgpt_export(value: Any) -> bool:
-    """Return True if a value is a chat of ChatGPT, or a list of them. The nodes of its tree are in `mapping`."""
-    chat = value[0] if isinstance(value, list) and value else value
-    return isinstance(chat, dict) and isinstance(chat.get("mapping"), dict) and "current_node" in chat
+def _without_messages(value: Any) -> str:
+    """Return why a known kind of file has no messages in order, and what to pass instead. Otherwise return "".
+
+    Args:
+        value: The value of the file, or the list in it that could be a conversation.
+    """
+    first = value[0] if isinstance(value, list) and value else value
+    if not isinstance(first, dict):
+        return ""
+    if isinstance(first.get("mapping"), dict) and "current_node" in first:
+        return (
+            "is an export of ChatGPT, whose messages are a tree. Pass the messages of one branch as a "
+            'list, such as [{"role": "user", "content": "…"}, …].'
+        )
+    if first.get("kind") in (0, "0") and isinstance(first.get("v"), dict) and "requests" in first["v"]:
+        return (
+            "is a log of VS Code, whose lines change earlier parts of the chat. Pass the file that the command "
+            "`Chat: Export Chat` writes."
+        )
+    if first.get("type") in ("say", "ask") and first["type"] in first and "ts" in first:
+        return (
+            "has what Cline, Roo Code or Kilo Code shows to the user. Pass `api_conversation_history.json` from the "
+            "same folder, which has the messages to the model."
+        )
+    return ""
 
 
 def _json_path(path: Sequence[str | int]) -> str:

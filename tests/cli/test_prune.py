@@ -210,6 +210,17 @@ def test_the_task_and_the_prices_count(inside, conversation):
         ('"text"', "must be a list of messages, or an object", 1),
         ('{"messages": 3}', "must be a list of messages, or an object", 1),
         ('[{"mapping": {}, "current_node": "n"}]', "broken.json is an export of ChatGPT, whose messages are a tree", 1),
+        ('{"conversations": [{"mapping": {}, "current_node": "n"}]}', "broken.json is an export of ChatGPT", 1),
+        (
+            '{"kind": 0, "v": {"requests": []}}\n{"kind": 2, "v": [{"requestId": "a", "message": {"text": "hi"}}]}',
+            "Pass the file that the command `Chat: Export Chat` writes",
+            1,
+        ),
+        (
+            '[{"ts": 1, "type": "say", "say": "text", "text": "hi"}, {"ts": 2, "type": "ask", "ask": "tool"}]',
+            "Pass `api_conversation_history.json` from the same folder",
+            1,
+        ),
     ],
 )
 def test_broken_input_is_an_error(inside, tmp_path, content, message, code):

@@ -1072,6 +1072,67 @@ def _vscode(turns: Sequence[Turn]) -> list[Any]:
     return requests
 
 
+def _zed_result(call: Call) -> dict[str, Any]:
+    content = [{"Text": text} for text in call.texts] if call.is_plain else {"Text": call.texts[0]}
+    own = {"tool_use_id": call.id, "tool_name": "search", "is_error": call.is_error}
+    return {**own, "content": content, "output": None}
+
+
+_zed = _turns(
+    lambda text: {
+        "User": {"id": "u", "content": [{"Text": text}, {"Mention": {"uri": "file:///a", "content": "file"}}]}
+    },
+    lambda text, calls: [
+        {
+            "Agent": {
+                "content": [
+                    {"Thinking": {"text": "So.", "signature": "c2ln"}},
+                    *_said(text, {"Text": text}),
+                    *(
+                        {
+                            "ToolUse": {
+                                "id": c.id,
+                                "name": "search",
+                                "raw_input": json.dumps(c.arguments),
+                                "input": {"type": "json", "value": c.arguments} if c.is_plain else c.arguments,
+                                "is_input_complete": True,
+                                "thought_signature": None,
+                            }
+                        }
+                        for c in calls
+                    ),
+                ],
+                "tool_results": {c.id: _zed_result(c) for c in calls},
+                "reasoning_details": None,
+            }
+        }
+    ],
+    lambda calls: ["Resume"],
+)
+
+
+def _older_zed(*, is_next: bool) -> Renderer:
+    """Return a renderer of older threads, which have the results with the calls or in the next message."""
+
+    def message(role: str, text: str, uses: Sequence[Call] = (), answered: Sequence[Call] = ()) -> dict[str, Any]:
+        return {
+            "id": 0,
+            "role": role,
+            "segments": _said(text, {"type": "text", "text": text}),
+            "tool_uses": [{"id": c.id, "name": "search", "input": c.arguments} for c in uses],
+            "tool_results": [
+                {"tool_use_id": c.id, "is_error": c.is_error, "content": c.texts[0], "output": None} for c in answered
+            ],
+            "context": "",
+        }
+
+    return _turns(
+        lambda text: message("user", text),
+        lambda text, calls: [message("assistant", text, calls, () if is_next else calls)],
+        lambda calls: [message("user", "", (), calls)] if is_next else [],
+    )
+
+
 FRAMEWORKS: dict[str, Renderer] = {
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
     "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
@@ -1116,6 +1177,9 @@ FRAMEWORKS: dict[str, Renderer] = {
     "cursor cli": _cursor_cli,
     "kiro": _kiro,
     "kiro session": _kiro_session,
+    "zed": _zed,
+    "zed 0.2": _older_zed(is_next=False),
+    "zed 0.1": _older_zed(is_next=True),
     "amazon q": lambda turns: [[entry["user"], entry["assistant"]] for entry in _kiro(turns)],
 }
 """The formats of frameworks, and of agents whose results are text between marks."""

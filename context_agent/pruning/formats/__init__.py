@@ -50,6 +50,7 @@ from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_
 from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
 from context_agent.pruning.formats.vscode_chat import is_vscode_request, read_vscode_request
 from context_agent.pruning.formats.wrappers import is_compaction_record, is_session_record, unwrapped
+from context_agent.pruning.formats.zed import is_older_zed, is_zed, read_older_zed, read_zed
 
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
@@ -79,6 +80,7 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_vscode_request, read_vscode_request),
     (is_cursor_event, read_cursor_event),
     (is_claude_ai, read_claude_ai),
+    (is_zed, read_zed),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {
@@ -95,6 +97,7 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, int, str], MessageCo
     (is_bedrock, read_bedrock),
     (is_interaction_turn, read_interaction_turn),
     (is_goose, read_goose),
+    (is_older_zed, read_older_zed),
 )
 """The formats that the fields of a message or of its parts show. The first that fits reads the message."""
 

@@ -13,6 +13,8 @@ from context_agent.pruning.images import LOW_DETAIL, image_tokens
 LONGEST_PATH = 8
 """The most steps from a message to a list of parts. Deeper parts are passed through without being read."""
 TEXT_PARTS = frozenset(("text", "input_text", "output_text", "summary_text", "refusal", "thinking"))
+_RESULT_TEXTS = ("text-plain", "knowledge")
+"""Types of text parts that only results have: of LangChain, and of searches in chats that Claude.ai exports."""
 _IMAGE_PARTS = frozenset(("image", "image_url", "input_image", "image-data", "image-url"))
 OPAQUE_PARTS = frozenset((
     *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
@@ -35,7 +37,7 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
         here, name = (*path, number), text_field(part, "type")
         if isinstance(part, str):
             texts.append(result_text(here, part))
-        elif (not name or name in TEXT_PARTS or name == "text-plain") and isinstance(
+        elif (not name or name in TEXT_PARTS or name in _RESULT_TEXTS) and isinstance(
             text := get_field(part, "text"), str
         ):
             texts.append(result_text((*here, "text"), text))

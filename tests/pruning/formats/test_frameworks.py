@@ -34,7 +34,8 @@ KINDS = {
     "copilot cli": "openai", "pi": "openai", "gemini live": "gemini", "trajectory": "openai",
     "codex exec": "openai", "amp": "anthropic", "kiro": "bedrock", "kiro session": "bedrock", "amazon q": "bedrock",
     "agent framework": "agent-framework", "extensions ai": "agent-framework", "vs code": "openai",
-    "cursor cli": "openai", "autogen task": "autogen", "claude.ai": "anthropic",
+    "cursor cli": "openai", "autogen task": "autogen", "claude.ai": "anthropic", "zed": "openai",
+    "zed 0.2": "openai", "zed 0.1": "openai",
 }  # fmt: skip
 
 

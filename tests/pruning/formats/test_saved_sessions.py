@@ -143,6 +143,8 @@ def compacted(kind: str) -> list[Any]:
     if kind == "goose":
         hidden = [message | {"metadata": {"agentVisible": False}} for message in FRAMEWORKS["goose"](early)]
         return [*hidden, *FRAMEWORKS["goose"](late)]
+    if kind == "zed":
+        return [*FRAMEWORKS["zed"](early), {"Compaction": {"Summary": "They searched."}}, *FRAMEWORKS["zed"](late)]
     if kind == "codex":
         note = {"type": "compacted", "payload": {"message": "They searched.", "replacement_history": []}}
         return [*FRAMEWORKS["codex"](early), note, *FRAMEWORKS["codex"](late)]
@@ -152,7 +154,7 @@ def compacted(kind: str) -> list[Any]:
     return [*first, boundary, *last]
 
 
-@pytest.mark.parametrize("kind", ["claude code", "qwen code", "codex", "goose"])
+@pytest.mark.parametrize("kind", ["claude code", "qwen code", "codex", "goose", "zed"])
 def test_results_before_a_compaction_stay_and_do_not_count(kind: str) -> None:
     """The model does not see them any more, so removing them would free nothing."""
     messages = compacted(kind)
@@ -168,6 +170,42 @@ def walked(value: Any) -> Iterator[Any]:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for item in inner:
         yield from walked(item)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"Agent": {"content": [None, {"ToolUse": {"id": "a", "input": 3}}, {"Text": 4}], "tool_results": [1]}},
+        {"Agent": {"content": "x", "tool_results": {"a": {"content": [{"Image": {"source": "iVBORw0KGgo="}}, 3]}}}},
+        {"User": {"content": {"Text": "x"}}},
+        {"Compaction": {"ProviderNative": {"data": "x"}}},
+        {"role": "user", "segments": [3], "tool_uses": [None], "tool_results": [{"content": None}]},
+    ],
+)
+def test_an_odd_message_of_zed_passes_unchanged(message: Any) -> None:
+    assert ContextPruner(10, effort="fast").prune([message, "Resume"]).messages == [message, "Resume"]
+
+
+def test_a_signed_call_of_zed_keeps_its_arguments() -> None:
+    use = {"id": "a", "name": "write", "input": {"text": noises(0, 12)}}
+    messages = [
+        {"User": {"content": [{"Text": TASK}]}},
+        {"Agent": {"content": [{"ToolUse": use | {"thought_signature": "c2ln"}}], "tool_results": {}}},
+        *FRAMEWORKS["zed"](conversation("done", user="")),
+    ]
+    assert ContextPruner(10, effort="fast", prices=ALWAYS).prune(messages).messages[1] == messages[1]
+    messages[1] = {"Agent": {"content": [{"ToolUse": use}], "tool_results": {}}}
+    assert ContextPruner(10, effort="fast", prices=ALWAYS).prune(messages).messages[1] != messages[1]
+
+
+def test_the_hits_of_a_search_in_a_chat_of_claude_ai_are_pruned() -> None:
+    hit = {"type": "knowledge", "title": "t", "url": "u", "text": noises(0, 12), "is_citable": True, "links": None}
+    messages = FRAMEWORKS["claude.ai"](conversation("done", FILM, "done"))
+    found = next(part for message in messages for part in message["content"] if part["type"] == "tool_result")
+    found["content"] = [hit]
+    pruned = ContextPruner(100, effort="fast", prices=ALWAYS).prune(messages)
+    assert pruned.report.warnings == ()
+    assert pruned.report.tokens_after <= 100 < pruned.report.tokens_before
 
 
 @pytest.mark.parametrize(
