@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -269,6 +268,15 @@ def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathL
     return READER_JUDGES[effort] if strategy == "reader" else JUDGES.get(strategy)
 
 
+def _release(candidates: Sequence[Candidate], rows: Sequence[int], reasons: dict[int, str], excess: int) -> None:
+    """Remove the first rows from the reasons until their passages have `excess` tokens in all."""
+    for row in rows:
+        if excess <= 0:
+            break
+        del reasons[row]
+        excess -= candidates[row].passage.tokens
+
+
 class _Prune:
     """One prune of one conversation."""
 
@@ -352,11 +360,11 @@ class _Prune:
         candidates = self._candidates()
         staying = self._staying(candidates)
         scores = self._scores(candidates, staying, judge)
-        self._release(candidates, scores, staying)
-        report = replace(report, protected=dict(Counter(staying.values())))
         repeated = copies(candidates, self._removed(candidates))
-        names, brief = self._chosen(candidates, scores, staying)
+        self._release_excess(candidates, scores, staying)
+        names, brief = self._fitting_choice(candidates, scores, staying)
         ids = self._ids(candidates, names)
+        report = replace(report, protected=dict(Counter(staying.values())))
         if not names and not brief:
             return self._pruned(self._over_budget(report))
         texts = self._rendered(ids, brief)
@@ -412,7 +420,7 @@ class _Prune:
         }
         if images := [row for row, item in enumerate(candidates) if item.source.form == "image"]:
             reasons[images[-1]] = "latest image"
-        return reasons | dict.fromkeys(self._still_restored(candidates, reasons), "restored")
+        return self._with_restored(candidates, reasons)
 
     def _protected_tokens(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> tuple[int, int]:
         """Return the tokens of the passages whose protection is limited, and of the other protected passages."""
@@ -426,39 +434,57 @@ class _Prune:
         limited, others = self._protected_tokens(candidates, reasons)
         return self._limit - others - min(limited, self._limit // 2)
 
-    def _release(self, candidates: Sequence[Candidate], scores: Scores, reasons: dict[int, str]) -> None:
-        """Remove the protection of the least relevant errors and used passages until they take half of the limit.
-
-        Otherwise they could keep out everything that the task needs.
-        """
-        excess = self._protected_tokens(candidates, reasons)[0] - self._limit // 2
-        rows = {row for row, reason in reasons.items() if reason in LIMITED_REASONS} - self._removed(candidates)
-        for row in sorted(rows, key=lambda row: (scores[row], row)):
-            if excess <= 0:
-                break
-            del reasons[row]
-            excess -= candidates[row].passage.tokens
-
-    def _still_restored(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> list[int]:
-        """Return the rows of the restored passages that stay.
+    def _with_restored(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> dict[int, str]:
+        """Return the reasons with those of the restored passages that stay.
 
         If the protected passages do not fit, those that were restored first are judged like other passages. Otherwise
         a request for a long range of ids would keep the conversation over its budget. What was restored within the
         latest `COMPARED_STEPS` steps stays.
         """
+        restored = [row for row, item in enumerate(candidates) if item.index in self._records[item.number].restored]
+        staying = {**reasons, **dict.fromkeys(restored, "restored")}
         by_time: dict[int, list[int]] = {}
-        for row, item in enumerate(candidates):
-            if (restored := self._records[item.number].restored.get(item.index)) is not None:
-                by_time.setdefault(restored, []).append(row)
+        for row, n_messages in self._long_restored(candidates).items():
+            by_time.setdefault(n_messages, []).append(row)
+        for n_messages in sorted(by_time):
+            if self._room(candidates, staying) >= 0:
+                break
+            for row in by_time[n_messages]:
+                del staying[row]
+                if row in reasons:
+                    staying[row] = reasons[row]
+        return staying
+
+    def _long_restored(self, candidates: Sequence[Candidate]) -> dict[int, int]:
+        """Return the rows that were restored before the latest steps, with the number of messages at that time."""
         steps = [index for index, content in enumerate(self._transcript.contents) if content.role == "assistant"]
         first_step = min(steps[-COMPARED_STEPS:], default=0)
-        all_restored = dict.fromkeys(chain.from_iterable(by_time.values()), "restored")
-        excess = -self._room(candidates, {**all_restored, **reasons})
-        for n_messages in sorted(by_time):
-            if excess <= 0 or n_messages > first_step:
-                break
-            excess -= sum(candidates[row].passage.tokens for row in by_time.pop(n_messages) if row not in reasons)
-        return [*chain.from_iterable(by_time.values())]
+        restored = ((row, self._records[item.number].restored.get(item.index)) for row, item in enumerate(candidates))
+        return {row: n_messages for row, n_messages in restored if n_messages is not None and n_messages <= first_step}
+
+    def _release_excess(self, candidates: Sequence[Candidate], scores: Scores, reasons: dict[int, str]) -> None:
+        """Remove the protection of errors and used passages beyond half of the limit, the least relevant first.
+
+        Otherwise they could keep out everything that the task needs. If the other protected passages leave less room,
+        only what fits beside them stays protected.
+        """
+        limited, others = self._protected_tokens(candidates, reasons)
+        half, room = self._limit // 2, self._limit - others
+        excess = limited - (min(half, room) if room > 0 else half)
+        _release(candidates, self._releasable(candidates, scores, reasons), reasons, excess)
+
+    def _releasable(self, candidates: Sequence[Candidate], scores: Scores, reasons: Mapping[int, str]) -> list[int]:
+        """Return the rows whose protection may be removed, in this order.
+
+        The least relevant errors and used passages are the first. Passages that were restored long ago follow.
+        """
+        removed, restored = self._removed(candidates), self._long_restored(candidates)
+        limited = [row for row, reason in reasons.items() if reason in LIMITED_REASONS and row not in removed]
+        others = [row for row in restored if reasons.get(row) == "restored"]
+        return [
+            *sorted(limited, key=lambda row: (scores[row], row)),
+            *sorted(others, key=lambda row: (restored[row], scores[row], row)),
+        ]
 
     def _removed(self, candidates: Sequence[Candidate]) -> frozenset[int]:
         return frozenset(row for row, item in enumerate(candidates) if item.index in self._records[item.number].ids)
@@ -482,6 +508,26 @@ class _Prune:
         images = [row for row, candidate in enumerate(candidates) if candidate.source.form == "image"]
         scores[images] = np.sort(scores[images])
         return scores
+
+    def _fitting_choice(
+        self, candidates: Sequence[Candidate], scores: Scores, staying: dict[int, str]
+    ) -> tuple[dict[int, str], dict[int, str]]:
+        """Choose the passages to remove. If the rest and its stubs do not fit, fewer passages stay protected.
+
+        Returns:
+            The same as `_chosen`.
+        """
+        factor = 1
+        while True:
+            names, brief = self._chosen(candidates, scores, staying)
+            excess = self._total(self._rendered(self._ids(candidates, names), brief)) - self._limit
+            rows = self._releasable(candidates, scores, staying) if excess > 0 else []
+            fixed = staying.keys() - self._removed(candidates) - {*rows}
+            if not rows or sum(candidates[row].passage.tokens for row in fixed) > self._limit:
+                return names, brief
+            # Each round releases twice as much as the round before, so there are few.
+            _release(candidates, rows, staying, excess * factor)
+            factor *= 2
 
     def _chosen(
         self, candidates: Sequence[Candidate], scores: Scores, staying: Mapping[int, str]

@@ -217,6 +217,15 @@ def test_the_frames_of_results_that_are_gone_count_as_stubs() -> None:
     assert json.loads(frame)["results"] == ["[6 passages pruned, 246 tokens; restore: p1-p6]"]
 
 
+@pytest.mark.parametrize("n_errors", [8, 40])
+def test_errors_make_room_for_the_last_turn_and_for_stubs(n_errors: int) -> None:
+    errors = (search(200 + number, noises(number * 9, 3), is_error=True) for number in range(n_errors))
+    last = search(90, noises(950, 11))
+    report = pruner(400).prune(rendered("anthropic", [*errors, *conversation(*map(noise, range(9))), last])).report
+    assert (report.outcome, report.protected["last turn"]) == ("pruned", 11)
+    assert report.protected.get("error", 0) < n_errors
+
+
 def test_in_the_last_turn_no_stub_is_brief() -> None:
     lines = [f"Line {n} is about the harbor office, its {n} pilots and their shifts there." for n in range(20)]
     last = Turn("", "", (Call("c91", {"content": "\n\n".join(lines)}, (noises(950, 9),)),))
@@ -232,7 +241,7 @@ def test_in_the_last_turn_no_stub_is_brief() -> None:
 
 def test_if_brief_stubs_are_over_the_budget_the_next_prune_is_too() -> None:
     turns = [*conversation(*(noise(n) for n in range(20))), search(60, FILM, is_error=True), search(90, "done")]
-    keeper = pruner(50, strategy="age")
+    keeper = pruner(10, strategy="age")
     messages = rendered("anthropic", turns)
     first, second = keeper.prune(messages), keeper.prune(messages)
     assert [first.report.outcome, second.report.outcome] == ["over budget", "over budget"]
