@@ -89,7 +89,7 @@ class Endpoints:
         search = self._service.admit(SearchRequest(question_of(body), body.k, record.path, body.where, body.deadline))
         completion = Completion(f"chatcmpl-{REQUEST_ID.get()}", body.model)
         if body.stream:
-            with_usage = body.stream_options is not None and body.stream_options.include_usage
+            with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
             chunks = partial(completion.chunks, with_usage=with_usage)
             stream = self._stream(search, record, chunks, completion.failure, [completion.opening()])
             return EventResponse(stream, _leave(search, record))

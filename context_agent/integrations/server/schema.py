@@ -110,7 +110,7 @@ class Part(BaseModel):
 
     model_config = ConfigDict(strict=True)
     type: str
-    text: str = ""
+    text: str | None = None
 
 
 # Validation stops at the first error: listing the errors of a megabyte of wrong parts would take seconds.
@@ -128,7 +128,7 @@ class ChatMessage(BaseModel):
     def text(self) -> str:
         """The text of the message, its parts joined."""
         if isinstance(self.content, list):
-            return "\n".join(part.text for part in self.content if part.type == "text")
+            return "\n".join(part.text or "" for part in self.content if part.type == "text")
         return self.content or ""
 
 
@@ -136,7 +136,7 @@ class StreamOptions(BaseModel):
     """What a stream contains besides its chunks."""
 
     model_config = ConfigDict(strict=True)
-    include_usage: bool = False
+    include_usage: bool | None = None
 
 
 class ChatRequest(_Request):

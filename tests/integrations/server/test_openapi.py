@@ -54,6 +54,16 @@ def test_a_null_in_an_optional_field_is_its_default(model: type[BaseModel], requ
         model.model_validate_json(json.dumps(required | dict.fromkeys(required)))
 
 
+def test_a_null_inside_of_messages_and_options_is_the_default() -> None:
+    parts = [{"type": "text", "text": "comets?"}, {"type": "text", "text": None}, {"type": "image_url", "text": None}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": None}]
+    fields = {"model": "x", "messages": messages, "stream_options": {"include_usage": None}}
+    request = ChatRequest.model_validate_json(json.dumps(fields))
+    assert [message.text.strip() for message in request.messages] == ["comets?", ""]
+    assert request.stream_options is not None
+    assert not request.stream_options.include_usage
+
+
 def test_no_request_made_from_the_document_breaks_the_server(serve: Serve, tmp_path: Path) -> None:
     program = str(Path(sys.executable).with_name("schemathesis"))
     with serve() as server:
