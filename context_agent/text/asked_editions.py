@@ -84,7 +84,8 @@ _COUNTED = re.compile(
 
 _SIDES = re.compile(
     r"(?<!\w)(?:"
-    r"(?P<least>since|(?:start|beginn)ing (?:with|from|in)|(?:no|not) (?:before|earlier than|older than)|nicht vor"
+    r"(?P<both>before (?:and|or) after|vor und nach|avant et apres|antes y despues|prima e dopo|до и после)"
+    r"|(?P<least>since|(?:start|beginn)ing (?:with|from|in)|(?:no|not) (?:before|earlier than|older than)|nicht vor"
     r"|seit|ab|depuis|a partir d\w+|desde|dal(?:la)?|sinds"
     r"|vanaf|od|с|со|от|начиная с)"
     r"|(?P<after>after|later than|newer than|(?<!the )following|nach|apres|despues d\w+|posterior\w* a|depois d\w+|dopo"
@@ -104,16 +105,20 @@ _SIDES = re.compile(
 _LONGEST_SIDE = 100
 """How many characters before an age are searched for such words."""
 _OR = "(?:and|or|und|oder|et|ou|y|o|e|i|lub|и|или)"
+_NO_THAN = r"(?! (?:than|als|que|di|dan)\b)"
+"""What does not follow `or newer`, which is part of another comparison then."""
 _SIDES_AFTER = re.compile(
     r"(?:版|号|版本|月|年|日|버전|년|월|일)? ?(?:"
     rf"(?P<least>\+(?!\w)|,? ?{_OR} (?:later|newer|above|higher|up|beyond|neuer|hoher|spater|plus recent\w*"
     r"|posterior\w*|superior\w*|successiv\w*|nowsz\w*|позже|новее|выше)\b"
+    rf"{_NO_THAN}"
     r"|(?:on|up)wards?\b|(?:on|forward)(?= ?(?:[?.!,]|\Z))"
     r"|(?:to|until|till|through|bis|a|jusqu'a|hasta|tot|до|по|[-–—]) ?(?:the )?(?:now|today|present"
     r"|date|heute|jetzt|aujourd'hui|hoy|oggi|hoje|heden|nu|сегодня\w*)\b"
     r"|以降|以来|以上|以后|以後|起(?![草诉訴])|から|이후|이래|부터)"
     rf"|(?P<most>,? ?{_OR} (?:earlier|older|below|lower|fruher|alter"
-    r"|plus ancien\w*|anterior\w*|inferior\w*|precedent\w*|starsz\w*|раньше|старше|ниже)\b|まて|以下|为止|까지|이하)"
+    r"|plus ancien\w*|anterior\w*|inferior\w*|precedent\w*|starsz\w*|раньше|старше|ниже)\b"
+    rf"{_NO_THAN}|まて|以下|为止|까지|이하)"
     r"|(?P<after>より後|の後(?![半期])|之后|之後|다음|후(?=(?:에|의)?(?!\w)))"
     r"|(?P<before>より前|以前|の前(?![半期])|之前|前(?![\d半期后後任一二三四五六七八九十两])|이전|전(?=(?:에|의)?(?!\w)))"
     r")"
@@ -259,7 +264,8 @@ def _ranges(text: str, named: list[WrittenAge]) -> Iterator[AgeRange]:
     for one in named:
         before = _SIDES.search(text, max(end, one.start - _LONGEST_SIDE), one.start)
         side = _SIDES_AFTER.match(text, one.end) or before
-        sides.append((side and side.lastgroup) or "")
+        name = (side and side.lastgroup) or ""
+        sides.append(name if name != "both" else "")
         end = one.end
     for kind in ("date", "version"):
         found = [(one, side) for one, side in zip(named, sides, strict=True) if one.kind == kind]
@@ -271,11 +277,11 @@ def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]
     """Return the range that ages of one kind make, given on which side of each the editions are.
 
     Several ages are the ends of a range, whatever stands between them, unless each has a side, as in `after 2019 and
-    before 2022`.
+    before 2022`. An age without a side is compared with the next one, as in `Is 2.8 older than 3.2?`.
     """
     sides = [side for _, side in found]
-    is_span = any(side in ("", "most") for side in sides[1:]) and "before" not in sides[:1]
-    if is_span or not any(sides):
+    is_span = len(sides) > 1 and (not sides[0] or any(side in ("", "most") for side in sides[1:]))
+    if (is_span and sides[0] != "before") or not any(sides):
         return AgeRange(kind, min(one.first for one, _ in found), max(one.last for one, _ in found))
     made = AgeRange(kind)
     for one, side in found:
