@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from context_agent.text.dates import month_number
@@ -188,7 +189,8 @@ class AgeRange(NamedTuple):
         return numbers, numbers
 
 
-class AskedEditions(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AskedEditions:
     """The editions that a question asks for.
 
     Attributes:

@@ -128,7 +128,7 @@ def dates(text: str) -> Iterator[WrittenDate]:
         if readings:
             yield WrittenDate(start, end, readings)
     for era in _ERA.finditer(text):
-        if readings := era[3] and _readings(str(_year_of(era)), [(era[3], era[4])]):
+        if era[3] and (readings := _readings(str(_year_of(era)), [(era[3], era[4])])):
             yield WrittenDate(*era.span(), readings)
     for compact in _COMPACT.finditer(text):
         yield WrittenDate(*compact.span(), (compact[0],))

@@ -108,7 +108,7 @@ def periods(text: str) -> Iterator[Period]:
             continue
         months = _months_after(found)
         if not months and (before := _months_before(text[max(0, start - _LONGEST_NAME) : start])):
-            *months, length = before
+            months, length = before
             start -= length
         if months:
             first, last = months
@@ -131,7 +131,7 @@ def _months_after(year: re.Match[str]) -> tuple[int, int] | None:
     return _season(_SEASONS[year["season"]]) if year["season"] else None
 
 
-def _months_before(text: str) -> tuple[int, int, int] | None:
+def _months_before(text: str) -> tuple[tuple[int, int], int] | None:
     """Return the first and the last month of the part of a year that ends a text, and the length of its words."""
     before = _WORD.findall(text)
     filler = ""
@@ -147,7 +147,7 @@ def _months_before(text: str) -> tuple[int, int, int] | None:
         joined = [*before[: -count - 1], *before[len(before) - count + 1 :]] if count > 1 else before[: -count - 1]
         if other := _last_part(joined):
             first, count = min(first, other[0]), count + 2
-    return first, last, len(text) - text.rindex(before[-count])
+    return (first, last), len(text) - text.rindex(before[-count])
 
 
 def _last_part(before: list[str]) -> tuple[int, int, int] | None:

@@ -7,7 +7,7 @@ that it has not seen, and lets the texts of a series exchange their places.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 import numpy as np
@@ -243,7 +243,7 @@ def _versions_of(named: AgeRange) -> Iterator[str]:
     """Yield the ends of a range, and the versions between them that differ in the last number of both."""
     ends = [one for one in (named.least, named.most) if one]
     *same, number = ends[0]
-    numbers = [number, number + 1, number + 2]
+    numbers: Sequence[int] = range(number, number + 3)
     if len(ends) == 2 and list(ends[1][:-1]) == same:
         numbers = range(number, ends[1][-1] + 1)[:MOST_NAMES]
     yield from (".".join(map(str, one)) for one in ends)
