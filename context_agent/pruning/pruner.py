@@ -49,7 +49,7 @@ from context_agent.pruning.stubs import RequestedIds, brief_stub, full_stub, id_
 from context_agent.pruning.words import Scores
 from context_agent.tokens import HarmonyCounter, RepeatCounter, TokenCounter
 
-MAX_STUB_SHARE = 0.25
+MAX_STUB_SHARE = 0.15
 """The share of the limit above which the tokens of stubs and empty frames make the pruner write brief stubs."""
 LARGE_ARGUMENTS = 1_000
 """The shortest arguments of a call that may be pruned, in characters. Shorter ones are not counted and never change."""

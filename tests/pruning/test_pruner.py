@@ -20,6 +20,7 @@ from context_agent._support.shipped_models import shipped_reader
 from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
+from context_agent.pruning import pruner as pruning_module
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import LARGEST, SMALL_BUDGET, SMALLEST
 from context_agent.pruning.messages import INTENTION_CHARACTERS
@@ -125,6 +126,13 @@ def stubs_of(messages: list[Any]) -> list[str]:
     return [re.sub(r"(?s)(^|(?<=\]\n\n))(Item|Polar) .*", "...", text) for text in texts]
 
 
+@pytest.fixture
+def large_stubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let full stubs take a quarter of the budget, so that a small conversation has some before they become brief."""
+    monkeypatch.setattr(pruning_module, "MAX_STUB_SHARE", 0.25)
+
+
+@pytest.mark.usefixtures("large_stubs")
 def test_stubs_become_brief_as_a_conversation_grows() -> None:
     """A stub that is brief stays as it is. What is removed beside it later names its own ids alone."""
     order = [0, 1, 10, 12, 14, 15, 2, 11, 17, 13, 19, 22, 23, 3, 16, 20]
@@ -159,6 +167,14 @@ def test_the_report_of_infinite_scores_is_json() -> None:
     assert {passage["score"] for passage in read["removed"]} == {None}
 
 
+def test_stubs_are_brief_if_full_ones_keep_out_what_would_fit() -> None:
+    """Four full stubs would take a fifth of the budget. Seven of the passages would then fit."""
+    turns = [*conversation(*(noises(10 * number, 10) for number in range(4))), search(90, "done")]
+    messages = pruner(320, strategy=by_place()).prune(rendered("openai", turns)).messages
+    assert re.findall(r"(?m)^Item \d+$", str(messages[-3]["content"])) == [f"Item {number}" for number in range(32, 40)]
+
+
+@pytest.mark.usefixtures("large_stubs")
 def test_if_brief_stubs_make_room_nothing_else_goes() -> None:
     turns = [*conversation(noises(0, 4), *(noise(number) for number in range(10, 18))), search(90, "done")]
     keeper = pruner(260, strategy=by_place(0, 1, 10, 12, 14, 15, 2))
@@ -213,7 +229,7 @@ def test_the_frames_of_results_that_are_gone_count_as_stubs() -> None:
     stubs = stubs_of(pruner(400, strategy=by_place()).prune(rendered("openai", turns)).messages)
     assert re.fullmatch(r'"\[4 results pruned, [\d,]+ tokens; restore: p1-p24\]"', stubs[0])
     assert stubs[1:4] == ['"p7-p12"', '"p13-p18"', '"p19-p24"']
-    frame = stubs_of(pruner(800, strategy=by_place()).prune(rendered("openai", turns)).messages)[0]
+    frame = stubs_of(pruner(1_100, strategy=by_place()).prune(rendered("openai", turns)).messages)[0]
     assert json.loads(frame)["results"] == ["[6 passages pruned, 246 tokens; restore: p1-p6]"]
 
 
