@@ -50,7 +50,7 @@ from context_agent.pruning.words import Scores
 from context_agent.tokens import HarmonyCounter, RepeatCounter, TokenCounter
 
 MAX_STUB_SHARE = 0.15
-"""The share of the limit above which the tokens of stubs and empty frames make the pruner write brief stubs."""
+"""The share of the limit above which stubs and empty frames become brief if other passages then stay."""
 LARGE_ARGUMENTS = 1_000
 """The shortest arguments of a call that may be pruned, in characters. Shorter ones are not counted and never change."""
 LIMITED_REASONS = ("error", "used by a later step")
@@ -534,23 +534,28 @@ class _Prune:
     ) -> tuple[dict[int, str], dict[int, str]]:
         """Choose the passages to remove.
 
-        Stubs are brief only if full stubs would leave too little room for passages.
+        Stubs are brief only if full stubs take much room, and other passages stay with brief ones.
 
         Returns:
             The ids of the passages to remove, by row, and the texts with brief stubs, by the number of the result.
         """
         rows = self._least_relevant(candidates, scores, staying, FULL_STUBS)
         ids = self._ids(candidates, self._names(rows))
-        if self._overhead(self._rendered(ids), ids) <= MAX_STUB_SHARE * self._limit:
-            return self._names(self._refilled(candidates, scores, rows, FULL_STUBS)), {}
+        overhead = self._overhead(self._rendered(ids), ids)
+        rows = self._refilled(candidates, scores, rows, FULL_STUBS)
+        if overhead <= MAX_STUB_SHARE * self._limit:
+            return self._names(rows), {}
         frames = {
             number: self._memory.tokens(record.frame)
             for number, record in enumerate(self._records)
             if self._is_old(number) and record.frame_can_go
         }
         costs = StubCosts(BRIEF_TOKENS, GONE_TOKENS, frames)
-        rows = self._least_relevant(candidates, scores, staying, costs)
-        names = self._names(self._refilled(candidates, scores, rows, costs))
+        brief_rows = self._least_relevant(candidates, scores, staying, costs)
+        brief_rows = self._refilled(candidates, scores, brief_rows, costs)
+        if brief_rows == rows and self._total_without(candidates, rows, FULL_STUBS) <= self._limit:
+            return self._names(rows), {}
+        names = self._names(brief_rows)
         return names, self._brief(self._ids(candidates, names))
 
     def _is_old(self, number: int) -> bool:

@@ -174,6 +174,13 @@ def test_stubs_are_brief_if_full_ones_keep_out_what_would_fit() -> None:
     assert re.findall(r"(?m)^Item \d+$", str(messages[-3]["content"])) == [f"Item {number}" for number in range(32, 40)]
 
 
+def test_stubs_stay_full_if_brief_ones_keep_nothing_more() -> None:
+    """The stub takes a sixth of the budget, but no other passage fits in less."""
+    turns = conversation(noise(10), noise(11), noise(12), "x")
+    stubs = stubs_of(pruner(100, strategy=by_place()).prune(rendered("openai", turns)).messages)
+    assert stubs[:3] == ["[1 passage pruned, 35 tokens; restore: p1]", "...", "..."]
+
+
 @pytest.mark.usefixtures("large_stubs")
 def test_if_brief_stubs_make_room_nothing_else_goes() -> None:
     turns = [*conversation(noises(0, 4), *(noise(number) for number in range(10, 18))), search(90, "done")]
