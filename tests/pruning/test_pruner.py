@@ -175,10 +175,10 @@ def test_stubs_are_brief_if_full_ones_keep_out_what_would_fit() -> None:
 
 
 def test_stubs_stay_full_if_brief_ones_keep_nothing_more() -> None:
-    """The stub takes a sixth of the budget, but no other passage fits in less."""
+    """They take a third of the budget, but no other passage fits in less."""
     turns = conversation(noise(10), noise(11), noise(12), "x")
-    stubs = stubs_of(pruner(100, strategy=by_place()).prune(rendered("openai", turns)).messages)
-    assert stubs[:3] == ["[1 passage pruned, 35 tokens; restore: p1]", "...", "..."]
+    stubs = stubs_of(pruner(62, strategy=by_place()).prune(rendered("openai", turns)).messages)
+    assert stubs[:3] == [f"[1 passage pruned, 35 tokens; restore: p{number}]" for number in (1, 2)] + ["..."]
 
 
 @pytest.mark.usefixtures("large_stubs")
