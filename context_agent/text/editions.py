@@ -1,7 +1,7 @@
-"""Editions of a text: its place in a series by the date or the version in its title.
+"""Editions of a text: its place in a series by its date or its version.
 
 The minutes of a council, the releases of a program and the versions of a policy are series. The titles of a series
-differ only in the date or the version.
+differ only in the date or the version. If the age is not in the titles, they are equal.
 """
 
 from __future__ import annotations
@@ -54,17 +54,20 @@ class Edition(NamedTuple):
     """The place of a text in its series. Texts with the same `series` and `kind` compare by `age`.
 
     Attributes:
-        series: The words that all titles of the series have. Texts without a date in their titles share "".
+        series: The words that all titles of the series have.
         kind: What the age begins with.
         age: Year, month and day, or the numbers of a version. An unknown month or day is 0. Of a longer time, such as a
             quarter, it is the end.
         dates: The first and the last year, month or day of the text, if they are known.
+        is_titled: True if the title or the name says the age. A title without an age names a series only if other
+            documents have the same title.
     """
 
     series: str
     kind: Literal["date", "version"]
     age: tuple[int, ...]
     dates: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    is_titled: bool = True
 
 
 class WrittenAge(NamedTuple):
@@ -110,7 +113,7 @@ def edition(title: str, text: str, metadata: Mapping[str, object], name: str = "
     said = min(ages_said, key=lambda it: (it.kind, [-number for number in it.age]), default=_of_first_line(text))
     if found:
         return found._replace(dates=said and said.dates)
-    return said and said._replace(series="")
+    return said and said._replace(series=" ".join(words(before[0])), is_titled=False)
 
 
 def ages(text: str) -> list[WrittenAge]:

@@ -112,7 +112,7 @@ class Editions:
         Returns:
             The new scores, shape (n_candidates,).
         """
-        exchanged = scores.copy()
+        scores = scores.copy()
         for (title, _), rows in self._series().items():
             by_score = sorted(rows, key=lambda row: -scores[row])
             alike = by_score if title else [row for row in by_score if scores[row] >= NEAR_SCORE * scores[by_score[0]]]
@@ -127,8 +127,8 @@ class Editions:
                 relevant = self._in_order(self._relevant(inside, title))
                 first = [relevant[0], inside[0], self._in_order(self._inside(rows))[0], *relevant, *inside]
             order = list(dict.fromkeys([*first, *by_score]))
-            exchanged[order] = np.sort(scores[rows])[::-1]
-        return exchanged
+            scores[order] = _falling(scores[rows])
+        return scores
 
     def _inside(self, rows: list[int]) -> list[int]:
         """Return the rows of a series whose editions are asked for, in the same order.
@@ -168,10 +168,19 @@ class Editions:
         return [row for row, one in zip(by_score, covered, strict=True) if one >= least]
 
     def _series(self) -> dict[Series, list[int]]:
-        """Return the rows of each series with several editions among the candidates."""
+        """Return the rows of each series with several editions among the candidates.
+
+        The texts of equal titles are a series if their ages are elsewhere, as in `Minutes` with a field `date`. As the
+        titles need not be written alike, all texts whose titles have no age are one more series, the last one. Its
+        title is "".
+        """
         series: dict[Series, list[int]] = {}
+        untitled: dict[Series, list[int]] = {}
         for row, found in self._editions().items():
             series.setdefault((found.series, found.kind), []).append(row)
+            if not found.is_titled:
+                untitled.setdefault(("", found.kind), []).append(row)
+        series = {one: rows for one, rows in series.items() if one[0]} | untitled
         return {one: rows for one, rows in series.items() if len({self._edition(row).age for row in rows}) > 1}
 
     def _best_series(self, scores: Floats) -> list[tuple[Series, list[int]]]:
@@ -224,6 +233,14 @@ class Editions:
                 f"{first}.{second + ahead}" * (second + ahead >= 0),
                 f"{first + ahead}.0 {first + ahead}" * (first + ahead >= 0),
             )
+
+
+def _falling(scores: Floats) -> Floats:
+    """Return the scores from the highest to the lowest. Of equal scores, each becomes a little higher than the next."""
+    rising = np.sort(scores)
+    for place in range(1, len(rising)):
+        rising[place] = max(rising[place], np.nextafter(rising[place - 1], np.inf))
+    return rising[::-1]
 
 
 def _dates_of(named: AgeRange) -> Iterator[str]:

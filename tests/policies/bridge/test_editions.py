@@ -69,6 +69,33 @@ def test_the_texts_of_a_time_come_first(corpus, question, first):
     assert {one.id for one in result.documents[: len(months)]} == {f"{body} {year}-{month}" for month in months}
 
 
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("When did the council discuss parking between March and May 2023?", {"2023-03", "2023-04", "2023-05"}),
+        ("In which of the last seven meetings did the council discuss parking?", {"2024-06"}),
+        ("What was discussed at the latest meeting of the council?", {"2024-11"}),
+    ],
+)
+def test_texts_of_one_title_are_a_series_by_the_dates_in_their_fields(question, asked):
+    months = [one.id.split()[-1] for one in minutes("council")]
+    documents = [
+        Document(f"no {number}", one.text, "Minutes", metadata={"date": f"{month}-05"})
+        for number, (month, one) in enumerate(zip(months, minutes("council"), strict=True))
+    ]
+    result = SearchAgent(MemoryCorpus(documents), effort="fast").search(question)
+    assert asked <= {months[int(one.id.split()[1])] for one in result.documents[: len(asked) + 1]}
+
+
+def test_texts_that_say_the_same_keep_the_order_of_their_ages():
+    """Their scores are equal, since a repeated text scores 0."""
+    documents = [Document(one.id.split()[-1], one.text, "Minutes") for one in minutes("council")]
+    result = SearchAgent(MemoryCorpus(documents), effort="fast").search(
+        "When did the council discuss parking between March and May 2023?"
+    )
+    assert {"2023-03", "2023-04", "2023-05"} <= {one.id for one in result.documents[:4]}
+
+
 def test_the_notes_of_a_version_may_say_what_was_before_it():
     documents = [
         Document(f"importer {n}", f"Fix a fault of the {color} cable, which lost its name.", f"Importer {n}.0")
