@@ -11,6 +11,7 @@ import io
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,10 +148,13 @@ def test_a_refusal_is_final() -> None:
         ask(server)
 
 
-def test_a_model_behind_a_template_needs_a_tokenizer_that_loads() -> None:
+def test_a_model_behind_a_template_needs_a_tokenizer_that_loads(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the template renderer's tokenizer needs the train extra")
-    with pytest.raises(ConfigError, match="cannot load the tokenizer"):
+    with pytest.raises(ConfigError, match="does not exist"):
         served("m", tokenizer="/no/such/folder")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="cannot load the tokenizer"):
+        served("m", tokenizer=str(tmp_path))
 
 
 def test_the_prompt_is_not_changed_by_what_comes_after() -> None:
