@@ -138,7 +138,7 @@ _QUANTITY = re.compile(
     r"(?!\.? ?(?:19|20)\d\d(?!\d)))\.?)"
     rf" ?{_AMOUNT}(?:{JOINT}{_AMOUNT})?"
 )
-"""A number that is no year and no version, because it has a unit or is that of a section."""
+"""A number that is not a year or a version, because it has a unit or is the number of a section."""
 _PLURAL_VERSIONS = re.compile(
     rf"(?<!\w)(?:version|release|edition|revision|issue|volume|build)\w{{0,2}} v?(\d{{1,6}}){JOINT}"
     r"v?(\d{1,6})(?![\w.]\w)"
@@ -250,7 +250,10 @@ def _asked_place(text: str) -> tuple[Literal["newest", "oldest"] | None, int, se
 
 
 def _first_word(text: str, named: list[WrittenAge]) -> str:
-    """Return a word that asks for the first edition and is no part of an age, such as the first quarter of 2021."""
+    """Return the first word that asks for the oldest edition. If there is none, return "".
+
+    A word that is part of an age, as in `the first quarter of 2021`, does not count.
+    """
     outside = (
         found[0]
         for found in _FIRST_WORD.finditer(text)

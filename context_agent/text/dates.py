@@ -142,7 +142,10 @@ def years_of_eras(text: str) -> Iterator[WrittenYear]:
 
 
 def month_number(name: str) -> int:
-    """Return the number of a month by its name, or 0 if the word is no month. The case and accents do not matter."""
+    """Return the number of the month with this name. If the word is not the name of a month, return 0.
+
+    Case and accents do not matter.
+    """
     return _MONTHS.get(without_marks(name.lower()), 0)
 
 

@@ -67,7 +67,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
             most = max(most, *row["input_ids"])
         problem = "" if len(dataset) == folder.rows else f"it has {len(dataset):,} rows instead of {folder.rows:,}"
         if not problem and digest.hex() != (folder.digest or digest.hex()):
-            problem = "its rows are not those that were written"
+            problem = "its rows changed after they were written"
     except (OSError, ValueError, TypeError, OverflowError, DatasetGenerationError) as error:
         problem = str(error.__cause__ or error).rstrip(".")
     if problem:

@@ -80,12 +80,12 @@ def test_rows_that_were_edited_or_whose_cached_copy_is_damaged_are_refused(stude
     content = copy.read_bytes()
     middle = len(content) // 2
     copy.write_bytes(content[:middle] + bytes(400) + content[middle + 400 :])
-    with pytest.raises(DataError, match=rf"its rows are not those that were written.* Delete {folder.path}"):
+    with pytest.raises(DataError, match=rf"its rows changed after they were written.* Delete {folder.path}"):
         folder_dataset(folder)
     rows = [replace(row, input_ids=row.input_ids[::-1]) for row in read_parquet(folder.parquet)]
     edited = write_row_folder(rows, tmp_path / "edited", tokenizer=folder.tokenizer)
     assert edited.digest != folder.digest
-    with pytest.raises(DataError, match="its rows are not those that were written"):
+    with pytest.raises(DataError, match="its rows changed after they were written"):
         folder_dataset(replace(edited, digest=folder.digest))
     assert len(folder_dataset(replace(edited, digest=""))) == edited.rows  # as an older version wrote it
 
