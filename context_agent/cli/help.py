@@ -57,6 +57,12 @@ class TwoColumns(PlainFormatter):
         """The command whose help is printed, behind the groups that it is in."""
         return self.root.app_stack.current_frame
 
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
+        """Print the usage line. It has the names of optional arguments, in place of cyclopts' `[ARGS]`."""
+        names = [f"[{name}]" for name in _optional_arguments(self._path[-1])]
+        line = re.sub(r"\[ARGS(?:\.\.\.)?\]", lambda _: " ".join(names), str(usage))
+        super().render_usage(console, options, line)
+
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
         """Print the docstring up to the description of the parameters. Indented lines are printed unchanged.
 
@@ -107,6 +113,17 @@ def _text(command: App) -> str:
 
 def _summary(command: App) -> str:
     return " ".join(_text(command).split("\n\n")[0].split())
+
+
+def _optional_arguments(command: App) -> list[str]:
+    """Return the names of the arguments that may be left out. A name ends in `...` if the argument may repeat."""
+    arguments = command.assemble_argument_collection() if command.default_command else ()
+    optional = [argument for argument in arguments if argument.show and argument.index is not None]
+    return [
+        argument.name.lstrip("-").upper() + "..." * (argument.field_info.kind == argument.field_info.VAR_POSITIONAL)
+        for argument in optional
+        if not argument.required
+    ]
 
 
 def listed_options(command: App) -> list[Argument]:

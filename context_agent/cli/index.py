@@ -66,8 +66,8 @@ def index(
     """Index files and folders, or update an index.
 
     The command reads PDF, Office files, HTML, notebooks, email, EPUB, code, rows in JSONL, CSV or parquet, and any
-    other text file. With --domain, it reads web pages, filings, patents and email threads in their own formats. ctx1
-    sources shows what the command would read. Unchanged documents are skipped. The command reports files that it cannot
+    other text file. With --domain, it reads web pages, filings, patents and email threads in their own formats. `ctx1
+    sources` shows what the command would read. The command skips unchanged documents. It reports files that it cannot
     read, and indexes the others. --json lists all such files. To resume an interrupted run, run the same command again.
 
     Args:

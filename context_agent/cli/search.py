@@ -60,9 +60,9 @@ def search(
 ) -> int:
     """Search an index in several steps and rank its documents.
 
-    Each document is printed with its best sentence, and with those after it that fit into two rows. If the evidence
-    does not suffice, "Nothing relevant found" comes first, and the nearest documents follow. This is not a failure. The
-    exit code is 1 if a question failed.
+    The command prints each document with its best sentence, and with as many of the next sentences as fit into two
+    rows. If the evidence does not suffice, the command first prints "Nothing relevant found", and then the nearest
+    documents. This is not a failure. The exit code is 1 if a question failed.
 
     Args:
         question: The question in quotes, or - to read it from standard input.

@@ -47,21 +47,21 @@ class ExpertOptions:
     """Policy that plays: the bridge policy that knows the gold (oracle), or a policy that does not know it."""
     weights: WeightsOption = None
     pace: Annotated[int | None, COUNT, Parameter(show_default="all")] = None
-    """Searches of the oracle in a turn; fewer give more turns and prunes."""
+    """Number of searches of the oracle in a turn. Fewer searches give more turns and prunes."""
     names_only: bool = False
-    """The oracle searches for the question, then only for names that it has read; for small models."""
+    """Let the oracle search for the question, then only for names that it has read; for small models."""
     prune_at: Annotated[float, SHARE] = 0.5
     """Fill level, as a share of the soft threshold, from which the oracle prunes."""
     noise: Annotated[float, Parameter(validator=Number(gte=0, lt=1), metavar="X")] = 0.0
     """Probability that the oracle prunes a chunk wrongly."""
     hedge: Annotated[int, COUNT_OR_ZERO] = 3
-    """Number of other candidates that end the oracle's ranking if gold is missing."""
+    """Number of other candidates at the end of the oracle's ranking if it has not found all gold."""
     batch: Annotated[int, COUNT] = 3
-    """Fewest chunks that the oracle prunes at a time while there is room."""
+    """Minimum number of chunks that the oracle prunes at a time while there is room."""
     keep: Annotated[int, COUNT_OR_ZERO] = 0
-    """Fewest chunks that the oracle leaves when it prunes: gold, then those shown first."""
+    """Minimum number of chunks that stay when the oracle prunes: first gold, then the chunks shown first."""
     length: Annotated[int, COUNT_OR_ZERO] = 0
-    """Length to which other candidates extend the oracle's ranking, in entries."""
+    """Minimum number of documents in the oracle's ranking. Other candidates fill it up."""
     profile: ProfileOption = None
     rollouts: Annotated[int, ROLLOUTS] = 1
     """Number of episodes of each task."""
@@ -160,12 +160,13 @@ def trajectories(
 ) -> int:
     """Let an expert play tasks, and keep the good episodes.
 
-    The folder gets kept/, dropped/, the list trajectories.jsonl and report.json; `ctx1 train sft` reads it. tasks.jsonl
-    has the questions of the kept episodes, for `ctx1 train rl`. The exit code is 1 if no episode could be played.
+    The folder gets kept/, dropped/, the list trajectories.jsonl and report.json. `ctx1 train sft` reads this folder.
+    The file tasks.jsonl in it has the questions of the kept episodes, for `ctx1 train rl`. The exit code is 1 if no
+    episode could be played.
 
     Args:
         tasks: File of tasks, or of plain questions with gold; - reads stdin.
-        out: Folder for the trajectories; an interrupted run resumes from it.
+        out: Folder for the trajectories. To resume an interrupted run, name its folder.
         keep_dropped: Keep the files of dropped episodes.
     """
     from context_agent.synth_data.demonstrations.runs import make_demonstrations

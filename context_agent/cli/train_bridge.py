@@ -48,7 +48,7 @@ def bridge(
     Args:
         pairs: Each CORPUS, an index (`ctx1 index`) or a file or folder of documents, followed by its QUESTIONS.jsonl.
         out: File for the weights, which `ctx1 search --weights` reads.
-        weights: Weights of the first round's policy.
+        weights: Weights of the policy that plays the first round.
         windows: Context window to train for, in tokens; repeatable.
         rounds: Rounds of playing episodes and fitting.
         epochs: Passes over the questions when fitting.

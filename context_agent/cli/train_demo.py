@@ -24,7 +24,7 @@ def demo(
     data: Annotated[Path | None, EXISTING_FOLDER, Parameter(show_default="an invented world")] = None,
     demonstrations: Annotated[int | None, COUNT, Parameter(show_default="the run file's")] = None,
     steps: Annotated[int | None, COUNT, Parameter(show_default="the run file's")] = None,
-    questions: Annotated[int | None, COUNT, Parameter(show_default="all; with smollm2 80, or 16")] = None,
+    questions: Annotated[int | None, COUNT, Parameter(show_default="all; with smollm2 80, or 16 with --quick")] = None,
     threads: Annotated[int | None, COUNT_OR_ZERO] = None,
     without_trajectory_reward: bool = False,
     quick: bool = False,
@@ -43,7 +43,7 @@ def demo(
         out: Output folder.
         model: A model of a few hundred thousand weights from scratch, or SmolLM2-135M with LoRA adapters.
         data: Documents and questions for smollm2: a folder of `ctx1 synth split`.
-        demonstrations: Number of episodes of the expert; with smollm2, of questions.
+        demonstrations: Number of episodes of the expert. With smollm2, number of questions.
         steps: Number of steps of reinforcement learning.
         questions: Number of held-out questions to evaluate.
         threads: Threads of torch; 0 for torch's own default.

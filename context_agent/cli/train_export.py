@@ -20,7 +20,8 @@ Source = Annotated[
     Path,
     EXISTING_FOLDER,
     Parameter(
-        help="Folder of a `ctx1 train sft` or `ctx1 train rl` run, whose best model is taken, or of one model in it."
+        help="Folder of a `ctx1 train sft` or `ctx1 train rl` run, or of one model in it. Of a run, the command takes "
+        "the best model."
     ),
 ]
 Out = Annotated[Path, OUTPUT_FOLDER, Parameter(help="New folder for the model.")]

@@ -26,7 +26,7 @@ def verl(
 
     Args:
         out: Output folder; every machine must see it under this path.
-        trainer: Training backend of verl; the names of their settings differ.
+        trainer: Training backend of verl. Each backend has its own names of settings.
     """
     from context_agent.train.experimental.verl.folder import prepare
     from context_agent.train.experimental.verl.settings import VerlTrainer

@@ -54,6 +54,13 @@ def test_help_is_whole_at_80_columns(path, whole):
     assert "…" not in text.replace(",…", "")
 
 
+@pytest.mark.parametrize("path", COMMANDS)
+def test_the_usage_names_every_argument(path):
+    usage = help_of(path).partition("\n\n")[0]
+    named = [argument.name.upper() for argument in arguments_of(path) if argument.show and argument.index is not None]
+    assert [name for name in named if name not in usage.replace("...", "").replace("[", "").replace("]", "")] == []
+
+
 @pytest.mark.parametrize("width", [1, 20, 34])
 def test_help_is_printed_on_a_narrow_terminal(width):
     text = " ".join(help_of("ctx1 search", whole=True, width=width).split())
