@@ -37,7 +37,7 @@ from context_agent.pruning import ContextPruner
 DATA = Path(__file__).parent / "data" / "tool-results" / "test"
 STRATEGIES = ("thorough", "careful", "fast", "age", "bm25", "embedding", "random", "oracle")
 OTHERS = (3, 11)
-"""The fewest and the most other results of a conversation."""
+"""Minimum and maximum number of other results of a conversation."""
 MOST_TOKENS = 16_000
 """No further result is added to a conversation that has as many tokens."""
 

@@ -52,7 +52,7 @@ WAYS = ("hybrid", "fast", "careful")
 EFFORTS = WAYS[1:]
 CUTOFF = 5
 MOST_NAMING_WORDS = 6
-"""The most words of a line that may name what is below it. Lines with random words have more."""
+"""Maximum number of words of a line that may name what is below it. Lines with random words have more."""
 FILES = 2
 
 Settings = Mapping[str, str]

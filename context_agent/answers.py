@@ -38,7 +38,7 @@ Api = Literal["openai", "anthropic"]
 Show = Callable[[str], None]
 
 MAX_TOKENS = 2_000
-"""The most tokens of an answer."""
+"""Maximum number of tokens of an answer."""
 LONGEST_ANSWER = 100_000
 """Characters of an answer that are read."""
 CHECKED_GROWTH = 64

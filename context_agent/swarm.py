@@ -40,7 +40,7 @@ from context_agent.text.normalization import comparison_key
 from context_agent.types import Action, Hit
 
 MAX_BREADTH = 64
-"""The most sub-agents that one turn may start."""
+"""Maximum number of sub-agents that one turn may start."""
 MODEL_TURNS = 8
 """Turns of a sub-agent with a language model."""
 ROLE_TURNS = 1

@@ -24,7 +24,7 @@ from context_agent._support.arguments import require_type
 from context_agent.errors import ConfigError
 
 SHORTEST_IN_QUERY = 16
-"""The fewest characters of a value in an address's query that is treated as a secret."""
+"""Minimum number of characters of a value in an address's query that is treated as a secret."""
 _PARAMETER = "api_key_env="
 _lent: dict[str, str] = {}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -90,7 +90,7 @@ FIRST_CONTACT_RETRIES = 2
 They are few, so that a wrong address is reported soon, but enough to wait for a restart.
 """
 LONGEST_MESSAGE = 600
-"""The most characters of a server's message that an error quotes."""
+"""Maximum number of characters of a server's message that an error quotes."""
 _TITLE = re.compile(r"<title>([^<]{1,300})</title>", re.IGNORECASE)
 _MISWRITTEN_CALL = ("failed to call a function", "tool call validation failed")
 """Phrases in Groq's refusal of a call that its model wrote wrongly. Another try may give a right one."""

@@ -26,7 +26,7 @@ DEFAULT_LIMIT_MB = 16
 It is enough for 128 vectors of 4,096 values as text, and for 60,000 streamed tokens.
 """
 MEMORY_PER_BYTE = 8
-"""The most bytes of memory that decoded JSON may take for each byte of the limit."""
+"""Maximum number of bytes of memory that decoded JSON may take for each byte of the limit."""
 MEMORY_COSTS = {b"{": 200, b"[": 80, b",": 64, b":": 48}
 """Estimated bytes of memory for each mark of JSON: an object, a list, a value in one of these, a name in an object."""
 STRING_COST = 32
@@ -34,13 +34,13 @@ STRING_COST = 32
 LINES_PER_LIMIT = 4
 """The limit divided by this is the most bytes that a line of an event stream may have."""
 ERROR_BYTES = 1 << 20
-"""The most bytes of an error's body that are read. The rest is ignored, because messages are short."""
+"""Maximum number of bytes of an error's body that are read. The rest is ignored, because messages are short."""
 PIECE_BYTES = 1 << 16
-"""The most bytes that are decompressed at a time."""
+"""Maximum number of bytes that are decompressed at a time."""
 ACCEPTED_ENCODING = "gzip"
 """The only compression that is requested. The standard library can decompress it in bounded steps."""
 EXCERPT = 16
-"""The most characters of a malformed body that an error quotes."""
+"""Maximum number of characters of a malformed body that an error quotes."""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A JSON string, or a string without an end. Possessive quantifiers make the match linear and free of recursion."""
 

@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 _DEEPEST = 40
-"""The most levels that are compared. Deeper values are replaced as a whole."""
+"""Maximum number of levels that are compared. Deeper values are replaced as a whole."""
 
 
 def differences(before: Any, after: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

@@ -53,7 +53,7 @@ _TABLE = f"The file is a table. Convert it to JSON Lines, with an object such as
 _LIST = "Write each object on one line of its own, for example with `jq -c '.[]' FILE.json > FILE.jsonl`."
 _SQUAD = f"The file is in the format of SQuAD. Write an object such as {_EXAMPLE} for each question, on one line."
 MAX_HEADER = 1_000
-"""The most characters of a first line in which the names of a table's columns are searched."""
+"""Maximum number of characters of a first line in which the names of a table's columns are searched."""
 _DELIMITERS = re.compile("[,;\t]")
 MAX_PROBLEMS = 1_000
 """The number of invalid rows of a source that get an error of their own. A small file can have millions of them."""

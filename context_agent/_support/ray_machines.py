@@ -34,9 +34,9 @@ CURRENT = "auto"
 This module never starts a cluster. By default, Ray lets anyone who reaches its ports run code.
 """
 START_TIMEOUT = 120.0
-"""The most seconds for a worker to start."""
+"""Maximum number of seconds for a worker to start."""
 CONNECT_TIMEOUT = 10.0
-"""The most seconds for the head of the cluster to accept a connection."""
+"""Maximum number of seconds for the head of the cluster to accept a connection."""
 
 
 @dataclass(slots=True)

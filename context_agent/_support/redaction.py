@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 REDACTED = "[key]"
 SHORTEST_IN_ERRORS = 4
-"""The fewest characters of a key that is removed from errors.
+"""Minimum number of characters of a key that is removed from errors.
 
 Shorter keys protect nothing, and removing them would make error messages unreadable.
 """
 SHORTEST_IN_REPLIES = 8
-"""The fewest characters of a key that is removed from replies.
+"""Minimum number of characters of a key that is removed from replies.
 
 Placeholders such as `none` or `EMPTY` are common as keys, and they are also common words in a reply.
 """

@@ -21,14 +21,14 @@ from typing import IO, Any, AnyStr
 from context_agent.errors import DataError
 
 MAX_BYTES = 4_000_000
-"""The most bytes of a small JSON file."""
+"""Maximum number of bytes of a small JSON file."""
 MAX_TOML_BYTES = 1_000_000
 MAX_LINE_BYTES = 64_000_000
-"""The most bytes of one line of JSON."""
+"""Maximum number of bytes of one line of JSON."""
 MAX_DEPTH = 100
-"""The most levels of nested lists and objects."""
+"""Maximum number of levels of nested lists and objects."""
 MAX_KEY_PARTS = 16
-"""The most levels of nested lists and tables in TOML, and the most parts of a dotted key."""
+"""Maximum number of levels of nested lists and tables in TOML, and the maximum number of parts of a dotted key."""
 MAX_EXPANSION = 200
 """The largest factor by which a compressed file of lines may expand."""
 _HOLLOW_SIZE = 64_000_000

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 LISTED = 20
-"""The most names that a message lists."""
+"""Maximum number of names that a message lists."""
 LISTED_CHANGES = 5
-"""The most changed settings that a message lists."""
+"""Maximum number of changed settings that a message lists."""
 MAX_VALUE = 60
-"""The most characters of a name or of a setting's value that a message shows. A prompt has thousands."""
+"""Maximum number of characters of a name or of a setting's value that a message shows. A prompt has thousands."""
 
 
 def closest(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:

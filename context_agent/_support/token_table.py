@@ -40,9 +40,9 @@ _OTHER = re.compile(r"[^\t\n\r -~]|\[(?:PAD|UNK|CLS|SEP|MASK)\]")
 _WORD = re.compile(r"[a-z0-9]++|[^\sa-z0-9]")
 """A word of other texts, in lower case. The tokenizer reads each word alone."""
 _MAX_WORDS = 32_768
-"""The most words whose tokens are remembered. They take a few megabytes."""
+"""Maximum number of words whose tokens are remembered. They take a few megabytes."""
 _LONGEST_WORD = 100
-"""The most characters of a word that is remembered. The tokenizer divides no longer one into tokens."""
+"""Maximum number of characters of a word that is remembered. The tokenizer divides no longer one into tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ Validated = TypeVar("Validated")
 
 REPORTED_PROBLEMS = 3
 MAX_FIELD_NAME = 80
-"""The most characters of each part of a field's name. Names in a mapping come from outside too."""
+"""Maximum number of characters of each part of a field's name. Names in a mapping come from outside too."""
 
 
 def is_number(value: Any) -> bool:

@@ -48,7 +48,7 @@ GRACE_PERIOD = 5.0
 PREFETCH = 2
 """Jobs that wait in a process in addition to those in progress, so that the process is never idle."""
 MAX_ATTEMPTS = 2
-"""The most attempts at a job whose process dies."""
+"""Maximum number of attempts at a job whose process dies."""
 POLL_INTERVAL = 1.0
 """Seconds between checks for overdue jobs while no message arrives."""
 ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")

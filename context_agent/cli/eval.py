@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from context_agent.eval.systems import System
 
 MOST_DIGITS = 18
-"""The most characters of a window or a seed."""
+"""Maximum number of characters of a window or a seed."""
 MODEL_CONCURRENCY = 8
 """Number of questions at a time for a policy on a model server. The embedded policy gets one question per core."""
 

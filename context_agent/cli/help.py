@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_OPTIONS = 12
 """Options that `--help` describes at most."""
 MIN_TEXT_WIDTH = 20
-"""Least width of a text. A narrower terminal breaks the lines."""
+"""Minimum width of a text. A narrower terminal breaks the lines."""
 MAX_COLUMN = 30
 """Width of the column of names. The description of a longer name starts in the next line."""
 ESSENTIAL = ("path", "url", "collection", "base_url", "model")

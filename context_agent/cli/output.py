@@ -28,7 +28,7 @@ UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 LISTED = 20
 """Maximum number of problems that are listed one by one."""
 LOG_SECONDS = 60.0
-"""Fewest seconds between two lines about the progress of work, if there is no terminal."""
+"""Minimum number of seconds between two lines about the progress of work, if there is no terminal."""
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 

@@ -54,7 +54,7 @@ LIVE_TEXT, MAX_TEXT = 48, 72
 MAX_REPLY = 240
 """Maximum length of a model's last reply, if it had no valid ranking."""
 MAX_LANE_CELLS = 200
-"""The most steps of a sub-agent that its lane shows. A trajectory can state any number."""
+"""Maximum number of steps of a sub-agent that its lane shows. A trajectory can state any number."""
 MAX_TITLES = 4
 """Maximum number of titles after a call."""
 NOTHING = "nothing new"

@@ -23,7 +23,7 @@ from context_agent.eval.metrics import Metric, find_metric, in_table_order, lead
 SCHEMA = 1
 """The schema version of the JSON. A reader refuses a newer version."""
 MIN_VERDICT_QUESTIONS = 6
-"""The fewest questions that can show a difference at the level of 95%.
+"""Minimum number of questions that can show a difference at the level of 95%.
 
 Two equal systems differ in the same direction on all of 5 questions with a probability of 2 / 2⁵ = 6%. The bootstrap
 interval of such differences excludes 0 nevertheless, even that of a single question.
@@ -270,7 +270,7 @@ COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens",
 """The metrics in the columns after the leading metric. A metric that is missing or does not fit is left out."""
 SHORT_NAMES = {"all_gold@5": "all@5", "answer_found": "answer", "trajectory_recall": "seen", "prune_accuracy": "prunes"}
 LISTED = 5
-"""The maximum number of problems, of failures and of gaps that are listed below the tables."""
+"""Maximum number of problems, of failures and of gaps that are listed below the tables."""
 
 
 def show(console: Console, summary: EvalSummary, *, columns: Sequence[str] = COLUMNS) -> None:

@@ -96,7 +96,7 @@ class Profile:
     result_share: float = 1 / 8
     """The share of the window that the results of one call may take."""
     turns: int = 64
-    """The most turns of an episode whose limits do not say."""
+    """Maximum number of turns of an episode whose limits do not say."""
 
     @property
     def numbered(self) -> bool:

@@ -43,7 +43,7 @@ TRAJECTORY_SUFFIX = ".jsonl"
 MAX_FILE_BYTES = 64_000_000
 """The largest trajectory file that is read."""
 MAX_RECORD_SIZE = 20_000
-"""The most events of an episode, with the segments that they add and the keys that they name.
+"""Maximum number of events of an episode, with the segments that they add and the keys that they name.
 
 Replay takes quadratic time.
 """

@@ -29,7 +29,7 @@ from context_agent.pruning.report import Pruned
 
 MAX_CONVERSATIONS = 1_000
 MAX_MEMORY = 400_000_000
-"""The most bytes that all pruners together remember."""
+"""Maximum number of bytes that all pruners together remember."""
 CONVERSATION_BYTES = 700
 """The bytes of a conversation without results."""
 IDLE_SECONDS = 3_600.0

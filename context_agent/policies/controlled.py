@@ -35,7 +35,7 @@ from context_agent.text.sentences import sentences
 from context_agent.types import Action, RankedId, ToolCall
 
 LONGEST_SENTENCE = 200
-"""The most characters of a sentence."""
+"""Maximum number of characters of a sentence."""
 SIZE_MARGIN = 1.2
 """The factor by which the size of an extract is overestimated, so that it is never longer than what it replaces."""
 ID_FRAME = 24

@@ -15,7 +15,7 @@ from context_agent.types import Action, RankedId, ToolCall
 RANKED = 10
 """Documents of a ranking, unless the caller asks for more."""
 PAGES = 5
-"""The most pages of hits that are shown. Several hits may belong to one document."""
+"""Maximum number of pages of hits that are shown. Several hits may belong to one document."""
 
 
 @dataclass(frozen=True, slots=True)

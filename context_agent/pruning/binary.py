@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 SHORTEST = 200
-"""The fewest characters of a run that counts as binary."""
+"""Minimum number of characters of a run that counts as binary."""
 MINIFIED_LINE = 2_000
-"""The fewest characters of a line that counts as minified code."""
+"""Minimum number of characters of a line that counts as minified code."""
 _ENCODED = r"(?<![A-Za-z0-9+/_-])(?:data:[\w/+.;=-]{1,80},)?[A-Za-z0-9+/_-]{200,}+={0,2}"
 _RUN = re.compile(_ENCODED)
 """A run of at least `SHORTEST` characters of base64 or hexadecimal digits, in a data URL or alone."""
@@ -29,7 +29,7 @@ _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]")))
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 _HEX_LETTER = re.compile(r"[a-fA-F]")
 _DISTINCT = 8
-"""The fewest distinct characters of a run that encodes something."""
+"""Minimum number of distinct characters of a run that encodes something."""
 
 
 def binary_spans(text: str) -> Iterator[tuple[int, int]]:

@@ -43,9 +43,9 @@ _WIDE = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ff
 UNSCALED = 800_000
 """The length in characters above which a text gets larger passages, so that their number is bounded."""
 MOST_SHORT = 2_000
-"""The most blocks of one text that may stay short because a heading follows them."""
+"""Maximum number of blocks of one text that may stay short because a heading follows them."""
 LEAST_ESCAPED = 5
-"""The fewest escaped line breaks of a text that was written as a string, and the fewest for each real one."""
+"""Minimum number of escaped line breaks of a text that was written as a string, and their minimum for each real one."""
 LOG_PREFIX = 48
 """The number of characters of a log entry in which its time and level are searched."""
 _PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)++")

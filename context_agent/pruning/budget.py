@@ -15,7 +15,7 @@ WINDOW = 32_768
 RESERVE = 64
 """Tokens that stay free after every action, so that its results and the usage line have room."""
 RESERVES = 8
-"""The least size of a window, in reserves. The usage line takes 3/4 of a reserve."""
+"""Minimum size of a window, in reserves. The usage line takes 3/4 of a reserve."""
 
 
 class Tier(StrEnum):

@@ -35,7 +35,7 @@ A checkpoint of Gemini CLI has what it sent to the model in `clientHistory`, and
 """
 
 MOST_SEARCHED = 200_000
-"""The most values that are searched for a conversation at another path."""
+"""Maximum number of values that are searched for a conversation at another path."""
 MOST_FOUND = 100
 """The number of different conversations at which the search ends. Each further one is compared with all of them."""
 _SAMPLED_ENTRIES = 8

@@ -12,13 +12,13 @@ from context_agent.text.fences import fenced_spans
 
 LONGEST_LABEL = 120
 LONGEST_LINE = 60
-"""The most characters of a less indented line that count."""
+"""Maximum number of characters of a less indented line that count."""
 MOST_LINES = 4
-"""The most less indented lines that count, the nearest ones."""
+"""Maximum number of less indented lines that count, the nearest ones."""
 INDENTATION = " \t\r\n│├└┬─"
 """The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
 WIDEST_INDENT = 80
-"""The most spaces before a line that are counted."""
+"""Maximum number of spaces before a line that are counted."""
 BLAME = re.compile(
     r"\^?[0-9a-f]{7,40}+ (?:[^\s(]{1,200}+ {1,200}+)?\((?=[^()\n]{0,100}\d{4}-\d\d-\d\d )[^()\n]{1,150}+\)(?: |$)", re.M
 )
@@ -83,7 +83,7 @@ MESSAGE = re.compile(
 )
 """The start of a message in an exported chat. It may have more lines."""
 MOST_NAMING = 80
-"""The most characters of a record's first lines that name it."""
+"""Maximum number of characters of a record's first lines that name it."""
 _NAMELESS = re.compile(
     r"commit [0-9a-f]{7,64}|(?:-\[ RECORD|\*{10}|\w{0,20}Date:|Merge:|\[(?:Site|Round|Result|\w{0,9}Date) ).*"
 )

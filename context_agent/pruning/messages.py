@@ -20,14 +20,14 @@ from context_agent.pruning.formats.marks import without_added_context
 from context_agent.pruning.pairing import paired
 
 SHORTEST_TASK = 4
-"""The fewest words of a user message that is a task by itself.
+"""Minimum number of words of a user message that is a task by itself.
 
 A shorter one is read together with the message before.
 """
 _ACKNOWLEDGMENT = "Ok."
 """What Aider writes as the agent after the output of a command. The user's question comes next."""
 REPEATED_REMINDER = 3
-"""The fewest equal user messages that are a reminder of the agent. It repeats itself after each result."""
+"""Minimum number of equal user messages that are a reminder of the agent. It repeats itself after each result."""
 INTENTION_CHARACTERS = 300
 """The number of characters at the end of the agent's own words that are read together with the task."""
 _HINT = re.compile(r"^[ \t]*(?:[-*>#]{1,6}[ \t]*)?looking for:[ \t]*(\S[^\n]{0,500})", re.I | re.M)

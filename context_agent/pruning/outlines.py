@@ -21,11 +21,11 @@ _SEPARATOR = re.compile(r"(?:---|\.\.\.)\s*\Z")
 _BLOCK = re.compile(r"[|>][-+1-9]{0,2}(?: ++#.*+)?\n")
 """The mark of a block of lines."""
 FEWEST_NODES = 6
-"""The fewest keys and items of an outline."""
+"""Minimum number of keys and items of an outline."""
 DEEPEST = 40
-"""The most keys and items that are nested in each other."""
+"""Maximum number of keys and items that are nested in each other."""
 MOST_LEADING = 3
-"""The most lines of other text before an outline."""
+"""Maximum number of lines of other text before an outline."""
 
 
 @dataclass(slots=True)

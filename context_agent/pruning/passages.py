@@ -43,9 +43,9 @@ from context_agent.text.fences import FENCE
 __all__ = ["LARGEST", "Passage", "cut", "runs", "without"]
 
 DEEPEST = 6
-"""The most levels of nested values that are opened. A string that contains JSON counts as a level."""
+"""Maximum number of levels of nested values that are opened. A string that contains JSON counts as a level."""
 FEWEST_MEMBERS = 4
-"""The fewest members of an object whose members may each be a record, and the fewest parts of a text with titles."""
+"""Minimum number of members of an object whose members may each be a record, and of parts of a text with titles."""
 _SIGNATURE = re.compile(r"\ufeff?WEBVTT(?![^\s])[^\n]*+\n")
 """The first line of subtitles, without which players refuse them."""
 _BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")

@@ -16,7 +16,7 @@ from context_agent.pruning.units import units
 from context_agent.pruning.words import unit_rows
 
 MAX_TASK_PIECES = 32
-"""The most word pieces of a task that passages are compared with. Those with the longest vectors are taken."""
+"""Maximum number of word pieces of a task that passages are compared with. Those with the longest vectors are taken."""
 BLOCK_PIECES = 32_768
 """The number of word pieces whose vectors are in memory at a time."""
 EXACT_COSINE = 0.99

@@ -60,7 +60,7 @@ DEFAULT_BUDGET = 8_000
 BRIEF_TOKENS, GONE_TOKENS = 8, 5
 """Tokens of a brief stub, and of the text that replaces a result without remaining passages."""
 MOST_SKIPPED = 3
-"""The most passages that are left out because they cost more than estimated, before others are kept in their place."""
+"""Maximum number of passages that are left out, because they cost more than estimated, before others replace them."""
 COMPARED_STEPS = 3
 """The number of the agent's latest messages that passages are compared with, in addition to the task."""
 PREVIEW_CHARACTERS = 100

@@ -12,7 +12,7 @@ from itertools import islice
 EVIDENCE = 2
 """The number of other passages in a premise."""
 QUESTION_WORDS, TITLE_WORDS, SENTENCE_WORDS, EXCERPT_WORDS = 50, 8, 18, 80
-"""The most words of the question, of a title, of another passage's sentence, and of the passage itself."""
+"""Maximum number of words of the question, of a title, of another passage's sentence, and of the passage itself."""
 
 
 def premise(question: str, evidence: Iterable[tuple[str, str]]) -> str:

@@ -15,11 +15,11 @@ Run = Values | Outline
 NAMING_KEYS = ("title", "name", "path", "file", "filename", "url", "key", "id")
 """Members of a record that name it, the best ones first. Their case does not matter."""
 MOST_NAMING = 80
-"""The most characters of the texts in which a record differs from its siblings."""
+"""Maximum number of characters of the texts in which a record differs from its siblings."""
 LONGEST_TEXT = 120
-"""The most characters of a text that may tell records apart."""
+"""Maximum number of characters of a text that may tell records apart."""
 MOST_MEMBERS = 64
-"""The most members of an object, and the most pairs of a list, that are read."""
+"""Maximum number of members of an object, and the maximum number of pairs of a list, that are read."""
 _PAIR_KEYS, _PAIR_VALUE = ("key", "name"), "value"
 _ID = re.compile(r"^\d|\b(?=[A-Za-z_]{0,60}\d)\w{8,}|://")
 """The start of a number or of a date, or a part of an id or of an address. A text with it tells a reader little."""

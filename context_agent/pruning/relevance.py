@@ -44,11 +44,11 @@ The same number of units is compared.
 MIN_READ, MAX_READ, TOKENS_READ = 12, 28, 600
 """Bounds on the number of texts that the reader reads, and the tokens for each such text."""
 GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 160, 200, 100
-"""The most characters of a passage to compare, of a passage to read, and of a sentence that is read with it."""
+"""Maximum number of characters of a passage to compare, a passage to read, and a sentence that is read with it."""
 COMPARED_CHARACTERS = 240
-"""The most characters of a unit to compare."""
+"""Maximum number of characters of a unit to compare."""
 WHOLE_CHARACTERS, ALL_CHARACTERS = 900, 128_000
-"""The most characters of a passage that is compared whole, and of all such passages of a conversation."""
+"""Maximum number of characters of a passage that is compared whole, and of all such passages of a conversation."""
 LEAST_COUNTED = 100
 """A shorter passage counts as this many characters, because every text takes the model some time."""
 SIZE_WEIGHT = 0.6
@@ -70,7 +70,7 @@ MIN_RESEMBLANCE = 0.4
 MAX_RESTORED = 16
 """The number of restored passages that others are compared with. The latest ones are taken."""
 QUESTION_CHARACTERS = 20_000
-"""The most characters of the task that the models read."""
+"""Maximum number of characters of the task that the models read."""
 Vector = NDArray[np.float32]
 EMBEDDINGS = TextCache[Vector](8_192)
 ODDS = TextCache[float](16_384)

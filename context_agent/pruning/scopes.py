@@ -17,9 +17,9 @@ from context_agent.pruning.blocks import Span, is_log_entry, trimmed
 from context_agent.pruning.captions import CLOSING, ENDS, LONGEST_LABEL, LONGEST_LINE, NAMED, RULE, Captions, indented
 
 LONGEST_HEADING = 200
-"""The most characters of the first line of a scope. A longer line is a passage of its own."""
+"""Maximum number of characters of the first line of a scope. A longer line is a passage of its own."""
 MOST_SCOPES = 8
-"""The most scopes that a passage is in, the outermost ones."""
+"""Maximum number of scopes that a passage is in, the outermost ones."""
 _LINE = re.compile(r"[^\n]*+(?:\n|\Z)")
 _LETTER = re.compile(r"[^\W_]")
 _FOUND = re.compile(r"\d{1,9}[:-]")

@@ -23,13 +23,13 @@ from context_agent.pruning.words import Scores
 QUOTE_WORDS = 6
 """The number of consecutive words that two texts share only if one quotes the other."""
 OWN_CHARACTERS = 2_000_000
-"""The most characters of the user's and the agent's words that are searched. No model's window has more."""
+"""Maximum number of characters of the user's and the agent's words that are searched. No model's window has more."""
 MAX_NAMED_PASSAGES = 2
-"""The most passages with the same name that the name can protect. A name in more passages protects none."""
+"""Maximum number of passages with the same name that the name can protect. A name in more passages protects none."""
 CHARACTERS_A_TOKEN = 4
 """The characters that count as a token around the passages of an item."""
 SHORTEST_COPY = 7
-"""The fewest characters of a passage that counts as a copy of an earlier one."""
+"""Minimum number of characters of a passage that counts as a copy of an earlier one."""
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
 _NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")

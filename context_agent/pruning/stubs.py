@@ -12,7 +12,7 @@ _LOOKS_LIKE_STUB = re.compile(
     r"\[\d+ (?:passage|result)s? pruned, [\d,]+ tokens; restore: p\d|\[p\d[\dp, -]{0,99} pruned\]"
 )
 LONGEST_RANGE = 100_000
-"""The most ids of one range that count. New ids lie beyond the requested ones, and must not get too long to request."""
+"""Maximum number of ids of a range that count. New ids come after the requested ones, and must stay short."""
 
 
 def full_stub(ids: Sequence[str], tokens: int, *, results: int = 0) -> str:

@@ -17,11 +17,11 @@ from context_agent.pruning.blocks import is_log_entry
 
 FEWEST_ROWS = 3
 FEWEST_NAMES = 3
-"""The fewest words of a header in capitals."""
+"""Minimum number of words of a header in capitals."""
 LONGEST_HEADER = 60
-"""The most characters of a cell in the header of a delimited table."""
+"""Maximum number of characters of a cell in the header of a delimited table."""
 LONGEST_TITLE = 120
-"""The most characters of a title above a table."""
+"""Maximum number of characters of a title above a table."""
 DELIMITERS = "\t,;|"
 _BAR = re.compile(r"[|│┃║┆]")
 """A mark between cells. Programs draw tables with the last four."""
@@ -39,10 +39,10 @@ _RULER = re.compile(
 _CODE_MARK = re.compile(r"[=\"{};]")
 """A mark that names of columns do not have."""
 _GAP = "  "
-"""The fewest spaces between some cells of aligned columns."""
+"""Minimum number of spaces between some cells of aligned columns."""
 _DIGIT = re.compile(r"\d")
 MOST_ALIGNED, WIDEST_ALIGNED = 50, 500
-"""The most rows whose columns are read, and the most characters of each."""
+"""Maximum number of rows whose columns are read, and the maximum number of characters of each."""
 ALIGNED_SHARE = 0.9
 """The share of the rows that have a space between two columns."""
 _WORDS = re.compile(r"\S++(?: \S++)*+")

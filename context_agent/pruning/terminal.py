@@ -23,7 +23,7 @@ _WORD = re.compile(r"[^\W\d_]{3,}+")
 _PROGRESS = re.compile(r"\d ?%|\d[:/]\d|^[ \t]*+[-|/\\\u2800-\u28ff][ \t]*+$")
 """What a state of a progress bar without words has: a share, a count, a time, or the mark of a spinner."""
 LEAST_OVERWRITTEN = 200
-"""The fewest overwritten characters that are a passage of their own."""
+"""Minimum number of overwritten characters that are a passage of their own."""
 
 
 def without_escapes(text: str) -> str:

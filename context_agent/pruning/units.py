@@ -10,7 +10,7 @@ from context_agent.text.sentences import loose_sentences
 UNIT_CHARACTERS, LONGEST_UNIT = 100, 200
 """Lines are joined up to the first number of characters, and cut at sentences above the second."""
 MAX_UNITS = 24
-"""The most units of a passage. The last one has the rest of the text."""
+"""Maximum number of units of a passage. The last one has the rest of the text."""
 PLAIN_FORMS = ("text", "string")
 """Forms of passages that are not records."""
 VARIABLE = re.compile(r"(?<![^\W_])\d[\w:.+-]*|\b[0-9a-f]{8,}\b")

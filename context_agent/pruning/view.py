@@ -304,12 +304,12 @@ class View:
 
     @property
     def max_output(self) -> int:
-        """The most tokens that the next action may have, so that view + output + reserve <= window."""
+        """Maximum number of tokens that the next action may have, so that view + output + reserve <= window."""
         return max(0, self.budget.window - self.tokens - self.budget.reserve)
 
     @property
     def result_room(self) -> int:
-        """The most tokens that a message may have as the answer to a call. The usage line needs the rest."""
+        """Maximum number of tokens that a message may have as the answer to a call. The usage line needs the rest."""
         return self.budget.window - self.tokens - self.budget.reserve * 3 // 4
 
     def call_room(self, calls: int = 1) -> int:

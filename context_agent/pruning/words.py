@@ -22,9 +22,9 @@ Scores = NDArray[np.float64]
 STEM_LETTERS = 6
 """The number of letters of a word that are compared, in any language."""
 SHORTEST_PLURAL = 3
-"""The most letters of a word that keeps an `s` at its end. Longer words lose it."""
+"""Maximum number of letters of a word that keeps an `s` at its end. Longer words lose it."""
 NAMING_LETTERS = 3
-"""The fewest letters of a word that may name something."""
+"""Minimum number of letters of a word that may name something."""
 BM25_K1, BM25_B = 1.2, 0.75
 _ASCII_TERM = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """A word, a part of an identifier in camel or snake case, or a number."""

@@ -21,7 +21,7 @@ LEAST_LETTERS = 3.0
 MOST_WHOLE_WORDS = 0.75
 """If at least this share of the word pieces are whole words, the embedder fits."""
 FEWEST_LETTERS = 20
-"""The fewest letters by which an embedder is judged. In a few words, a rare one decides."""
+"""Minimum number of letters by which an embedder is judged. In a few words, a rare one decides."""
 _UNKNOWN_PIECE = "[UNK]"
 _CAPITALIZED_WORD = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
 MISFIT_CHARACTERS = 1_000

@@ -18,7 +18,7 @@ from context_agent.policies.tokens.recorded_calls import WholeCall, calls, expan
 from context_agent.train.config import RunConfig
 
 BATCH_IDS = 1_024
-"""The most ids that are scored in one forward pass, with padding, unless one call has more."""
+"""Maximum number of ids that are scored in one forward pass, with padding, unless one call has more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,11 @@ LEAST_WORDS = 100
 CLEAR_MARKERS, EXPECTED_MARKERS = 3, 2
 """The number of different markers that show a language. The language of most texts needs only the second number."""
 LEAST_PROBABILITY = 0.9
-"""The least probability at which a language from py3langid is accepted."""
+"""Minimum probability at which a language from py3langid is accepted."""
 LEAST_UNMARKED = 0.98
-"""The least probability for a text without a marker of the language. A list of Spanish names is not a Spanish text."""
+"""Minimum probability for a text without a marker of the language. A list of Spanish names is not a Spanish text."""
 LEAST_TOGETHER = 0.5
-"""The least probability for a whole sample. Its names come from many languages, so they do not mislead."""
+"""Minimum probability for a whole sample. Its names come from many languages, so they do not mislead."""
 MAJORITY = 2
 """The first language must have this many times as many texts as the second."""
 

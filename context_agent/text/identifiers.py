@@ -28,7 +28,7 @@ _CODE = re.compile(
 )
 """A word of letters and digits, capital letters before a number, or a number of four digits that may be no year."""
 _SHORTEST_CODE = 4
-"""The fewest characters of a code with one digit. `Q3` and `mp3` are words."""
+"""Minimum number of characters of a code with one digit. `Q3` and `mp3` are words."""
 _SEPARATOR = re.compile(r"::|->|[:#/\\@+=]")
 _PART = re.compile(r"[a-z\d]+")
 _VERSION = re.compile(r"\Av(?=\d+\.)")

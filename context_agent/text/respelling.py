@@ -18,7 +18,7 @@ _UMLAUT, _DIGRAPH = re.compile("[äöüßøåÄÖÜØÅ]"), re.compile("[AOUaou]
 _WORD = re.compile(r"[^\W\d_]{4,40}+")
 """A word that may have another spelling. Short ones would become other words."""
 MOST_RESPELLED = 64
-"""The most different words of a text that are looked up."""
+"""Maximum number of different words of a text that are looked up."""
 
 
 def respelled(text: str, is_known: Callable[[str], bool]) -> str:

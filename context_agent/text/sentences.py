@@ -47,7 +47,7 @@ _SMALL_LETTER, _CAPITAL_LETTER = re.compile(r"(?<![^\s(])[a-z]\.\Z"), re.compile
 """The halves of a German abbreviation, such as "z. B." and "v. Chr."."""
 _WORD = re.compile(r"\S{1,200}")
 NARROWEST_PARAGRAPH = 40
-"""The fewest characters of the longest line of a wrapped paragraph. Shorter lines are a list or verses."""
+"""Minimum number of characters of the longest line of a wrapped paragraph. Shorter lines are a list or verses."""
 LONG_LINE = 0.75
 """The share of the longest line from which a line may be wrapped. Printed lines have letters of several widths."""
 LONGEST_OPENING = 200

@@ -304,7 +304,7 @@ SAVED_QUESTIONS = 2
 
 
 MOST_EPISODES = 1_000_000
-"""The most episodes of a step. All of them are in memory at the end of the step."""
+"""Maximum number of episodes of a step. All of them are in memory at the end of the step."""
 
 
 @dataclass(frozen=True, slots=True)

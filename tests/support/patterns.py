@@ -16,7 +16,7 @@ import context_agent
 PACKAGE = Path(context_agent.__file__).parent
 METHODS = frozenset(("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"))
 MOST_TURNS = 20_000
-"""The most turns of a loop that may be remembered."""
+"""Maximum number of turns of a loop that may be remembered."""
 CALLS = re.compile(rf"\bre\.(?:{'|'.join(METHODS)})\b")
 ANCHORED = frozenset(("match", "fullmatch"))
 """Methods that try one start only."""

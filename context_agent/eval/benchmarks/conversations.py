@@ -14,7 +14,7 @@ from context_agent.eval.benchmarks.source_tables import SourceRow, SourceTables
 from context_agent.types import Document, Question
 
 WINDOW_WORDS = 150
-"""The fewest words of a window, in which consecutive turns of a meeting make one document."""
+"""Minimum number of words of a window, in which consecutive turns of a meeting make one document."""
 ADVERSARIAL = 5
 """LoCoMo's category of questions that the conversation does not answer."""
 _EVIDENCE = re.compile(r"D:?(\d+):0*(\d+)")

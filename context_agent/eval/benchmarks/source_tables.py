@@ -45,7 +45,7 @@ BATCH_ROWS = 64
 QUOTE = '"'
 _QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*+"')
 MAX_FIELD_SIZE = 2**28
-"""The most characters in a field of a CSV or TSV file."""
+"""Maximum number of characters in a field of a CSV or TSV file."""
 
 
 @dataclass(frozen=True, slots=True)

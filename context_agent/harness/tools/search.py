@@ -8,7 +8,7 @@ from context_agent.harness.tools.tool import ReadContext, ReadTool, ToolArgument
 from context_agent.pruning.view import Source
 
 MAX_LIMIT = 10
-"""The most chunks that a call may request: the published baseline's value."""
+"""Maximum number of chunks that a call may request: the published baseline's value."""
 
 
 class PublishedSearchArguments(ToolArguments):

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import zstandard
 
 MOST_ENCODINGS = 3
-"""The most encodings of one body that are undone."""
+"""Maximum number of encodings of one body that are undone."""
 SMALLEST_PIECE = 256
 """The bytes of a stream that are decoded first. The following pieces grow."""
 LARGEST_WINDOW = 1 << 27
-"""The most bytes that a zstd decoder may allocate.
+"""Maximum number of bytes that a zstd decoder may allocate.
 
 RFC 9659 allows 8 MB for HTTP, but the zstd tools accept up to 128 MB by default.
 """

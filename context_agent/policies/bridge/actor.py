@@ -49,11 +49,11 @@ from context_agent.types import Action, RankedId, ToolCall
 SMALL_WINDOW = 8192
 """In a window of fewer tokens, less is searched."""
 QUESTION_LIMIT, KEYWORDS_LIMIT, ENTITY_LIMIT, LOOKUP_LIMIT = 10, 6, 5, 4
-"""The most chunks of a search: for the question, its keywords, a name in it, and a name in a passage."""
+"""Maximum number of chunks of a search: for the question, its keywords, a name in it, and a name in a passage."""
 EDITION_LIMIT = 8
-"""The most chunks of a search for other editions."""
+"""Maximum number of chunks of a search for other editions."""
 SMALL_LIMIT = 2
-"""The most chunks of a search in a small window, except for the question."""
+"""Maximum number of chunks of a search in a small window, except for the question."""
 ENTITIES, SMALL_ENTITIES = 6, 3
 """Names of the question that are searched, and in a small window."""
 PAGES, SMALL_PAGES = 2, 4
@@ -61,13 +61,13 @@ PAGES, SMALL_PAGES = 2, 4
 MORE_PAGES = 1
 """Additional pages for a question that asks for several documents."""
 LOOKUPS, SMALL_LOOKUPS = 7, 5
-"""The most names that one turn looks up, and in a small window."""
+"""Maximum number of names that one turn looks up, and in a small window."""
 MIN_PROMISE = 0.005
 """A lookup must find something with at least this probability."""
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
-"""The most tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
+"""Maximum number of tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
 ID_CHARACTERS = 1.4
-"""The fewest characters of an id that make a token."""
+"""Minimum number of characters of an id that make a token."""
 INTERRUPTED_SECONDS = 1.0
 """Seconds that a ranking at a limit waits for the interrupted decision, which continues in its thread."""
 TYPICAL_TOKENS = 160

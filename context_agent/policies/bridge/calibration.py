@@ -51,9 +51,9 @@ SMALL_CORPUS = 300
 LEAST_COVERED = 0.02
 """Added to the covered share before its logarithm is taken, so that the logarithm is finite."""
 COVERED = 0.5
-"""The least coverage of a term that a candidate contains, by itself or by a related word."""
+"""Minimum coverage of a term that a candidate contains, by itself or by a related word."""
 CERTAIN = 1e-9
-"""The least distance of a probability from 0 and 1."""
+"""Minimum distance of a probability from 0 and 1."""
 LIKELY = 0.5
 """A document with at least this score is more likely evidence than not."""
 LEAST_SLOPE = 1e-2

@@ -68,7 +68,7 @@ _CLAUSE_START = re.compile(
     r"[,;:?]\s+|(?<!\s)\s++(?=(?:and|but|compared|contrast|despite|or|than|that|whereas|which|while|who)\b)"
 )
 _CLAUSE_WORDS = 4
-"""The fewest content words of a clause. A shorter clause is joined to the next."""
+"""Minimum number of content words of a clause. A shorter clause is joined to the next."""
 _COMMON_WEIGHT = math.log(2)
 """The weight of a word that is in half of the chunks."""
 _SHORTEST_TITLE = 3

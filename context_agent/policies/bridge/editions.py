@@ -43,7 +43,7 @@ MONTHS = (
     "December",
 )  # fmt: skip
 MOST_NAMES = 12
-"""The most months, years or versions of a range that a search names."""
+"""Maximum number of months, years or versions of a range that a search names."""
 Series = tuple[str, str]
 """The words and the kind of a series."""
 

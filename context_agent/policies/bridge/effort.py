@@ -16,9 +16,9 @@ class Effort:
     """The bounds of an episode's search. More searches find more and take longer."""
 
     searches: int = 28
-    """The most searches of an episode."""
+    """Maximum number of searches of an episode."""
     turns: int = 12
-    """The most turns with searches. One more turn may follow, which restores pruned chunks."""
+    """Maximum number of turns with searches. One more turn may follow, which restores pruned chunks."""
     ranking: int = 10
     """Documents of the final ranking."""
     readings: int = 2

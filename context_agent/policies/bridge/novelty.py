@@ -38,7 +38,7 @@ LONG_QUESTION = 6
 A date or a code counts as one word, because a passage that has one of its words has them all.
 """
 PASTED_TEXT = 12
-"""The fewest content words of a question that is a pasted text."""
+"""Minimum number of content words of a question that is a pasted text."""
 QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 """The question marks of Latin, Chinese, Arabic and Greek text."""
 SHINGLE = 3

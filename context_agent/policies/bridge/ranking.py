@@ -86,7 +86,7 @@ _MOST_WORDS = 12
 """Words of a title that are compared."""
 _LEAST_SPREAD = 1e-9
 _LEAST_COMPARED = 4
-"""The fewest candidates for which a correlation is computed."""
+"""Minimum number of candidates for which a correlation is computed."""
 
 
 def asked_order(notes: Notes, odds: Floats) -> Floats:
@@ -377,7 +377,7 @@ def _rank(values: Floats) -> Floats:
 
 
 MOST_NODES, MOST_DEPTH = 4096, 64
-"""The most nodes of a tree, and its greatest depth."""
+"""Maximum number of nodes of a tree, and its greatest depth."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Action
 
 LEAST_ROOM = 256
-"""The fewest tokens of output that are requested if the budget allows them, however full the view is by the server's
-count.
+"""Minimum number of tokens of output that are requested if the budget allows them, however full the view is by the
+server's count.
 """
 RESERVED_FIELDS = frozenset({"messages", "model", "stream", "system", "tools"})
 

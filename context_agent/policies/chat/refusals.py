@@ -28,7 +28,7 @@ _LENGTH = re.compile(
 )
 
 LEAST_OUTPUT_LIMIT = 64
-"""The least number in a refusal that can be the length of a reply. A smaller one bounds another setting."""
+"""Minimum number in a refusal that can be the length of a reply. A smaller one bounds another setting."""
 _OUTPUT = re.compile(r"max_(?:completion_|output_)?tokens|(?:completion|output|max|maximum) tokens", re.I)
 """Words by which a refusal is about the length of a reply."""
 _MOST = re.compile(

@@ -28,7 +28,7 @@ DEEPEST = 64
 LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 """The field of a request that bounds its reply, and its name for some hosted models."""
 DEFAULT_MAX_TOKENS = 32_768
-"""The most tokens of a reply if its request sets no limit."""
+"""Maximum number of tokens of a reply if its request sets no limit."""
 TEMPLATE_TOKENS = 1_024
 """Tokens that a chat template may add to a short prompt, such as a system message of its own."""
 MOST_TOKENS = 10_000_000

@@ -213,7 +213,7 @@ class ScriptedServer:
         self._key = key
         self.requests: list[ReceivedRequest] = []
         self.at_once = 0
-        """The most chat requests that were being answered at the same time."""
+        """Maximum number of chat requests that were being answered at the same time."""
         self._steps = iter(steps)
         self._lock = threading.Lock()
         self._running = 0

@@ -28,11 +28,11 @@ MAX_HEADER_BYTES = 100_000_000
 """The largest header of a safetensors file, as in the library."""
 MAX_RANK = 4_096
 MAX_LISTED = 10_000
-"""The most names in a list of an adapter's settings."""
+"""Maximum number of names in a list of an adapter's settings."""
 LOADING_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError, SafetensorError)
 """Exceptions of transformers and PEFT for a folder that they cannot load."""
 _PARAMETERS_PER_BYTE = 8
-"""The most parameters that a byte of weights holds."""
+"""Maximum number of parameters that a byte of weights holds."""
 _HUB_NAME = re.compile(r"\w[\w.-]{0,95}+(?:/\w[\w.-]{0,95}+)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"[\w.-]{1,200}")
 _SHAPE_KEYS = (

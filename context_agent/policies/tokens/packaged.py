@@ -30,7 +30,7 @@ from context_agent.policies.tokens.trained import PolicyDescription, TrainedMode
 
 ADAPTERS = Path(__file__).parent / "adapters"
 LOCAL_MAX_TOKENS = 128
-"""The most tokens of a small model's reply: a few commands of one line each."""
+"""Maximum number of tokens of a small model's reply: a few commands of one line each."""
 
 
 @dataclass(frozen=True, slots=True)

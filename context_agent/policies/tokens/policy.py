@@ -33,7 +33,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Action
 
 MAX_TOKENS = 4_096
-"""The most tokens sampled in one turn: the published baseline's value."""
+"""Maximum number of tokens sampled in one turn: the published baseline's value."""
 SEEDS = 2**31
 
 

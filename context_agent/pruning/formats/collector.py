@@ -13,7 +13,7 @@ from context_agent.pruning.formats.marks import before_calls, written_calls
 from context_agent.pruning.terminal import without_escapes
 
 LONGEST_ERROR = 2_000
-"""The most characters of a result whose text can mark it as an error.
+"""Maximum number of characters of a result whose text can mark it as an error.
 
 A longer result needs the provider's error field.
 """

@@ -8,12 +8,12 @@ from itertools import islice
 from typing import Any
 
 MOST_LEVELS = 500
-"""The most levels of a JSON value that is read. Python's own limit for reading and writing JSON is about 1,000."""
+"""Maximum number of levels of a JSON value that is read. Python itself reads and writes about 1,000 levels of JSON."""
 
 MOST_READ, MOST_VALUES, MOST_ASKED = 10_000, 64, 8
-"""The most characters and values of the arguments of a call that are read for what it asks, and the most texts."""
+"""Maximum number of characters, values and texts that are read in the arguments of a call for what it asks."""
 LONGEST_TEXT, LONGEST_ASKED = 300, 80
-"""The most characters of a text that says what a call asks, and the most that are kept. Longer texts are contents."""
+"""Maximum number of characters of a text that says what a call asks, and of its part that is kept."""
 SEARCHED = frozenset(
     "query queries q question questions search search_query search_term searchterm keywords keyword terms text prompt "
     "input description thought reasoning explanation".split()

@@ -11,7 +11,7 @@ from context_agent.pruning.formats.fields import first_value, get_field, items, 
 from context_agent.pruning.images import LOW_DETAIL, image_tokens
 
 LONGEST_PATH = 8
-"""The most steps from a message to a list of parts. Deeper parts are passed through without being read."""
+"""Maximum number of steps from a message to a list of parts. Deeper parts are passed through without being read."""
 TEXT_PARTS = frozenset(("text", "input_text", "output_text", "summary_text", "refusal", "thinking"))
 _RESULT_TEXTS = ("text-plain", "knowledge")
 """Types of text parts that only results have: of LangChain, and of searches in chats that Claude.ai exports."""

@@ -18,7 +18,7 @@ _FIELD = re.compile(r"^\[\[ ## (?P<name>\w{1,60}?)(?:_(?P<number>\d{1,6}))? ## \
 _REQUEST = "\n\nRespond with "
 """The beginning of what DSPy asks after the last field."""
 _LONGEST_OPEN_THOUGHT = 200
-"""The most characters after the last `Thought:` of a scratchpad, which the model is to continue."""
+"""Maximum number of characters after the last `Thought:` of a scratchpad, which the model is to continue."""
 
 
 class Piece(NamedTuple):

@@ -55,7 +55,7 @@ _EXIT_LINES = re.compile(
     r"(?:\n\[(?:The command|Command|Current working|Python interp|Finished)[^\n]{0,500}\]){1,5}\s*\Z"
 )
 _LONGEST_EXIT = 2_000
-"""The most characters at the end of a result that say how a command ended."""
+"""Maximum number of characters at the end of a result that say how a command ended."""
 _LONGEST_BEGINNING = 1_000
 
 

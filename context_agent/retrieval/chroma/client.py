@@ -31,7 +31,7 @@ AUTHENTICATION = (
     "CHROMA_CLIENT_AUTH_CREDENTIALS."
 )
 MAX_REASON = 300
-"""The most characters of a server's answer in an error."""
+"""Maximum number of characters of a server's answer in an error."""
 NOT_ALLOWED_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS)
 """The errors of a file that a user may not use."""
 _MIN_FREE_BYTES = 8_000_000

@@ -17,7 +17,7 @@ from context_agent.retrieval.loaders.turns import Turn, conversation, message_te
 from context_agent.types import Document
 
 LONGEST_SUBJECT = 100
-"""The most characters of a user's first line that become the title of a session."""
+"""Maximum number of characters of a user's first line that become the title of a session."""
 _ROLES = frozenset("assistant developer function human system tool user".split())
 _CALLS = frozenset(["custom_tool_call", "function_call", "local_shell_call", "web_search_call"])
 _RESULTS = frozenset(["custom_tool_call_output", "function_call_output"])

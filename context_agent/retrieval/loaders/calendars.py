@@ -23,9 +23,9 @@ from context_agent.retrieval.loaders.sniffing import read_other_text
 from context_agent.types import Document
 
 MAX_PEOPLE = 100
-"""The most people of an event that are named."""
+"""Maximum number of people of an event that are named."""
 MAX_TIME = 80
-"""The most characters of a time, including its zone."""
+"""Maximum number of characters of a time, including its zone."""
 
 _CALENDAR_NAMES = {"X-WR-CALNAME", "NAME"}
 _COMPONENTS = {"VEVENT", "VTODO", "VJOURNAL"}

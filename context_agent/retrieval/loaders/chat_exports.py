@@ -19,7 +19,7 @@ SAMPLE_MESSAGES = 1_000
 """The number of first messages that are examined. The first ones may be pictures and notices without a text."""
 MAX_TIME_CHARACTERS = 100
 MAX_PARTS = 1_000
-"""The most parts of a message that are read."""
+"""Maximum number of parts of a message that are read."""
 MILLISECONDS_FROM = 1e11
 """The number from which a time since 1970 is in milliseconds. As seconds, it would be a time after the year 5000."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

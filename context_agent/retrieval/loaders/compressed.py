@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lzma import LZMADecompressor
 
 LARGEST_DICTIONARY = 128 * 2**20
-"""The most bytes that unpacking xz may take. Its strongest preset takes 65 MB."""
+"""Maximum number of bytes that unpacking xz may take. Its strongest preset takes 65 MB."""
 BLOCK_BYTES = 2**16
 _GZIP = re.compile(rb"\x1f\x8b\x08")
 _BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")

@@ -13,11 +13,11 @@ from context_agent.retrieval.loaders.reading import Reading, content, decoded, d
 from context_agent.types import Document, Section
 
 MAX_ENTRIES = 20_000
-"""The most entries that are chunked on their own. Further entries are chunked like any text."""
+"""Maximum number of entries that are chunked on their own. Further entries are chunked like any text."""
 MAX_PROPERTIES = 10_000
-"""The most lines of an entry that are read."""
+"""Maximum number of lines of an entry that are read."""
 MAX_LABEL = 200
-"""The most characters of an entry's label, which is stored with each of its chunks."""
+"""Maximum number of characters of an entry's label, which is stored with each of its chunks."""
 
 _HEAD = re.compile(r'([\w.-]++)((?:;(?:[^":]|"[^"]*+")*+)?):')
 _PARAMETER = re.compile(r';([\w-]+)(?:=("[^"]*+"|[^";]*+))?')

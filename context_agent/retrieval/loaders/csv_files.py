@@ -40,9 +40,9 @@ SAMPLE_LINES = 30
 FIRST_YEAR, LAST_YEAR = 1_000, 2_999
 """The numbers that may name a column."""
 LONGEST_TABLE_TITLE = 200
-"""The most characters of the title above a table. The title is repeated in each row."""
+"""Maximum number of characters of the title above a table. The title is repeated in each row."""
 MOST_COLUMNS = 10_000
-"""The most columns of a table."""
+"""Maximum number of columns of a table."""
 NO_HEADER_NOTE = (
     "the first row is data, so the columns are called column_1, column_2 and so on. To read one of them as the text, "
     "pass --text-key, or write the names of the columns above the table."
@@ -50,7 +50,7 @@ NO_HEADER_NOTE = (
 _TAB = "\t"
 _QUOTED_CELL = re.compile(r'"(?:[^"]++|"")*+"')
 MOST_CELL_LINES = 1_000
-"""The most lines of a cell in quotation marks, in a table with tabs."""
+"""Maximum number of lines of a cell in quotation marks, in a table with tabs."""
 MOST_VAIN_LINES = 20_000
 """The number of lines that are read in search of the end of cells. Further cells then end with their line."""
 

@@ -41,11 +41,11 @@ _BYTE_ORDER_MARKS = (
 UTF16_SAMPLE = 8_192
 """The number of bytes at the beginning in which UTF-16 without a byte order mark is recognized."""
 FEWEST_LATIN = 4
-"""The fewest Latin characters, digits and spaces by which UTF-16 without a byte order mark is recognized."""
+"""Minimum number of Latin characters, digits and spaces by which UTF-16 without a byte order mark is recognized."""
 LARGEST_CONTROL_SHARE = 1 / 50
 """The share of control characters, or of NUL bytes, above which bytes are not text."""
 LONGEST_ENCODING = 40
-"""The most characters of an encoding's name."""
+"""Maximum number of characters of an encoding's name."""
 _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 """Python codecs that are not used to store text. Some take time quadratic in the length."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
@@ -132,7 +132,7 @@ _SIGNS = frozenset("\xa0«»‘’‚“”„–—…•°§€©®™·×")
 GUESSED_BYTES, GUESSED_CHARACTERS = 32_768, 10_000
 """The number of first bytes from which an encoding is guessed, and of first characters whose language is identified."""
 FEWEST_GUESSED = 6
-"""The fewest bytes above ASCII from which an encoding is guessed."""
+"""Minimum number of bytes above ASCII from which an encoding is guessed."""
 SHORT_NOTE = 20
 """If a text has fewer bytes above ASCII, all its letters must be those of its language.
 

@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from tree_sitter import Language, Node, Tree
 
 LARGEST_PARSED = 2**20
-"""The most characters of a file that is parsed. A longer file is probably generated, so it is cut by lines."""
+"""Maximum number of characters of a file that is parsed. A longer file is probably generated, so it is cut by lines."""
 MOST_DEFINITIONS = 20_000
-"""The most definitions that are found in a file."""
+"""Maximum number of definitions that are found in a file."""
 MAX_NESTING = 10
-"""The most levels of nested definitions. Deeper definitions belong to the innermost one."""
+"""Maximum number of levels of nested definitions. Deeper definitions belong to the innermost one."""
 MAX_DEPTH = 1_000
-"""The most levels of a syntax tree that are searched for definitions."""
+"""Maximum number of levels of a syntax tree that are searched for definitions."""
 STEPS_PER_REPORT = 100
 """The number of steps after which tree-sitter reports its progress."""
 MAX_STEPS = 800_000
-"""The most steps of the parser for one file, which bound the size of the tree.
+"""Maximum number of steps of the parser for one file, which bound the size of the tree.
 
 A step takes up to 450 bytes of memory.
 """
 MAX_STEPS_PER_BYTE, SPARE_STEPS = 2.5, 50_000
-"""The most steps of the parser up to a position. Normal code takes at most 2 for each byte, ambiguous code more."""
+"""Maximum number of parser steps up to a position. Normal code takes at most 2 for each byte, ambiguous code more."""
 ERROR_STEPS = 2
 """The number that a step after a syntax error counts as, because such a step costs more."""
 PARSE_SECONDS_PER_MB = 3.0
 LEAST_PARSE_SECONDS = 0.5
 """The parser's time limit, which is in proportion to the size of the file, and the least limit of any file."""
 MAX_OPEN_BRACKETS = 1_000
-"""The most brackets of one kind that are open at a time. Brackets in texts and comments count, too.
+"""Maximum number of brackets of one kind that are open at a time. Brackets in texts and comments count, too.
 
 At the end of a broken file, a single step of the parser takes memory in proportion to the square of their number.
 """
@@ -117,7 +117,7 @@ _WRAPPERS = frozenset(
 _ABOVE = frozenset({"comment", "line_comment", "block_comment", "attribute_item", "decorator"})
 """Nodes that belong to a definition if they are directly above it."""
 LONGEST_NAME = 100
-"""The most characters of a definition's own name."""
+"""Maximum number of characters of a definition's own name."""
 _TYPE_NAME = re.compile(r"[\w.:]+")
 
 

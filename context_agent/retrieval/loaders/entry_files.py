@@ -57,7 +57,7 @@ FORMATS = {
 _ENCODED = re.compile(r"^([\w.;-]{1,200}):: ?([^\n]*)$", re.M)
 _FOLDER = re.compile(r"h\d", re.I)
 LONGEST_FOLDER = 80
-"""The most characters of the name of a folder. The name is repeated in each bookmark of the folder."""
+"""Maximum number of characters of the name of a folder. The name is repeated in each bookmark of the folder."""
 BOOKMARKS = "<!doctype netscape-bookmark-file-1>"
 """The beginning of a file of bookmarks, in lower case. All browsers write such files."""
 ANKI = "#separator:"

@@ -36,9 +36,9 @@ CACHE_MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")
 INDEX_MARK = "chroma.sqlite3"
 """The file that marks an index, whose files are never read."""
 MAX_DEPTH = 200
-"""The most levels of folders below the source folder."""
+"""Maximum number of levels of folders below the source folder."""
 MAX_PATH_BYTES = 4_096
-"""The most bytes of a path below the source folder. The path becomes the document's id."""
+"""Maximum number of bytes of a path below the source folder. The path becomes the document's id."""
 LINK_REASON = "a link in a folder is not followed. To read its target, name it as a source."
 LINK_TO_FOLDER = "a link to a folder is not followed"
 SPECIAL_REASON = "the path is neither a file nor a folder"

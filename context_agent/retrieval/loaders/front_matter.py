@@ -18,9 +18,9 @@ from context_agent.types import MetadataValue
 LARGEST_FRONT = 16_384
 """The number of characters at the beginning of a file in which front matter must end."""
 DEEPEST_FRONT = 32
-"""The most levels of nested lists and mappings. YAML's time grows with the square of their number."""
+"""Maximum number of levels of nested lists and mappings. YAML's time grows with the square of their number."""
 MOST_FRONT_EVENTS = 1_500
-"""The most parser events, such as a value or the start of a list. YAML takes 0.05 s for as many."""
+"""Maximum number of parser events, such as a value or the start of a list. YAML takes 0.05 s for as many."""
 _TOML_FRONT = re.compile(r"\+\+\+[ \t]*+\n(.*?)(?:^|\n)\+\+\+[ \t]*+(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _TITLE_LINE = re.compile(r"^title[ \t]*+[:=]([^\n]*)", re.IGNORECASE | re.MULTILINE)
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     import re2
 
 MAX_RULES_BYTES = 2**18
-"""The most bytes of all rule files that apply in a folder."""
+"""Maximum number of bytes of all rule files that apply in a folder."""
 MAX_RULES = 10_000
 MAX_RULE_BYTES = 1_000
-"""The most bytes of a rule."""
+"""Maximum number of bytes of a rule."""
 MAX_WILDCARDS = 2_000
-"""The most wildcards (asterisks, question marks and brackets) in all rules that have several.
+"""Maximum number of wildcards (asterisks, question marks and brackets) in all rules that have several.
 
 Each of them may be active at every byte of a name.
 """

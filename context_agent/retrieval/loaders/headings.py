@@ -15,11 +15,11 @@ from context_agent.text.fences import closes_fence
 from context_agent.types import Caption
 
 MOST_CAPTIONS = 20_000
-"""The most parts of a document that have a caption. Further parts have that of the part around them."""
+"""Maximum number of parts of a document that have a caption. Further parts have that of the part around them."""
 LONGEST_HEADING = 120
-"""The most characters of a heading. A longer one is shortened."""
+"""Maximum number of characters of a heading. A longer one is shortened."""
 UNDERLINE_SLACK = 2
-"""The most characters by which the underline of a title is shorter than the title. AsciiDoc allows as many."""
+"""Maximum number of characters by which the underline of a title is shorter than the title. AsciiDoc allows as many."""
 _MARKDOWN = re.compile(
     r"^ {0,3}(?:(?P<fence>`{3,}+(?![^`\n]*+`)|~{3,}+)(?P<info>[^\n]*+)|(?P<marks>#{1,6})[ \t]++(?P<words>[^\n]++)"
     r"|<h(?P<depth>[1-6])\b[^>\n]{0,300}>(?P<tagged>[^\n]{1,400}?)</h(?P=depth)>"

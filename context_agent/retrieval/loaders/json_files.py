@@ -36,9 +36,9 @@ from context_agent.types import Document
 LONG_LINES = 400
 """The average number of characters in a line above which JSON is rewritten with one value per line."""
 LEAST_RECORDS = 2
-"""The fewest objects of a list inside an object that are records."""
+"""Minimum number of objects of a list inside an object that are records."""
 RECORDS_SHARE = 0.8
-"""The least share of a file's characters that the records inside an object make up."""
+"""Minimum share of a file's characters that the records inside an object make up."""
 _NESTED = ("properties", "attributes", "fields", "_source")
 """The fields of a record that hold its other fields, in GeoJSON, JSON:API, Airtable and Elasticsearch."""
 _COLUMN_KEYS = ("columns", "fields", "header", "headers")
@@ -46,7 +46,7 @@ _COLUMN_KEYS = ("columns", "fields", "header", "headers")
 _ROW_KEYS = ("data", "rows", "values", "records")
 """The fields that hold the rows of a table, which are lists."""
 MAX_ENVELOPES = 4
-"""The most objects inside each other in which a list of records is searched."""
+"""Maximum number of objects inside each other in which a list of records is searched."""
 
 
 def read_json(reading: Reading) -> Iterator[Document]:

@@ -12,17 +12,17 @@ from context_agent.retrieval.loaders.reading import one_line, storable
 from context_agent.types import Caption, Section
 
 LEAST_VALUE = 400
-"""The fewest characters of a value that is a section. Smaller values stay with those around them."""
+"""Minimum number of characters of a value that is a section. Smaller values stay with those around them."""
 MOST_NAMES = 2
-"""The most names of an object: its key and a name inside, or two names inside."""
+"""Maximum number of names of an object: its key and a name inside, or two names inside."""
 MAX_KEYS = 8
-"""The most levels of keys that a section is named by, and the most levels of sections inside each other."""
+"""Maximum number of levels of keys that name a section, and of levels of sections inside each other."""
 _TOKEN = re.compile(r'"((?:[^"\\]++|\\.?)*+)(?:"(\s*+:)?|\Z)|([\[{])|[\]}]', re.DOTALL)
 
 _NAMES = frozenset(["host", "id", "key", "name", "service", "title"])
 """The keys whose values name an object."""
 LEAST_CAPTIONED = 100
-"""The fewest characters of an object or list that has a caption."""
+"""Minimum number of characters of an object or list that has a caption."""
 
 
 def json_captions(text: str) -> tuple[Caption, ...]:

@@ -33,7 +33,7 @@ from context_agent.types import Document
 MOST_BAD_ROWS = 10_000
 """The number of unreadable rows at the beginning of a source after which the rest is left out, if none was readable."""
 SAMPLE_ROWS = 20
-"""The most first rows that are examined together."""
+"""Maximum number of first rows that are examined together."""
 SAMPLE_CHARACTERS = 2**20
 """The number of characters after which no further row is examined."""
 _UNREADABLE = object()

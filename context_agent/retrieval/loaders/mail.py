@@ -30,17 +30,17 @@ from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, cont
 from context_agent.types import Document
 
 MOST_NAMES = 50
-"""The most people and attachments of a message that are kept. They are stored with every chunk."""
+"""Maximum number of people and attachments of a message that are kept. They are stored with every chunk."""
 LONGEST_FIELD = 20_000
-"""The most bytes of a header field that are read."""
+"""Maximum number of bytes of a header field that are read."""
 LONGEST_PARAMETERS = 2_000
-"""The most bytes of a field with parameters that are read."""
+"""Maximum number of bytes of a field with parameters that are read."""
 LONGEST_DATE = 100
 LARGEST_HEADER = 200_000
-"""The most bytes of a header that are read, in all fields that matter. A field may be repeated."""
+"""Maximum number of bytes of a header that are read, in all fields that matter. A field may be repeated."""
 MOST_PARTS = 1_000
 DEEPEST_PART = 10
-"""The most levels of nested parts."""
+"""Maximum number of levels of nested parts."""
 _HEADER = re.compile(rb"(?:From [^\n]*+\n)?(?:(?:[!-9;-~]*+:|[ \t])[^\n]*+(?:\n|\Z))*+")
 """All lines at the beginning of a message or part that are fields, or continue one."""
 _FIELD = re.compile(rb"^([!-9;-~]++):[^\n]*+(?:\n[ \t][^\n]*+)*+", re.M)
@@ -55,7 +55,7 @@ _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
 _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]{0,254})\n(?:[ -`]{0,90}+\n)*+end[ \t]*+$", re.M)
 """A file inside a text, as mail programs attached it before MIME."""
 LONGEST_STUB, LEAST_FULLER = 200, 4
-"""The most characters of a plain text that may only say that the message is a page, and how many times as many
+"""Maximum number of characters of a plain text that may only say that the message is a page, and how many times as many
 characters the page then has at least."""
 
 

@@ -14,7 +14,7 @@ from context_agent.types import Document, MetadataValue
 
 _BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")
 LONGEST_FROM = 1_000
-"""The most bytes of a `From ` line that are compared."""
+"""Maximum number of bytes of a `From ` line that are compared."""
 _ESCAPED = re.compile(rb"^>(>*From )")
 
 

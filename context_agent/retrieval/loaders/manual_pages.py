@@ -75,11 +75,11 @@ _NAMES = {"Nd": "—", "Bx": "BSD", "Fx": "FreeBSD", "Nx": "NetBSD", "Ox": "Open
 _INLINE = frozenset(["Fl", "Fn", "Xr", *_NAMES])
 _CLOSING = frozenset(".,;:!?)]")
 LONGEST_DEFINITION = 500
-"""The most lines of the definition of a macro or of a table's columns."""
+"""Maximum number of lines of the definition of a macro or of a table's columns."""
 LONGEST_PROGRAM = 40
-"""The most characters of the name of a program that `.Nm` repeats. A page can repeat it in every line."""
+"""Maximum number of characters of the name of a program that `.Nm` repeats. A page can repeat it in every line."""
 MOST_NESTED = 100
-"""The most macros in a line that print marks around the rest of the line."""
+"""Maximum number of macros in a line that print marks around the rest of the line."""
 
 
 def is_manual_page(text: str) -> bool:

@@ -11,7 +11,7 @@ from context_agent.retrieval.loaders.navigation import Navigation, Restored
 from context_agent.retrieval.loaders.reading import meaningful_title
 
 MOST_PARTS = 100_000
-"""The most pieces of a page's text before they are joined."""
+"""Maximum number of pieces of a page's text before they are joined."""
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _PARAGRAPHS = frozenset(
     "address article aside blockquote body details div dl fieldset figure figcaption footer form header hr html main"
@@ -23,7 +23,7 @@ _ASIDES = frozenset(["rp", "rt"])
 _CELLS = frozenset(["td", "th"])
 _TABLE_PARTS = frozenset("caption table tbody tfoot thead tr".split())
 _LEAST_RAISED = 3
-"""The fewest letters of a word whose superscript is the number of a note. That of a shorter one is an exponent."""
+"""Minimum number of letters of a word whose superscript is the number of a note. After others, it is an exponent."""
 _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from context_agent.retrieval.loaders.html_tags import Tag
 
 MOST_OPEN = 32
-"""The most parts inside each other that are examined."""
+"""Maximum number of parts inside each other that are examined."""
 LONGEST_BANNER = 4_000
-"""The most characters of a banner about cookies."""
+"""Maximum number of characters of a banner about cookies."""
 LONGEST_SKIP = 60
-"""The most characters of the link at the start of a page by which readers skip its navigation."""
+"""Maximum number of characters of the link at the start of a page by which readers skip its navigation."""
 _NAMES = frozenset(["nav", "search"])
 _ROLES = frozenset("contentinfo doc-pagelist doc-toc menu menubar navigation search".split())
 _CLASSES = frozenset("footer mainmenu menu nav navbar navbox navigation pagination sidebar site-footer subnav".split())
@@ -36,7 +36,7 @@ _SECTIONS = frozenset(["article", "blockquote", "figure", "main", "section"])
 _CONSENT = re.compile("cookie|consent", re.IGNORECASE)
 _BANNER = re.compile("(?:cookie|consent)s?[-_]?(?:banner|bar|consent|dialog|message|modal|notice|popup)", re.IGNORECASE)
 MOST_SKIPS = 3
-"""The most links at the start of a page by which readers skip its navigation."""
+"""Maximum number of links at the start of a page by which readers skip its navigation."""
 KEPT_SHARE = 0.1
 """The least text that must remain for each character that is left out, unless the page names its main text."""
 _ENTRIES = ("dd", "dt", "li", "td")

@@ -28,7 +28,7 @@ from context_agent.types import Document, MetadataValue
 
 _CHARACTERS = {"tab": "\t", "line-break": "\n"}
 MAX_SPACES = 100
-"""The most spaces that an element stands for. A file may state millions of them in a few bytes."""
+"""Maximum number of spaces that an element stands for. A file may state millions of them in a few bytes."""
 _DELETED = frozenset({"tracked-changes", "alphabetical-index", "illustration-index", "table-index", "table-of-content"})
 """What was deleted, and what the program makes from the rest of the text."""
 _PARAGRAPHS = frozenset({"p", "h"})
@@ -41,7 +41,7 @@ _META = grammar(
 _CELLS = frozenset({"table-cell", "covered-table-cell"})
 _TABLE = _CELLS | {"table", "table-row"}
 MOST_REPEATS = 10
-"""The most times that an empty or a filled cell is repeated. A file may state millions of them in a few bytes."""
+"""Maximum number of times that an empty or a filled cell is repeated. A few bytes of a file may state millions."""
 
 
 def read_odt(reading: Reading) -> Iterator[Document]:

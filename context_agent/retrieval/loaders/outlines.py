@@ -15,19 +15,19 @@ from context_agent.text.fences import FENCE, closes_fence
 from context_agent.types import Caption
 
 LONGEST_PARENT = 80
-"""The most characters of the line that indented lines belong to. A longer one is shortened."""
+"""Maximum number of characters of the line that indented lines belong to. A longer one is shortened."""
 LONGEST_PARAGRAPH = 100
-"""The most characters of a line of prose that names the indented lines below it."""
+"""Maximum number of characters of a line of prose that names the indented lines below it."""
 LONGEST_HEADER = 160
-"""The most characters of the names of the columns of a table. Longer ones are shortened."""
+"""Maximum number of characters of the names of the columns of a table. Longer ones are shortened."""
 LEAST_ROWS, LEAST_BARS = 3, 1
-"""The fewest lines of a table, including its header, and the fewest bars in each."""
+"""Minimum number of lines of a table, including its header, and the minimum number of bars in each."""
 LONGEST_ROW = 10_000
-"""The most characters of a row of a table that is recognized."""
+"""Maximum number of characters of a row of a table that is recognized."""
 MOST_LINES = 1_000_000
-"""The most lines whose indentation is compared."""
+"""Maximum number of lines whose indentation is compared."""
 MOST_PARENTS = 32
-"""The most parts that a part is inside of."""
+"""Maximum number of parts that a part is inside of."""
 _LINE = re.compile(r"^(?P<indent>[ \t│├└┬─]*+)(?P<words>\S[^\n]*+)", re.MULTILINE)
 _WHOLE_LINE = re.compile(r"[^\n]*+\n|[^\n]++")
 TAB = 4
@@ -46,11 +46,11 @@ _STATEMENT = re.compile(
 )
 """A line of a sample of code within prose."""
 LONG_ITEM = 50
-"""The fewest characters of an item that may be wrapped before a capital letter. A shorter one names what follows."""
+"""Minimum number of characters of an item that may wrap before a capital letter. A shorter one names what follows."""
 _REMARK = re.compile(r"(?<=[\s{:;])(?:#|//)\s.*+")
 """A remark at the end of a line."""
 LONGEST_READ = 400
-"""The most characters of a line that are read for its name."""
+"""Maximum number of characters of a line that are read for its name."""
 _ENDS = " \t\r:={([,-*+•|>\"'"
 """The characters that the name of a parent loses at its ends."""
 _LETTER = re.compile(r"[^\W\d_]")

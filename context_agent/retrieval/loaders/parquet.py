@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 BATCH_ROWS = 16
 """The number of rows in memory at a time."""
 LARGEST_BATCH = 2**20
-"""The most characters of a batch that is converted to Python objects at once.
+"""Maximum number of characters of a batch that is converted to Python objects at once.
 
 A larger batch is converted row by row.
 """
 MOST_LIST_VALUES = 1_000
 """The number of values per row, on average, up to which a column of lists is always read."""
 LARGEST_REPEATED = 64 * 2**20
-"""The most bytes that a batch may take if each of its texts were as long as the largest page of its column."""
+"""Maximum number of bytes that a batch may take if each of its texts were as long as the largest page of its column."""
 _DELTAS = frozenset({"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"})
 """The encodings of texts that pyarrow cannot read as a dictionary. In the first, a text may repeat the previous one."""
 LARGEST_FOOTER = 4 * 2**20
-"""The most bytes of the footer. In memory the library needs about thirty times as many."""
+"""Maximum number of bytes of the footer. In memory the library needs about thirty times as many."""
 
 
 def read_parquet(reading: Reading) -> Iterator[Document]:

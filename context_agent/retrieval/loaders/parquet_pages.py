@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HEADER_BYTES, LARGEST_HEADER = 256, 16 * 2**20
 """The bytes of a header that are read at first, and the most that pyarrow reads."""
 DEEPEST_STRUCTURE = 64
-"""The most levels of a header, as in Thrift."""
+"""Maximum number of levels of a header, as in Thrift."""
 UNPACKED_SIZE, PACKED_SIZE = 2, 3
 """The numbers of the fields of a header that have the sizes of its page."""
 _BYTE, _WHOLE_NUMBERS, _INT32, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCTURE = 3, (4, 5, 6), 5, 7, 8, (9, 10), 11, 12

@@ -25,11 +25,11 @@ _WORD = re.compile(r"[^\W\d_]+")
 _DIVIDED = re.compile(r"\b([^\W\d_]{1,40})[-\u2010]\n([^\W\d_]{1,40})\b")
 """A word that is divided at the end of a line."""
 MOST_PAGES = 20_000
-"""The most pages of a file."""
+"""Maximum number of pages of a file."""
 LARGEST_PAGE = 4 * 2**20
-"""The most bytes of a page's content, unpacked."""
+"""Maximum number of bytes of a page's content, unpacked."""
 MOST_OPERATIONS = 1_000_000
-"""The most drawing operations of a page, including those of its forms, which may be nested."""
+"""Maximum number of drawing operations of a page, including those of its forms, which may be nested."""
 FONT_OPERATIONS = 1_000
 """The drawing operations that a font of a page counts as. pypdf reads all fonts of a page, also those without text."""
 CHARACTER_MAP_OPERATIONS = 5

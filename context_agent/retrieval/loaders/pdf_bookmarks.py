@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pypdf import PdfReader
 
 LONGEST_TITLE = 2 * LONGEST_HEADING
-"""The most characters of a title that are read."""
+"""Maximum number of characters of a title that are read."""
 DEEPEST_BOOKMARK = 100
-"""The most levels of bookmarks."""
+"""Maximum number of levels of bookmarks."""
 MOST_NAMES = 100_000
-"""The most entries of the tree of named destinations that are read."""
+"""Maximum number of entries of the tree of named destinations that are read."""
 LONGEST_NAME = 1_000
-"""The most characters of the name of a destination."""
+"""Maximum number of characters of the name of a destination."""
 
 
 class Bookmark(NamedTuple):

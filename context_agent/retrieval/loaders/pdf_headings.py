@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pypdf import PdfReader
 
 LARGER = 1.12
-"""The least size of the letters of a heading, as a multiple of the size that most letters have."""
+"""Minimum size of the letters of a heading, as a multiple of the size that most letters have."""
 MOST_LARGE = 0.35
 """The largest share of the letters that headings may have. If more letters are larger, their sizes say nothing."""
 LARGEST_SIZE = 1_000
 """The size in points from which letters count neither as text nor as a heading."""
 MOST_RUNS = 200_000
-"""The most runs of letters of one size that are remembered."""
+"""Maximum number of runs of letters of one size that are remembered."""
 LONGEST_RUN = 2 * LONGEST_HEADING
-"""The most characters of a run that are remembered."""
+"""Maximum number of characters of a run that are remembered."""
 _LEADERS = re.compile(r"\.{4}|(?:\. ){3}")
 """Dots that lead to the number of a page, in a table of contents."""
 

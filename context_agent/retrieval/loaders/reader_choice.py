@@ -77,7 +77,7 @@ XHTML_WITHIN = 2_048
 HEAD_BYTES = 2**16
 """The number of first bytes of a source that are examined. Mail servers often add 10 kB above a message's sender."""
 LONGEST_SNIFFED_LINE = MAX_MB * 2**20
-"""The most characters of a line that is examined."""
+"""Maximum number of characters of a line that is examined."""
 SNIFFED_LINES = 5
 """The number of first lines of a stream to examine. If one of them is a JSON object, the stream is read as JSONL."""
 

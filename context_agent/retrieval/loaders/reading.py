@@ -78,11 +78,11 @@ def identifier(path: str) -> str:
 SAVE_AGAIN = "If another program opens it, save it again there."
 """What to do about a damaged file of a packed format."""
 LARGEST_FIELD = 10_000
-"""The most characters of a metadata value."""
+"""Maximum number of characters of a metadata value."""
 LONGEST_TITLE = 1_000
-"""The most characters of a title."""
+"""Maximum number of characters of a title."""
 LONGEST_PLACE = 120
-"""The most characters of the path in a title, the last ones."""
+"""Maximum number of characters of the path in a title, the last ones."""
 _NAME_WORD = re.compile(r"[^\W\d_]{2,}")
 _INDEXES = frozenset({"index", "readme"})
 """The names of files that say only that a page is the first of its folder."""

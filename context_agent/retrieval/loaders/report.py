@@ -16,7 +16,7 @@ _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 _ENDS = re.compile("[/#~]")
 """The characters in an id before which the id of a folder, of a file or of a document with the same id may end."""
 MAX_LISTED_NOTICES = 10_000
-"""The most notices in a report. Further ones are only counted, so that a damaged file cannot fill the memory."""
+"""Maximum number of notices in a report. Others are only counted, so that a damaged file cannot fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class LoadReport:
 
 
 LONGEST_KIND = 12
-"""The most characters of an extension that name a kind."""
+"""Maximum number of characters of an extension that name a kind."""
 
 
 def kind_of(name: str) -> str:

@@ -38,22 +38,22 @@ _AUTHOR_KEYS = ("author", "user", "owner")
 _AUTHOR_NAMES = ("login", "name", "displayName", "display_name", "username")
 _TIME_KEYS = ("createdAt", "created_at", "created", "submittedAt", "date")
 LONGEST_AUTHOR = 100
-"""The most characters of an author's name or of a time above a reply."""
+"""Maximum number of characters of an author's name or of a time above a reply."""
 LONGEST_ROW_NAME = 200
-"""The most characters of such a name. A longer text is not a name."""
+"""Maximum number of characters of such a name. A longer text is not a name."""
 LONGEST_ID = 256
-"""The most characters of an id. It is shown to the model with every chunk."""
+"""Maximum number of characters of an id. It is shown to the model with every chunk."""
 TEXT_PER_VALUE = 16
 """The number of characters of the size limit that each JSON value or cell uses up.
 
 A parsed value takes about 100 bytes.
 """
 LEAST_DIVIDED = 1_500
-"""The fewest characters of a row's text in which headings are searched. A shorter text is one chunk."""
+"""Minimum number of characters of a row's text in which headings are searched. A shorter text is one chunk."""
 LONGEST_NAME = 128
-"""The most characters of a column's name in the text of a row. The name is repeated in each row."""
+"""Maximum number of characters of a column's name in the text of a row. The name is repeated in each row."""
 LARGEST_METADATA = 32_768
-"""The most characters of all metadata values of a row. They are stored with every chunk."""
+"""Maximum number of characters of all metadata values of a row. They are stored with every chunk."""
 _PAGE = re.compile(
     r"\s*+(?:<!--[^>]{0,200}-->\s*+)?"
     r"<(?:!doctype html|html|body|p|div|h[1-6]|ul|ol|blockquote|table|section|article|figure)\b",

@@ -18,11 +18,11 @@ from context_agent.retrieval.loaders.sniffing import read_other_text
 from context_agent.types import Document
 
 MAX_DEPTH = 1_000
-"""The most levels of nested groups."""
+"""Maximum number of levels of nested groups."""
 DEEPEST_HEADING = 6
 """The deepest level of a heading. The specification has nine, and the marks of a page have six."""
 MAX_FONTS = 1_000
-"""The most fonts whose character set is remembered."""
+"""Maximum number of fonts whose character set is remembered."""
 MAX_CODE_UNIT = 0xFFFF
 WESTERN = "cp1252"
 

@@ -12,11 +12,11 @@ from context_agent.retrieval.loaders.reading import Reading, one_line, storable
 from context_agent.retrieval.loaders.turns import LONGEST_SPEAKER, Turn, message_text, string_of
 
 LONGEST_MENTION = 40
-"""The most characters of a name that replaces the mention of a user's id. So a text with many mentions stays small."""
+"""Maximum number of characters of a name that replaces a mention, so that a text with many mentions stays small."""
 SLACK_USERS = ("users.json", "org_users.json")
 """The files of a Slack export that list the users. They lie next to the folders of the channels."""
 MOST_USERS = 100_000
-"""The most users of exported workspaces whose names one load remembers."""
+"""Maximum number of users of exported workspaces whose names one load remembers."""
 _SLACK_USER = re.compile(r"[A-Z0-9]{1,20}")
 _SLACK_MENTION = re.compile(r"<@(?P<user>[A-Z0-9]{1,20})(?:\|(?P<name>[^<>|\n]{1,100}))?>")
 _SLACK_ESCAPES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}

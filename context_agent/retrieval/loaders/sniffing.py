@@ -81,7 +81,7 @@ _TEX_OUTPUT = re.compile(
 """The beginning of a file that LaTeX, BibTeX or latexmk writes beside a document. It repeats headings, or is a log."""
 _SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
 LEAST_MINIFIED = 1_000
-"""The fewest characters of a text that may be minified. A shorter text costs little."""
+"""Minimum number of characters of a text that may be minified. A shorter text costs little."""
 MINIFIED_LINE = 400
 """The average number of characters in a line above which a text may be minified. Paragraphs have more white space."""
 MINIFIED_SPACE = 0.08

@@ -28,7 +28,7 @@ Extensions = Collection[str]
 
 NO_READER = "no reader"
 IN_MEMORY = 16 * 2**20
-"""The most bytes of a pipe that stay in memory. A larger pipe is copied to a temporary file."""
+"""Maximum number of bytes of a pipe that stay in memory. A larger pipe is copied to a temporary file."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 

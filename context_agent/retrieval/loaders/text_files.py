@@ -43,7 +43,7 @@ _SYMBOL_INDEX = ('class="genindex-jumpbox"', 'class="modindex-jumpbox"')
 _SEARCH_PAGE = re.compile(r"""<script[^>]{0,99}\ssrc=["'][^"'>]{0,99}searchtools\.js""")
 """A mark of the page on which Sphinx shows what a browser's search finds."""
 LONGEST_REDIRECT = 300
-"""The most characters of the text of a page that only leads to another page."""
+"""Maximum number of characters of the text of a page that only leads to another page."""
 _WIKI_LINK = re.compile(r"(?<![`\[])\[\[[^\s\[\]|#^][^\[\]\n]{0,199}\]\](?![`(])")
 """A link to another note by its name, as in Obsidian and Logseq."""
 _RST_HEADING = re.compile(

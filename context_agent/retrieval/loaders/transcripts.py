@@ -32,7 +32,7 @@ _DRAWING = re.compile(r"\{[^{}]*\\p[1-9]")
 TITLE_WITHIN = 4_096
 """The number of first characters in which a title is searched."""
 MAX_FIELDS = 100
-"""The most fields of a cue that are told apart."""
+"""Maximum number of fields of a cue that are told apart."""
 _Cue = tuple[str, str, str]
 """The speaker, the start time and the text of a line."""
 _SPEAKER = re.compile(r"(?:>>\s?)?([^\W\d_][^:<>.!?,\n]{0,38}):\s")

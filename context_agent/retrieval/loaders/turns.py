@@ -18,13 +18,13 @@ from context_agent.retrieval.loaders.reading import Reading, document, identifie
 from context_agent.types import Document, Section
 
 LONGEST_SPEAKER = 100
-"""The most characters of a speaker's name and of a time. They are stored with every chunk of a turn."""
+"""Maximum number of characters of a speaker's name and of a time. They are stored with every chunk of a turn."""
 LONGEST_SUBJECT = 200
-"""The most characters of a conversation's title in the titles of its turns."""
+"""Maximum number of characters of a conversation's title in the titles of its turns."""
 MOST_TURNS = 20_000
-"""The most turns that are chunked on their own. Further turns are chunked like any text."""
+"""Maximum number of turns that are chunked on their own. Further turns are chunked like any text."""
 JOINED_CHARACTERS = 600
-"""The most characters of successive turns that share a section. A longer turn has its own."""
+"""Maximum number of characters of successive turns that share a section. A longer turn has its own."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _CLOCK = re.compile(r"\d{1,2}:\d\d")
 """The start of the time of day, which follows the day. A time in a recording has no day."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from context_agent.errors import DataError
 
 LARGEST_FILE = 256 * 2**20
-"""The most bytes of a document with its pictures, packed or not. A library may have to read all of them."""
+"""Maximum number of bytes of a document with its pictures, packed or not. A library may have to read all of them."""
 FREE_UNPACKED_SIZE = 2**20
 """The number of bytes or characters that any packed source may unpack to."""
 LARGEST_RATIO = 200
@@ -17,7 +17,7 @@ LARGEST_RATIO = 200
 ANY_ROWS = 10_000
 """The number of rows that any packed source may have."""
 LEAST_ROW_BYTES = 2
-"""The fewest packed bytes of a row, on average, above `ANY_ROWS` rows. Only repeated rows take fewer."""
+"""Minimum number of packed bytes of a row, on average, above `ANY_ROWS` rows. Only repeated rows take fewer."""
 
 
 def check_unpacked(unpacked: int, packed: int) -> None:

@@ -30,7 +30,7 @@ _DATES = frozenset({*range(14, 23), *range(45, 48)})
 _DURATIONS = frozenset({46})
 _PERCENTS = frozenset({9, 10})
 SHOWN_DIGITS = 15
-"""The most digits of a number that Excel shows. The file also has the error of a binary fraction."""
+"""Maximum number of digits of a number that Excel shows. The file also has the error of a binary fraction."""
 _LITERAL = re.compile(r'"[^"]*"|\[(?!hh?\]|mm?\]|ss?\])[^\[\]]*\]')
 _DURATION = re.compile(r"\[(?:hh?|mm?|ss?)\]")
 _DATE_LETTER = re.compile(r"(?<![_\\])[dmhysDMHYS]")
@@ -43,7 +43,7 @@ NO_VALUES_NOTE = (
 )
 """The notice about a file that a program wrote without computing its formulas."""
 LONGEST_FORMAT = 255
-"""The most characters of a number format, as in Excel."""
+"""Maximum number of characters of a number format, as in Excel."""
 
 
 @dataclass(slots=True)

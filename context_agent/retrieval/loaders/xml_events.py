@@ -18,9 +18,9 @@ from context_agent.errors import DataError
 BLOCK_SIZE = 2**16
 MAX_DEPTH = 1_000
 MAX_NAMES = 10_000
-"""The most different names of elements and attributes."""
+"""Maximum number of different names of elements and attributes."""
 MAX_TAG_LENGTH = 2**18
-"""The most bytes of a tag, a comment or an instruction."""
+"""Maximum number of bytes of a tag, a comment or an instruction."""
 
 Attributes = Mapping[str, str]
 Grammar = Mapping[str, frozenset[str]]

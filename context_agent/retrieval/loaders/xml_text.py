@@ -34,7 +34,7 @@ from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, 
 from context_agent.types import Caption, Document, Section
 
 MAX_PARTS = 20_000
-"""The most sections of a file. The text of further sections is chunked like any text."""
+"""Maximum number of sections of a file. The text of further sections is chunked like any text."""
 _ENTRIES = frozenset({"Placemark", "entry", "item", "note", "page"})
 """The elements of feeds, maps, wikis and exported notes that have a title of their own."""
 _TITLE_NAMES = {"FictionBook": "book-title", "gpx": "name", "kml": "name", "refentry": "refentrytitle"}

@@ -39,7 +39,7 @@ from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, gra
 from context_agent.types import Document, MetadataValue
 
 MOST_MEMBERS = 10_000
-"""The most members of an archive."""
+"""Maximum number of members of an archive."""
 XML_SUFFIXES = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
 """The suffixes of parts that contain XML."""
 _ENTRY_MARK = b"PK\1\2"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 MOST_PADDED_IDS = 16_384
-"""The most padded ids that a CPU reads at once if the model's states cannot be cached.
+"""Maximum number of padded ids that a CPU reads at once if the model's states cannot be cached.
 
 The attention scores of more do not fit the processor's caches: 256 prompts of 80 to 290 ids take twice the time
 (`benchmarks/sampling.py`).
