@@ -113,7 +113,7 @@ def _demonstrations(
         FeedbackFilters,
         demonstrations_from_feedback,
     )
-    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary
+    from context_agent.synth_data.demonstrations.replayed_files import ReplaySummary
     from context_agent.synth_data.demonstrations.selection import write_selection
 
     filters = FeedbackFilters(rating=chosen.min_rating, bad=chosen.max_bad, per_question=chosen.per_question)

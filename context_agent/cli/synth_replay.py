@@ -15,7 +15,7 @@ from context_agent.cli.interrupts import run_interruptible
 from context_agent.cli.parameters import EXISTING_PATH, OUTPUT_FOLDER, REQUIRED, CommonOptions, options_in
 
 if TYPE_CHECKING:
-    from context_agent.synth_data.demonstrations.replay_check import ReplayResult, ReplaySettings
+    from context_agent.synth_data.demonstrations.replayed_files import ReplayResult, ReplaySettings
 
 
 LISTED_DIFFERENCES = 20
@@ -37,7 +37,7 @@ class ReplayOptions:
     def settings(self) -> ReplaySettings:
         """Return the settings of the replay. The tokenizer is already loaded."""
         from context_agent.policies.tokens import VocabularyCounter, templated
-        from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
+        from context_agent.synth_data.demonstrations.replayed_files import ReplaySettings
 
         counter = None if self.tokenizer is None else VocabularyCounter(templated(self.tokenizer))
         return ReplaySettings(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
@@ -59,7 +59,7 @@ def replay_check(
         paths: Trajectory files, and folders with trajectory files.
         out: Copy the episodes without differences to FOLDER/kept, for `ctx1 train sft`.
     """
-    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
+    from context_agent.synth_data.demonstrations.replayed_files import ReplaySummary, check_files, trajectory_files
 
     files = trajectory_files(paths)
     settings = replay.settings()

@@ -81,7 +81,7 @@ def _rankings(
     trajectories: tuple[Path, ...], material: TrainingData, run: RunConfig, *, count: int, seed: int
 ) -> list[LabeledRanking]:
     """Return the rankings to judge. If the judge does not get the answers, leave them out."""
-    from context_agent.synth_data.demonstrations.replay_check import trajectory_files
+    from context_agent.synth_data.demonstrations.replayed_files import trajectory_files
     from context_agent.train.experimental.judge.labeled_rankings import recorded_rankings, synthetic_rankings
 
     questions: list[Question] = list(material.dev)[:count]

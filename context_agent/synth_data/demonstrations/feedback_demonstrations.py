@@ -28,7 +28,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.integrations.feedback import FeedbackLog, Judgment
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.demonstrations.feedback_tasks import question_verdicts
-from context_agent.synth_data.demonstrations.replay_check import (
+from context_agent.synth_data.demonstrations.replayed_files import (
     ReplayResult,
     ReplaySettings,
     check_file,

@@ -17,7 +17,7 @@ from context_agent.synth_data.demonstrations.feedback_demonstrations import (
     demonstrations_from_feedback,
 )
 from context_agent.synth_data.demonstrations.feedback_tasks import tasks_from_feedback
-from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
+from context_agent.synth_data.demonstrations.replayed_files import ReplaySettings
 from context_agent.synth_data.task import load_tasks, write_tasks
 from context_agent.testing.actions import call, rank, search
 

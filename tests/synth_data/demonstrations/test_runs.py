@@ -31,7 +31,7 @@ from context_agent.pruning.budget import Budget
 from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.player import DemonstrationSettings, file_name
-from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
+from context_agent.synth_data.demonstrations.replayed_files import ReplaySummary, check_files, trajectory_files
 from context_agent.synth_data.demonstrations.runs import make_demonstrations
 from context_agent.synth_data.demonstrations.selection import ReplayRow, write_selection
 from context_agent.synth_data.task import load_tasks

@@ -1,4 +1,4 @@
-"""A check that replays recorded trajectories and reports the first view that differs."""
+"""Files of recorded trajectories that are replayed on today's corpus, and the first view of each that differs."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ReplaySummary:
 async def check_files(
     paths: Iterable[Path],
     corpus: Corpus,
-    terms: ReplaySettings | None = None,
+    settings: ReplaySettings | None = None,
     *,
     advance: ProgressCallback = lambda done, total: None,
 ) -> list[ReplayResult]:
@@ -113,18 +113,18 @@ async def check_files(
     Args:
         paths: The trajectory files.
         corpus: The corpus that the episodes search.
-        terms: The settings of the comparison.
+        settings: The settings of the comparison.
         advance: A function that is called with the number of finished files and the total.
     """
     files = list(paths)
     results = []
     for number, path in enumerate(files, start=1):
-        results.append(await check_file(path, corpus, terms or ReplaySettings()))
+        results.append(await check_file(path, corpus, settings or ReplaySettings()))
         advance(number, len(files))
     return results
 
 
-async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> ReplayResult:
+async def check_file(path: Path, corpus: Corpus, settings: ReplaySettings) -> ReplayResult:
     """Replay the episode of a file.
 
     Raises:
@@ -136,10 +136,10 @@ async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> Repla
     difference = await rerun(
         trajectory,
         corpus,
-        counter=terms.counter,
-        profile=terms.profile,
-        recorded_profile=terms.recorded_profile,
-        any_corpus=terms.any_corpus,
+        counter=settings.counter,
+        profile=settings.profile,
+        recorded_profile=settings.recorded_profile,
+        any_corpus=settings.any_corpus,
     )
     header = trajectory.header
     turns = 0 if trajectory.end is None else trajectory.end.turns
