@@ -29,8 +29,10 @@ class Section:
 
 Path = tuple[str | int | Section, ...]
 """Keys, attributes, indices and sections that lead from a message to a value in it."""
-Form = Literal["text", "json", "value", "image"]
-"""A text, a text that must stay JSON, a JSON value that is pruned as its text, or a part that contains an image."""
+Form = Literal["text", "json", "value", "image", "file"]
+"""A text, a text that must stay JSON, a JSON value that is pruned as its text, or a part with an image or a file."""
+PART_FORMS: tuple[Form, ...] = ("image", "file")
+"""The forms of parts that a text part may replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,13 @@ class ResultText:
         message: The index of its content in the conversation. A message may have several contents.
         path: The path from its message to the text.
         call_id: The id of the call as the message has it. Without an id it is the name of the tool.
-        text: The text. For an image it is a digest.
+        text: The text. For an image or a file it is a digest.
         is_error: True if the tool failed.
         form: The form of the value at the path.
         is_argument: True if the text is the arguments of a call.
-        image: The part that contains the image.
-        tokens: The tokens of the image.
-        text_type: The type of a text part that may replace the image.
+        part: The part that contains the image or the file.
+        tokens: The tokens of the image or the file.
+        text_type: The type of a text part that may replace the part.
         asked: What the arguments of the call ask for.
         repeats: Further paths from its message to the same text. All of them change together.
     """
@@ -76,7 +78,7 @@ class ResultText:
     is_error: bool = False
     form: Form = "text"
     is_argument: bool = False
-    image: Any = None
+    part: Any = None
     tokens: int = 0
     text_type: str = "text"
     asked: str = field(default="", compare=False)

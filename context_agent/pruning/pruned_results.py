@@ -14,7 +14,7 @@ from sys import getsizeof
 from typing import Any
 
 from context_agent._support.cancellation import check_cancelled
-from context_agent.pruning.contents import Path, ResultText
+from context_agent.pruning.contents import PART_FORMS, Path, ResultText
 from context_agent.pruning.passages import Passage, cut, without
 from context_agent.pruning.stubs import brief_stub, full_stub
 from context_agent.pruning.terminal import has_hidden
@@ -61,7 +61,7 @@ class ResultRecord:
 
     @property
     def passages(self) -> list[Passage]:
-        """The passages of the text, with their sizes. An image is one passage."""
+        """The passages of the text, with their sizes. An image or a file is one passage."""
         if self._passages is None:
             check_cancelled()
             passages = self._cut()
@@ -70,7 +70,7 @@ class ResultRecord:
 
     def _cut(self) -> list[Passage]:
         source = self.source
-        if source.form == "image":
+        if source.form in PART_FORMS:
             return [Passage(source.text, 0, len(source.text), tokens=source.tokens)]
         passages = cut(source.text, as_json=source.form != "text", budget=self.budget)
         if has_hidden(source.text):
@@ -89,7 +89,7 @@ class ResultRecord:
     def memory(self) -> int:
         """The bytes of the record, including its text and passages."""
         ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
-        texts = getsizeof(self.text) + _text_bytes(self.source.image)
+        texts = getsizeof(self.text) + _text_bytes(self.source.part)
         return getsizeof(self) + getsizeof(self.source) + texts + self._passage_bytes + ids + getsizeof(self.restored)
 
     @property
@@ -159,11 +159,11 @@ class ResultRecord:
             text: The record's text with stubs.
         """
         source = self.source
-        if source.form != "image":
+        if source.form not in PART_FORMS:
             return result.path, text
-        path = result.path if result.form == "image" else result.path[:-1]
+        path = result.path if result.form in PART_FORMS else result.path[:-1]
         part = {"type": source.text_type, "text": text} if source.text_type else {"text": text}
-        return path, source.image if text == source.text else part
+        return path, source.part if text == source.text else part
 
     def _stub(self, ids: Mapping[int, str], is_brief: bool, run: Sequence[int]) -> str:
         names = [ids[index] for index in run]
@@ -282,7 +282,7 @@ class PrunedResults:
         """
         ids = record.ids if ids is None else ids
         text = record.without(ids)
-        path = (*result.path, "text") if result.form == "image" else result.path
+        path = (*result.path, "text") if result.form in PART_FORMS else result.path
         if not ids or self._originals_only:
             return text
         if (key := _text_key(result.call_id, path, text)) not in self._returned:
@@ -293,9 +293,9 @@ class PrunedResults:
     def tokens(self, text: str, record: ResultRecord | None = None) -> int:
         """Return the tokens of a text.
 
-        Each text is counted once. If the text is the image of `record`, return its known size.
+        Each text is counted once. If the text is the image or the file of `record`, return its known size.
         """
-        if record is not None and record.source.form == "image" and text == record.text:
+        if record is not None and record.source.form in PART_FORMS and text == record.text:
             return record.source.tokens
         key = digest(text)
         if key not in self._sizes:

@@ -27,7 +27,7 @@ from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.budget import PruneBudget
-from context_agent.pruning.contents import MessageContent, Path, ResultText
+from context_agent.pruning.contents import PART_FORMS, MessageContent, Path, ResultText
 from context_agent.pruning.goal import Goal
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, gaps
@@ -330,14 +330,17 @@ class _Prune:
         return content.text_with(original)
 
     def _fitting(self, sizes: Sequence[int], tokens: int) -> frozenset[int]:
-        """Return the numbers of the last turn's results that stay whole.
+        """Return the numbers of the newest results that stay whole.
 
-        The smallest results are taken first, while they fit.
+        Of the last turn's results, the smallest are taken first, while they fit. Its files stay at any size, and so
+        does the newest file, because pruning cannot keep the relevant part of a file.
         """
         last = [row for row, result in enumerate(self._results) if result.message >= self._transcript.last_turn]
-        last.sort(key=lambda row: sizes[row])
+        every_file = [row for row, record in enumerate(self._records) if record.source.form == "file"]
+        files = {*every_file[-1:], *set(last).intersection(every_file)}
+        last = sorted(set(last) - files, key=lambda row: sizes[row])
         sums = np.cumsum([sizes[row] for row in last])
-        return frozenset(last[: int(np.searchsorted(sums, tokens, side="right"))])
+        return frozenset((*files, *last[: int(np.searchsorted(sums, tokens, side="right"))]))
 
     def run(
         self,
@@ -418,8 +421,9 @@ class _Prune:
             for row, reason in reasons.items()
             if reason != "last turn" or candidates[row].number in self._newest
         }
-        if images := [row for row, item in enumerate(candidates) if item.source.form == "image"]:
-            reasons[images[-1]] = "latest image"
+        for form in PART_FORMS:
+            if parts := [row for row, item in enumerate(candidates) if item.source.form == form]:
+                reasons[parts[-1]] = f"latest {form}"
         return self._with_restored(candidates, reasons)
 
     def _protected_tokens(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> tuple[int, int]:
@@ -504,9 +508,10 @@ class _Prune:
                 f"{np.isnan(scores).sum()} of them NaN"
             )
         scores = raised(scores, passages, [row for row, reason in staying.items() if reason == "restored"])
-        # The content of images is not judged. A later image stays longer.
-        images = [row for row, candidate in enumerate(candidates) if candidate.source.form == "image"]
-        scores[images] = np.sort(scores[images])
+        # The content of images and files is not judged. A later one stays longer.
+        for form in PART_FORMS:
+            parts = [row for row, candidate in enumerate(candidates) if candidate.source.form == form]
+            scores[parts] = np.sort(scores[parts])
         return scores
 
     def _fitting_choice(

@@ -89,7 +89,7 @@ def _counted(memory: PrunedResults) -> list[ResultRecord]:
     return []
 
 
-IMAGES = [result(f"digest {n}", n, form="image", image={"source": {"data": b"x" * (9_000 + n)}}) for n in range(20)]
+IMAGES = [result(f"digest {n}", n, form="image", part={"source": {"data": b"x" * (9_000 + n)}}) for n in range(20)]
 USES = {
     "small results": _results(
         *(result(f"Result {number} says that it rained on that day in all ports.", number) for number in range(300))
@@ -181,7 +181,7 @@ def test_a_stub_counts_its_passages_and_a_brief_one_does_not() -> None:
 def test_a_text_part_replaces_an_image_and_the_image_comes_back(text_type: str) -> None:
     """Bedrock's parts have no type."""
     image = {"image": {"source": {"bytes": b"..."}}}
-    seen = record("digest", form="image", image=image, tokens=900, text_type=text_type, path=("content", 1))
+    seen = record("digest", form="image", part=image, tokens=900, text_type=text_type, path=("content", 1))
     stub = "[1 passage pruned, 900 tokens; restore: p1]"
     assert seen.without({0: "p1"}) == stub
     part = {"type": text_type, "text": stub} if text_type else {"text": stub}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from functools import cache
 from typing import Any
 
 import pytest
 
 from context_agent.pruning import ContextPruner, messages
 from context_agent.tokens import CharCounter
+from tests.support.client_types import check
 from tests.support.long_conversation import ALWAYS, FILM, TASK, noises
 
 LONG_TEXT = f"{noises(10, 8)}\n\n{FILM}\n\n{noises(40, 8)}"
@@ -167,37 +167,6 @@ LEFT = (
 
 def pruner(budget: int = 300) -> ContextPruner:
     return ContextPruner(budget, effort="fast", prices=ALWAYS, counter=CharCounter())
-
-
-@cache
-def client_type(kind: str) -> Any:
-    """The type of a conversation in the provider's own client. If the client is not installed, it is None."""
-    pydantic = pytest.importorskip("pydantic")
-    try:
-        if kind == "responses":
-            from openai.types.responses import ResponseInputItemParam as Item
-        elif kind == "anthropic":
-            from anthropic.types.beta import BetaMessageParam as Item
-        else:
-            return None
-    except ImportError:
-        return None
-    return pydantic.TypeAdapter(list[Item])
-
-
-def exhaust(value: Any) -> None:
-    """Read what pydantic validates only when it is read."""
-    if isinstance(value, dict):
-        value = value.values()
-    if not isinstance(value, str | bytes | int | float | type(None)):
-        for inner in value:
-            exhaust(inner)
-
-
-def check(name: str, conversation: list[Any]) -> None:
-    """Raise an error if the provider's own client refuses the conversation."""
-    if (adapter := client_type(name.partition(":")[0])) is not None:
-        exhaust(adapter.validate_python(conversation))
 
 
 def everything(report: Any) -> list[str]:

@@ -8,7 +8,14 @@ from typing import Any
 from context_agent.pruning.contents import Call, MessageContent, Path, ResultText
 from context_agent.pruning.formats.collector import ContentCollector
 from context_agent.pruning.formats.fields import first_key, get_field, items, text_field
-from context_agent.pruning.formats.parts import image_texts, is_citable, result_text, texts_at, value_texts
+from context_agent.pruning.formats.parts import (
+    file_texts,
+    image_texts,
+    is_citable,
+    result_text,
+    texts_at,
+    value_texts,
+)
 
 _BEDROCK_OPAQUE = (
     "image", "document", "video", "audio", "reasoningContent", "cachePoint", "guardContent", "searchResult",
@@ -72,8 +79,8 @@ def _bedrock_texts(content: Any, path: Path) -> tuple[list[ResultText], list[str
         elif (found := get_field(part, "searchResult")) and not is_citable(found):
             texts += texts_at(found, ("content", "*", "text"), (*here, "searchResult"))
         elif (document := get_field(part, "document")) and not is_citable(document):
-            for steps in _DOCUMENT_TEXTS:
-                texts += texts_at(document, steps, (*here, "document"))
+            found = [text for steps in _DOCUMENT_TEXTS for text in texts_at(document, steps, (*here, "document"))]
+            texts += found or file_texts(here, part, "")
         elif image := get_field(part, "image"):
             texts += image_texts(here, part, get_field(get_field(image, "source"), "bytes"), "bedrock", "")
         elif not any(get_field(part, name) is not None for name in _BEDROCK_OPAQUE):

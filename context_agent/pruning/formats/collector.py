@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from context_agent.pruning.contents import OWN_RESULT, Call, Form, MessageContent, MessageKind, Path, ResultText
+from context_agent.pruning.contents import (
+    OWN_RESULT,
+    PART_FORMS,
+    Call,
+    Form,
+    MessageContent,
+    MessageKind,
+    Path,
+    ResultText,
+)
 from context_agent.pruning.formats.fields import asked, json_text, written
 from context_agent.pruning.formats.marks import before_calls, written_calls
 from context_agent.pruning.terminal import without_escapes
@@ -87,7 +96,7 @@ class ContentCollector:
         self.answers.append(answer)
 
     def _add(self, key: str, result: ResultText, owner: int, *, flagged: bool) -> None:
-        failed = flagged or (result.form != "image" and _is_error(result.text))
+        failed = flagged or (result.form not in PART_FORMS and _is_error(result.text))
         self.results.append(_replaced(result, {"message": self.index, "call_id": key, "is_error": failed}))
         self.owners.append(owner)
 

@@ -1,4 +1,4 @@
-"""Texts and images in the content of tool results."""
+"""Texts, images and other files in the content of tool results."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_agent.pruning.contents import IMAGE_RULES, MessageKind, Path, ResultText
+from context_agent.pruning.files import file_tokens
 from context_agent.pruning.formats.fields import first_value, get_field, items, json_text, text_field
 from context_agent.pruning.images import LOW_DETAIL, image_tokens
 
@@ -16,6 +17,17 @@ TEXT_PARTS = frozenset(("text", "input_text", "output_text", "summary_text", "re
 _RESULT_TEXTS = ("text-plain", "knowledge")
 """Types of text parts that only results have: of LangChain, and of searches in chats that Claude.ai exports."""
 _IMAGE_PARTS = frozenset(("image", "image_url", "input_image", "image-data", "image-url"))
+_FILE_PARTS = frozenset((
+    "document", "file", "input_file", "media", "file-data", "file-url", "file-id", "document_url", "resource",
+))  # fmt: skip
+_FILE_HOLDERS = ("source", "file", "document", "resource")
+_FILE_DATA = (
+    "data", "base64", "file_data", "blob", "bytes", "url", "file_url", "document_url", "file_id", "fileId",
+)  # fmt: skip
+_MEDIA_TYPES = ("media_type", "mime_type", "mediaType", "mimeType")
+_FILE_NAMES = ("title", "filename", "name", "document_name", "uri")
+_PLAYED_FILES = ("audio/", "video/")
+"""The beginnings of media types whose tokens depend on the time that they take to play."""
 OPAQUE_PARTS = frozenset((
     *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
     "container_upload", "tool_reference", "tool_call", "search_result", "media", "file-data", "file-url", "file-id",
@@ -27,7 +39,7 @@ OPAQUE_PARTS = frozenset((
 
 
 def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[ResultText], list[str]]:
-    """Return the texts and images in the content of a tool result, and the types of unknown parts."""
+    """Return the texts, images and files in the content of a tool result, and the types of unknown parts."""
     if isinstance(content, str):
         return [result_text(path, content)], []
     texts: list[ResultText] = []
@@ -41,14 +53,16 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
             text := get_field(part, "text"), str
         ):
             texts.append(result_text((*here, "text"), text))
-        elif name in _IMAGE_PARTS or text_field(part, "mediaType").startswith("image/"):
+        elif name in _IMAGE_PARTS or _first_text([part], _MEDIA_TYPES).startswith("image/"):
             texts += image_texts(here, part, _image_data(part, name), kind, text_type)
         elif name == "search_result" and len(path) < LONGEST_PATH and not is_citable(part):
             texts += result_texts(get_field(part, "content"), (*here, "content"), kind)[0]
         elif name == "resource" and isinstance(text := get_field(get_field(part, "resource"), "text"), str):
             texts.append(result_text((*here, "resource", "text"), text))
-        elif name == "document" and len(path) < LONGEST_PATH:
-            texts += document_texts(part, here)
+        elif name == "document" and len(path) < LONGEST_PATH and (found := document_texts(part, here)):
+            texts += found
+        elif name in _FILE_PARTS:
+            texts += file_texts(here, part, text_type)
         elif not name and (streams := [stream for stream in ("stdout", "stderr") if text_field(part, stream)]):
             texts += [result_text((*here, stream), text_field(part, stream)) for stream in streams]
         elif name not in OPAQUE_PARTS:
@@ -114,11 +128,38 @@ def image_texts(path: Path, part: Any, data: Any, kind: MessageKind, text_type: 
     if not isinstance(part, Mapping):
         return
     data = data if isinstance(data, str | bytes) else ""
-    seen = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
-    name = hashlib.blake2b(seen, digest_size=16).hexdigest()
     has_low_detail = "low" in (text_field(holder, "detail") for holder in (part, get_field(part, "image_url")))
     tokens = LOW_DETAIL if has_low_detail else image_tokens(data, IMAGE_RULES[kind])
-    yield ResultText(0, path, "", f"image {name}", form="image", image=part, tokens=tokens, text_type=text_type)
+    yield ResultText(0, path, "", f"image {_digest(data)}", form="image", part=part, tokens=tokens, text_type=text_type)
+
+
+def file_texts(path: Path, part: Any, text_type: str) -> Iterator[ResultText]:
+    """Yield the file of a part. If the file can be cited, or if pruning cannot replace it, nothing is yielded."""
+    holders = [part, *(get_field(part, name) for name in _FILE_HOLDERS)]
+    holders += [get_field(holder, "source") for holder in holders]
+    media_type = _first_text(holders, _MEDIA_TYPES)
+    data = _file_data(holders)
+    if not isinstance(part, Mapping) or any(map(is_citable, holders)) or not data:
+        return
+    if media_type.startswith(_PLAYED_FILES):
+        return
+    tokens = file_tokens(data, media_type)
+    text = f"file {_first_text(holders, _FILE_NAMES)} {_digest(data)}"
+    yield ResultText(0, path, "", text, form="file", part=part, tokens=tokens, text_type=text_type)
+
+
+def _file_data(holders: Sequence[Any]) -> str | bytes:
+    found = (get_field(holder, name) for name in _FILE_DATA for holder in holders)
+    return next((data for data in found if isinstance(data, str | bytes) and data), "")
+
+
+def _first_text(holders: Sequence[Any], names: Sequence[str]) -> str:
+    return next((text for holder in holders for name in names if (text := text_field(holder, name))), "")
+
+
+def _digest(data: str | bytes) -> str:
+    seen = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    return hashlib.blake2b(seen, digest_size=16).hexdigest()
 
 
 def _image_data(part: Any, name: str) -> Any:
