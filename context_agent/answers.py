@@ -83,7 +83,7 @@ class AnswerModel:
         api_key_env: The environment variable with the key. By default, the official addresses of OpenAI and Anthropic
             get the key in `OPENAI_API_KEY` and `ANTHROPIC_API_KEY`, and any other address that in `CTX1_API_KEY`.
         api: `openai` or `anthropic`. By default the address decides.
-        max_tokens: The most tokens of an answer.
+        max_tokens: Maximum number of tokens of an answer.
         timeout: Seconds to wait for the server.
 
     Raises:

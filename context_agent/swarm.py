@@ -68,12 +68,12 @@ class Swarm:
 
     Attributes:
         breadth: The most sub-agents that one turn may start.
-        tokens: The most tokens in the contexts of all sub-agents of an episode together. What is left is shared out
+        tokens: Maximum number of tokens in the contexts of all sub-agents of an episode. What is left is shared out
             evenly. The agent's own limit on tokens counts them too.
         budget: The context of a sub-agent. Defaults to the budget of the agent that starts it.
-        turns: The most turns of a sub-agent. Defaults to what its policy needs.
-        seconds: The most seconds of a sub-agent.
-        documents: The most documents that a sub-agent returns.
+        turns: Maximum number of turns of a sub-agent. Defaults to what its policy needs.
+        seconds: Maximum number of seconds of a sub-agent.
+        documents: Maximum number of documents that a sub-agent returns.
         fresh: Which chunks sub-agents do not show again. Defaults to `Fresh.OTHERS` with the embedded policy, which
             passes on what it knows, and to `Fresh.OWN` with a language model.
         policy: The policy that decides in sub-agents. Defaults to the policy of the orchestrator.

@@ -1,4 +1,4 @@
-"""Work that ends soon after nobody waits for it. Nothing can stop a thread from outside, so the work asks.
+"""Cancellation of work in threads. Python cannot stop a thread from outside, so the work has to ask.
 
 It calls `check_cancelled` between its steps.
 """
@@ -13,7 +13,7 @@ _IS_CANCELLED: ContextVar[Callable[[], bool]] = ContextVar("ctx1_is_cancelled", 
 
 
 class WorkCancelled(BaseException):
-    """The end of work that nobody waits for. As with other cancellations, `except Exception` does not catch it."""
+    """The cancellation of work. As with other cancellations, `except Exception` does not catch it."""
 
 
 def check_cancelled() -> None:

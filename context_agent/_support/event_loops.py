@@ -85,7 +85,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def context_blocking(loop: asyncio.AbstractEventLoop) -> Context:
-    """Return a copy of this context, for work in another thread that the thread of an event loop waits for."""
+    """Return a copy of this context for work in another thread, for which the thread of an event loop waits."""
     context = copy_context()
     context.run(_BLOCKED_LOOPS.set, _BLOCKED_LOOPS.get() | {loop})
     return context

@@ -143,10 +143,10 @@ class Endpoint:
         base_url: The address of the server.
         api_key_env: The environment variable with the key. If it is None, a key goes only to the vendor's own host.
         vendor: The vendor whose API the server speaks.
-        timeout: The most seconds for a whole response, or for each pause of a stream.
+        timeout: Maximum number of seconds for a whole response, or for each pause of a stream.
         retries: How often a failed request is repeated.
         backoff: The first pause between tries, in seconds. It doubles with each try.
-        concurrency: The most requests at a time.
+        concurrency: Maximum number of requests at a time.
         longest_retry_after: The longest `Retry-After` that is obeyed, in seconds. A longer one ends the call.
 
     Raises:

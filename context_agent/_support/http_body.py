@@ -32,7 +32,7 @@ MEMORY_COSTS = {b"{": 200, b"[": 80, b",": 64, b":": 48}
 STRING_COST = 32
 """Estimated least bytes of memory for a string."""
 LINES_PER_LIMIT = 4
-"""The limit divided by this is the most bytes that a line of an event stream may have."""
+"""The limit divided by this is the maximum number of bytes that a line of an event stream may have."""
 ERROR_BYTES = 1 << 20
 """Maximum number of bytes of an error's body that are read. The rest is ignored, because messages are short."""
 PIECE_BYTES = 1 << 16

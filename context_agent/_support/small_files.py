@@ -151,8 +151,8 @@ def read_lines(stream: IO[AnyStr], *, limit: int = MAX_LINE_BYTES, total: int | 
 
     Args:
         stream: The stream, of text or bytes.
-        limit: The most bytes of a line.
-        total: The most bytes of all lines together. Defaults to no limit.
+        limit: Maximum number of bytes of a line.
+        total: Maximum number of bytes of all lines together. Defaults to no limit.
 
     Raises:
         ValueError: If a line or the stream is too large.

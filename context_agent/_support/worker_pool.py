@@ -146,7 +146,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         setup: The resources that each worker opens.
         machines: The machines that workers run on.
         processes: The most worker processes.
-        concurrency: The most jobs at a time, in all processes together.
+        concurrency: Maximum number of jobs at a time, in all processes together.
         limit: Seconds that a job may take. A job that takes longer is lost.
         answer: A function that answers the requests of jobs.
         before_repeat: A function that is called with a job before the job is repeated because its process has ended.

@@ -91,9 +91,9 @@ class Limits:
 
     Attributes:
         turns: The most turns. If None, the limit of the profile applies.
-        seconds: The most seconds of wall clock.
-        tokens: The most tokens that are ever placed in the context, pruned or not.
-        calls: The most calls that run in one turn. Further calls are refused.
+        seconds: Time limit in seconds of wall clock.
+        tokens: Maximum number of tokens that are ever placed in the context, pruned or not.
+        calls: Maximum number of calls that run in one turn. Further calls are refused.
 
     Raises:
         ConfigError: If a limit is not positive.

@@ -117,7 +117,7 @@ class EpisodeRecord:
         self._writer = self.path = None
 
     def _fail(self, error: OSError) -> None:
-        """Give up the record. If nobody wants to hear of the failure, keep what was written, and raise the error."""
+        """End the record. If no function takes the failure, keep what was written, and raise the error."""
         if self._on_unrecorded is None:
             if self._writer is not None:
                 self._writer.close()
@@ -198,7 +198,7 @@ class EpisodeFactory:
 
 
 def adjusted(policy: Policy, request: EpisodeRequest) -> Policy:
-    """Return the policy with the effort of a request, and with rankings as long as the request takes."""
+    """Return the policy with the effort of a request, and with as many ranked documents as the request takes."""
     policy = policy if request.effort is None else with_effort(policy, request.effort)
     return policy.with_ranking(request.k) if isinstance(policy, AdjustableRanking) else policy
 

@@ -100,9 +100,9 @@ class ConversationPruners:
 
     Args:
         open_pruner: A function that returns the pruner for a new conversation.
-        limit: The most conversations to remember.
-        memory: The most bytes that all pruners together remember. If it is exceeded, the conversations that were used
-            least recently are forgotten.
+        limit: Maximum number of conversations to remember.
+        memory: Maximum number of bytes that all pruners together remember. If they remember more, the conversations
+            that were used least recently are forgotten.
         idle: Seconds after which an unused conversation is forgotten. If its prefix may stay in the model server's
             cache for longer, it is remembered for that time.
     """

@@ -44,8 +44,8 @@ def prune(
         question: The question. If it is empty, no passage is kept.
         passages: Pairs of a title, which may be empty, and a text.
         threshold: The lowest probability of a passage to keep, from 0 to 1.
-        tokens: The most tokens of the kept passages together (o200k_harmony). The best passages are kept first.
-        k: The most passages to keep.
+        tokens: Maximum number of tokens of all kept passages (o200k_harmony). The best passages are kept first.
+        k: Maximum number of passages to keep.
         policy: The policy that scores. Defaults to the shipped `BridgePolicy`.
 
     Raises:

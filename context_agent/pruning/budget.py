@@ -37,7 +37,7 @@ class Budget:
         window: The context window.
         soft: The threshold from which the policy is advised to prune. Defaults to 1/2 of the window.
         hard: The threshold from which only edits and finishing are accepted. Defaults to 3/4 of the window.
-        per_call: The most tokens that the result of one call may have. Defaults to 1/8 of the window.
+        per_call: Maximum number of tokens that the result of one call may have. Defaults to 1/8 of the window.
         reserve: The number of tokens that stay free after every action. A harness with short messages needs a smaller
             reserve, and can then use smaller windows.
 

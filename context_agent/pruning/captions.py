@@ -48,7 +48,7 @@ _UNDERLINED = re.compile(
 )
 """A title with a rule below it, which is about as long."""
 _LONG_RULE = re.compile(r"^(?:(?<=\S\n)|(?<=\S\r\n))~{4,}+[ \t\r]*$", re.M)
-"""More tildes below a line than most fences have. They are a rule even below a line that is no title."""
+"""A rule of more tildes than most fences have. It is a rule even below a line that is not a title."""
 HIT = re.compile(
     r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
     r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
@@ -210,7 +210,7 @@ class Captions:
         return True
 
     def _push(self, level: int, said: str, start: int, end: int) -> None:
-        """Add a title, which is up to the line of `end`. Those of its level and below end. Level 0 ends all."""
+        """Add a title. It closes the titles of its level and below, and level 0 closes all."""
         line_end = self._text.find("\n", end - 1) + 1 or len(self._text)
         self.sections[start] = level, line_end, said.strip()
         self._titles = [*((above, it) for above, it in self._titles if above < level), (level, said.strip())]

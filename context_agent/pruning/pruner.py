@@ -54,7 +54,7 @@ MAX_STUB_SHARE = 0.15
 LARGE_ARGUMENTS = 1_000
 """The shortest arguments of a call that may be pruned, in characters. Shorter ones are not counted and never change."""
 LIMITED_REASONS = ("error", "used by a later step")
-"""The protected passages that stay whatever their scores only while they fit into half of the limit."""
+"""Reasons that protect passages only while all such passages fit into half of the limit."""
 DEFAULT_BUDGET = 8_000
 """Tokens of tool results that stay by default."""
 BRIEF_TOKENS, GONE_TOKENS = 8, 5
@@ -90,7 +90,7 @@ class ContextPruner:
         confirm: A function that is called with the report before a prune that frees more than `confirm_above` tokens.
             If it returns False, nothing is removed. It is called again when the prune would free `confirm_above` more
             tokens.
-        confirm_above: The most tokens that a prune may free without calling `confirm`.
+        confirm_above: Maximum number of tokens that a prune may free without calling `confirm`.
         on_restore: A function that is called with each restored passage. Removing the passage was wrong, so a record of
             these calls is training data.
         originals_only: True if the conversation always comes as it was before any prune, as to a proxy. A text that
@@ -439,7 +439,7 @@ class _Prune:
         return self._limit - others - min(limited, self._limit // 2)
 
     def _with_restored(self, candidates: Sequence[Candidate], reasons: Mapping[int, str]) -> dict[int, str]:
-        """Return the reasons with those of the restored passages that stay.
+        """Return the reasons, and add the restored passages that stay.
 
         If the protected passages do not fit, those that were restored first are judged like other passages. Otherwise
         a request for a long range of ids would keep the conversation over its budget. What was restored within the

@@ -222,7 +222,7 @@ class Removals:
         return True
 
     def _freed(self, row: int) -> int:
-        """Return the tokens that are free because the passage in this row is removed, and would not be otherwise."""
+        """Return the tokens that are free only because the passage in this row is removed."""
         candidate, costs = self.candidates[row], self.costs
         freed = candidate.passage.tokens - costs.stub
         # The separator between two removed neighbors is removed too. It has about one token.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from context_agent.text.normalization import without_marks
 
 _YEAR = re.compile(r"[12](?<!\d[12])(?:(?<=1)\d|(?<=2)0)\d\d(?!\d)")
-"""A year. The pattern begins with a digit, and looks behind it then, so that `re` skips other characters quickly."""
+"""A year. The pattern matches a digit before it looks behind it, so that `re` skips other characters quickly."""
 _AFTER_YEAR = re.compile(
     r"(?!\.\d++(?!\.\d))([-/._])(\d{1,2})(?:\1(\d{1,2}))?(?!\d)"
     r"|[ ]?[年년][ ]?(\d{1,2})[ ]?[月월](?:[ ]?(\d{1,2})[ ]?[日일])?"

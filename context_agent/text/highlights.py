@@ -45,7 +45,7 @@ _LISTED = re.compile(
 )
 """A line of a table of contents, or of a notice of copyright."""
 FURNITURE_WORTH, FURNITURE_WORDS = 0.5, 2
-"""The factor on the worth of a line that is no sentence, and the fewest words of the question that it must have."""
+"""The factor on the worth of a line that is no sentence, and the minimum number of words of the question in it."""
 TITLE_WORTH = 0.1
 """The factor on the worth of words that the document's own title has."""
 LONGEST_LINE = 1_000

@@ -43,10 +43,10 @@ _GROUPED = re.compile(
     r"\d(?<![\d.,]\d)(?:(?:\d{0,2},\d{3}|\d?(?:,\d{3}){2,5})(?!,?\d)"
     r"|\d{0,2}(?:(?:[\u00a0\u2009\u202f'’]\d{3})++(?!\d)|\.\d{3}\.\d{3}(?!\.?\d)))"
 )
-"""A number whose thousands are separated. One dot alone may also be that of a decimal fraction.
+"""A number whose thousands are separated. A single dot may also be a decimal point.
 
-Three or more groups of three digits with commas are a list, such as `500,502,503`. The pattern begins with a digit,
-and looks behind it then, so that `re` skips all other characters quickly.
+Three or more groups of three digits with commas are a list, such as `500,502,503`. The pattern matches a digit before
+it looks behind it, so that `re` skips all other characters quickly.
 """
 _MEASURED = re.compile(
     r"\d(?<!\w\d)\d*+(?=(?:[kmgt]i?b|[kmg]bit|[kmg]bps|[kmg]?hz|[km]?wh|[km]w|mah|[kmµ]g|(?<=\d\d)g|[mcd]l|[kcmn]m|min"

@@ -96,8 +96,8 @@ class Period(NamedTuple):
 def periods(text: str) -> Iterator[Period]:
     """Yield the decades, the spans of years and the parts of years in a plain text.
 
-    The winter of a year is from its December to the next February. A stroke before a number up to 12, as in 2010-11, is
-    that of a month.
+    The winter of a year is from its December to the next February. A number up to 12 after a stroke is a month, as in
+    2010-11.
     """
     for found in _YEAR.finditer(text):
         year = int(found["year"])
@@ -167,7 +167,7 @@ def _last_part(before: list[str]) -> tuple[int, int, int] | None:
 
 
 def _months(length: int, number: int) -> tuple[int, int]:
-    """Return the first and the last month of a half or of a quarter. Of a half, each number but 1 is the second."""
+    """Return the first and the last month of a half or of a quarter. Every half but number 1 is the second."""
     last = min(length * number, _LAST_MONTH)
     return last - length + 1, last
 

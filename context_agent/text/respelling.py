@@ -22,7 +22,7 @@ MOST_RESPELLED = 64
 
 
 def respelled(text: str, is_known: Callable[[str], bool]) -> str:
-    """Return the text with the words that no text has in a spelling with or without umlauts that a text has.
+    """Return the question with its unknown words in another spelling, with or without umlauts, that a text has.
 
     Args:
         text: A question.
@@ -41,7 +41,7 @@ def respelled(text: str, is_known: Callable[[str], bool]) -> str:
 
 
 def spellings(text: str) -> list[tuple[str, str]]:
-    """Return each word that may have a spelling with or without umlauts, as written and in this other spelling."""
+    """Return each word that may have another spelling, as written and in the other spelling."""
     found = dict.fromkeys(_WORD.findall(normal_form("NFC", text)))
     pairs = ((word, _other_spelling(word)) for word in found)
     return [(word, other) for word, other in pairs if other != word][:MOST_RESPELLED]

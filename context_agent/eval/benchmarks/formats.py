@@ -294,7 +294,7 @@ def _pooled(pooled: dict[str, Document], title: str, text: str) -> str:
 
 
 def _joined(sentences: Iterable[str]) -> str:
-    """Return the text of a paragraph. HotpotQA's sentences begin with the space between them, 2Wiki's do not."""
+    """Return the text of a paragraph. The sentences of HotpotQA begin with a space, and those of 2Wiki do not."""
     text = ""
     for sentence in sentences:
         is_apart = not text or not sentence or text[-1].isspace() or sentence[0].isspace()

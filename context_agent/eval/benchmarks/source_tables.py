@@ -190,7 +190,7 @@ def read_rows(path: Path, problems: list[str], role: str = "") -> Iterator[Locat
 
 
 def _unpacked_limit(path: Path) -> int:
-    """Return the most bytes that a packed file may unpack to."""
+    """Return the maximum number of bytes that a packed file may unpack to."""
     return MAX_EXPANSION * max(path.stat().st_size, 5_000)
 
 

@@ -68,7 +68,7 @@ class SubAgents(Protocol):
 
         Args:
             requests: The tasks of each call.
-            tokens_left: The most tokens that all sub-agents may spend together. It is None if there is no limit.
+            tokens_left: Maximum number of tokens that all sub-agents may spend together. None means no limit.
             shown_ids: The chunks that the episode has shown.
         """
 
@@ -99,7 +99,7 @@ class ToolOutput:
     Attributes:
         source: The tool that the hits come from.
         hits: The chunks that were found, best first.
-        limit: The most hits that may be shown.
+        limit: Maximum number of hits that may be shown.
         repeated_ids: Chunks that match but were shown before.
         new_only: True if chunks that the episode has shown are left out.
         in_order: True if the hits that fit are shown in document order.
@@ -203,7 +203,7 @@ class SpawnTool(Generic[ArgumentsT]):
     """A tool that hands tasks to sub-agents.
 
     All calls of a turn run as one, at the same time as the reads. `run` takes the arguments of each call, a context,
-    and the most tokens that the sub-agents may spend together.
+    and the maximum number of tokens that the sub-agents may spend together.
     """
 
     name: str

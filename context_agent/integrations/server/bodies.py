@@ -95,7 +95,7 @@ async def read_body(request: Request, limit: int, held: HeldBody) -> bytes:
 
     Args:
         request: The request.
-        limit: The most bytes of the body.
+        limit: Maximum number of bytes of the body.
         held: The room that the body takes.
 
     Raises:

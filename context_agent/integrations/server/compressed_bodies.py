@@ -34,7 +34,7 @@ def decoded_body(body: bytes, encodings: str, limit: int) -> bytes:
     Args:
         body: The bytes of the request.
         encodings: The value of `Content-Encoding`: names in the order in which they were applied.
-        limit: The most bytes that the body may have after each step.
+        limit: Maximum number of bytes that the body may have after each step.
 
     Raises:
         UndecodableBody: If the body cannot be decoded within the limit.

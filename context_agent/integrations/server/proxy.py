@@ -132,7 +132,7 @@ class Proxy(LimitedService):
             upstream: The address of the server, with or without `/v1` at its end.
             pruners: The pruners of the conversations.
             settings: The settings. `settings.deadline` limits the wait in the queue.
-            pause: The most seconds that the upstream may be silent.
+            pause: Maximum number of seconds that the upstream may be silent.
             savings: The report to which the savings are added.
             report_file: The file for the report. It is written every minute and at the end.
 

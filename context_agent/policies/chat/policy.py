@@ -81,11 +81,11 @@ class Sampling:
 
     @property
     def limits_replies(self) -> bool:
-        """True if the user set the most tokens of a reply."""
+        """True if the user limited the tokens of a reply."""
         return self.max_tokens is not None or not self.extra.keys().isdisjoint(LENGTH_FIELDS)
 
     def body(self, room: int) -> dict[str, Any]:
-        """Return the fields of the request. `room` is the most tokens that the reply may have."""
+        """Return the fields of the request. `room` is the maximum number of tokens that the reply may have."""
         fields = {"temperature": self.temperature, "top_p": self.top_p, "reasoning_effort": self.reasoning_effort}
         fields = {name: value for name, value in fields.items() if value is not None}
         return {"max_tokens": max(1, min(room, self.max_tokens or room)), **fields, **self.extra}
@@ -362,7 +362,7 @@ class ChatActor:
         return self._action(reply, omitted)
 
     def _room(self, view: View) -> int:
-        """Return the most tokens that the reply may have.
+        """Return the maximum number of tokens that the reply may have.
 
         It is the number that the budget allows, minus the tokens that the server counts beyond the view.
 

@@ -58,7 +58,7 @@ def field_to_omit(refusal: Refusal, omitted: frozenset[str]) -> str | None:
 
 
 def output_limit(refusal: Refusal, requested: int) -> int | None:
-    """Return the most tokens that the model writes in one reply, if the refused request allowed more."""
+    """Return the maximum number of tokens that the model writes in one reply, if the refused request allowed more."""
     if refusal.status not in (400, 422) or _LENGTH.search(refusal.message) or not _OUTPUT.search(refusal.message):
         return None
     limits = (int(match["n"].replace(",", "")) for match in _MOST.finditer(refusal.message))

@@ -263,7 +263,7 @@ def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def usage_bounds(request: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the most tokens that a request can have, and the most tokens that its reply can have.
+    """Return the maximum numbers of tokens that a request and its reply can have.
 
     A token has at least one byte, and a chat template adds fewer tokens per message than the JSON around it has
     characters.

@@ -51,12 +51,12 @@ def served(
         parallel: True if a reply may have several calls, in the harmony format.
         temperature: The sampling temperature.
         top_p: The probability mass for nucleus sampling.
-        max_tokens: The most tokens of one reply.
+        max_tokens: Maximum number of tokens of one reply.
         seeded: As in `VllmEngine`.
         cache_salt: As in `VllmEngine`.
         timeout: The seconds that a response may take.
         retries: The number of times that a failed request is repeated.
-        concurrency: The most requests at a time.
+        concurrency: Maximum number of requests at a time.
 
     Returns:
         The policy.
@@ -99,9 +99,10 @@ def local(
         adapter: A folder of LoRA adapters for the model. By default a packaged model has the adapter that ships.
         temperature: The sampling temperature. If it is 0, sampling is greedy.
         top_p: The probability mass for nucleus sampling.
-        max_tokens: The most tokens of one reply. Defaults to the limit in training, or to 128 for a packaged model.
+        max_tokens: Maximum number of tokens of one reply. Defaults to the limit in training. For a packaged model, it
+            is 128.
         threads: The number of threads of torch. If it is 0, torch's own default applies.
-        batch: The most episodes that sample together.
+        batch: Maximum number of episodes that sample together.
 
     Returns:
         The policy. Its engine runs on the GPU if there is one.

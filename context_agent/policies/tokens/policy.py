@@ -58,7 +58,7 @@ class TokenPolicy:
         temperature: The sampling temperature. The defaults of this and of `top_p` are the settings that the published
             weights were trained with.
         top_p: The probability mass for nucleus sampling.
-        max_tokens: The most tokens of one reply.
+        max_tokens: Maximum number of tokens of one reply.
         record_experts: If true, record the experts that a mixture of experts chooses.
 
     Raises:

@@ -41,7 +41,7 @@ class PolicyDescription:
         parallel: True if a reply may have several calls, in the harmony format.
         profile: The name of the harness profile.
         window: The tokens of the context window. If it is 0, the profile's own window applies.
-        max_tokens: The most tokens of one reply. If it is 0, the policy's own limit applies.
+        max_tokens: Maximum number of tokens of one reply. If it is 0, the policy's own limit applies.
         shown: The hits that a search shows. If it is 0, the profile's own number applies.
         per_call: The tokens that a call may show in `window`. If it is 0, the profile's own share applies.
     """

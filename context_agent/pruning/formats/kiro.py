@@ -1,7 +1,7 @@
 """Saved conversations of Kiro CLI, and of Amazon Q Developer CLI before it.
 
-A saved conversation has entries of an input, which is from the user or from tools, and the response of the agent. The
-lines of a session of Kiro CLI have one of both.
+A saved conversation has entries of an input, which is from the user or from tools, and the response of the agent. A
+line of a session of Kiro CLI has one of the two.
 """
 
 from __future__ import annotations

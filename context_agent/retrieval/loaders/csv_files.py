@@ -113,7 +113,7 @@ def table_lines(read: Callable[[], str], delimiter: str, most: int) -> Iterator[
     Args:
         read: A function that returns the next line, and "" at the end.
         delimiter: The delimiter.
-        most: The most characters of a row.
+        most: Maximum number of characters of a row.
     """
     ahead: deque[str] = deque()
     widths = set[int]()

@@ -125,7 +125,7 @@ _CUT = re.compile(rb"[\xc2-\xf4](?:[\x80-\xbf]|\r?\Z)")
 _DISTINCT = frozenset(["cp1250", "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1257"])
 """The encodings that also count if charset-normalizer proposes another one first.
 
-Bytes in other encodings often are words in the remaining ones, too, such as Chinese ones.
+Bytes of other encodings, such as Chinese ones, often form words in the remaining encodings, too.
 """
 _SIGNS = frozenset("\xa0«»‘’‚“”„–—…•°§€©®™·×")
 """The signs beyond ASCII that a text in any language may have."""

@@ -174,7 +174,7 @@ def _parsed(source: bytes, grammar: Grammar) -> Tree:
 
 
 def _most_open_brackets(source: bytes) -> int:
-    """Return the most brackets of one kind that are open at a time. Closing brackets that close nothing are ignored."""
+    """Return how many brackets of one kind are open at a time. Closing brackets that close nothing are ignored."""
     letters, most = np.frombuffer(source, dtype=np.uint8), 0
     for opening, closing in (b"()", b"[]", b"{}"):
         level = np.cumsum((letters == opening).astype(np.int32) - (letters == closing), dtype=np.int32)

@@ -79,7 +79,7 @@ class _Page:
     """A page of a wiki. Of several revisions, the last one counts.
 
     Attributes:
-        most: The most characters of the text.
+        most: Maximum number of characters of the text.
         fields: The pieces of each element's text.
     """
 

@@ -98,7 +98,7 @@ def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tup
     Args:
         stream: The stream.
         encoding: The encoding that the caller names, if any.
-        longest: The most characters of a line. A longer line is yielded as None.
+        longest: Maximum number of characters of a line. A longer line is yielded as None.
 
     Raises:
         DataError: If the stream is not text.

@@ -55,8 +55,9 @@ _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
 _UUENCODED = re.compile(r"^begin [0-7]{3,4} (\S[^\n]{0,254})\n(?:[ -`]{0,90}+\n)*+end[ \t]*+$", re.M)
 """A file inside a text, as mail programs attached it before MIME."""
 LONGEST_STUB, LEAST_FULLER = 200, 4
-"""Maximum number of characters of a plain text that may only say that the message is a page, and how many times as many
-characters the page then has at least."""
+"""Maximum number of characters of a plain text that only says that the message is a page, and the factor by which the
+page must be longer.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ def _if_begins(reader: Reader, magics: Collection[bytes], *, within: int = 0) ->
     Args:
         reader: The reader.
         magics: The marks at the beginning of the format.
-        within: The most bytes that may precede a mark.
+        within: Maximum number of bytes that may precede a mark.
     """
 
     def read(reading: Reading) -> Iterator[Document]:

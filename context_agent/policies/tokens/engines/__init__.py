@@ -32,7 +32,7 @@ class SampleRequest:
 
     Attributes:
         prompt: The ids of the prompt.
-        max_tokens: The most ids of the reply.
+        max_tokens: Maximum number of ids of the reply.
         stop: The ids that end the reply. Sampling ends at the first of them.
         temperature: The sampling temperature. At temperature 0, the most likely token is always taken.
         top_p: The probability mass for nucleus sampling.

@@ -54,7 +54,7 @@ class TransformersEngine:
         name: The name of the model in the engine's name. Defaults to the model's type.
         version: The version of the weights.
         wait: The seconds for which a batch collects requests.
-        max_batch: The most requests in a batch.
+        max_batch: Maximum number of requests in a batch.
         pad_id: The id that pads prompts. Defaults to the id in the model's configuration.
         autocast: The type in which the trainer's forward pass computes. Defaults to the type of the weights. A sampler
             that computes in another type finds other log-probabilities than the trainer.

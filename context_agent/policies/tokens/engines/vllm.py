@@ -43,7 +43,7 @@ class VllmEngine:
         seeded: True to send a seed. Without a seed, sampling is slightly faster but cannot be repeated.
         timeout: The seconds that a response may take.
         retries: The number of times that a failed request is repeated.
-        concurrency: The most requests at a time.
+        concurrency: Maximum number of requests at a time.
 
     Raises:
         ConfigError: If the address is not valid.
